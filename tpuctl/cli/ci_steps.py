@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
 from tpuctl.cli.script_arguments import AFTER_DASHES, parse_program
@@ -212,7 +213,6 @@ def summary(
     Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
     """
     from tpuctl.view.github_annotations import run_annotation
-    from tpuctl.view.report import report_data
     from tpuctl.view.summary import markdown
 
     state: State = context.obj
@@ -224,7 +224,11 @@ def summary(
 
     run_report = state.wait_for(work())
     if format is SummaryFormat.github:
-        state.answer(report_data(run_report), lambda: print(run_annotation(run_report)))
+        state.answer(
+            lambda: responses.JobReport.of(run_report), lambda: print(run_annotation(run_report))
+        )
         return
     text = markdown(run_report, link=link, command_prefix=state.command_prefix)
-    state.answer({**report_data(run_report), "markdown": text}, lambda: print(text, end=""))
+    state.answer(
+        lambda: responses.JobReport.of(run_report, markdown=text), lambda: print(text, end="")
+    )

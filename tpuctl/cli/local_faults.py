@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
 
@@ -153,7 +154,7 @@ def add(
         "seconds": seconds,
     }
     fault = remote_control.add_fault(_started(), kind, **fields)
-    state.answer(fault, lambda: print(fault["id"]))
+    state.answer(lambda: responses.Fault(**fault), lambda: print(fault["id"]))
 
 
 @fault_app.command("list")
@@ -166,7 +167,7 @@ def list_faults(context: typer.Context) -> None:
 
     state: State = context.obj
     listed = remote_control.faults(_running())
-    state.answer(listed, lambda: _show_faults(listed))
+    state.answer(lambda: _faults(listed), lambda: _show_faults(listed))
 
 
 @fault_app.command()
@@ -189,7 +190,7 @@ def remove(
         removed = remote_control.remove_all_faults(cloud)
     else:
         removed = [remote_control.remove_fault(cloud, fault)]
-    state.answer(removed, lambda: _show_removed(removed))
+    state.answer(lambda: _faults(removed), lambda: _show_removed(removed))
 
 
 @fault_app.command()
@@ -207,7 +208,7 @@ def release(
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
     text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
-    state.answer({"released": count}, lambda: print(text))
+    state.answer(lambda: responses.ReleasedFaults(released=count), lambda: print(text))
 
 
 _LIST_HINT = "To list the faults:\n    tpuctl local fault list"
@@ -235,6 +236,10 @@ def _running() -> LocalCloud:
             hint="Start it with\n    tpuctl local up",
         )
     return cloud
+
+
+def _faults(faults: Sequence[Mapping[str, Any]]) -> list[responses.Fault]:
+    return [responses.Fault(**fault) for fault in faults]
 
 
 def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
@@ -296,7 +301,7 @@ def set_setting(
     else:
         changes = _changes(name, values or [])
         settings = remote_control.change_settings(_started(), **changes)
-    state.answer(settings, lambda: _show_settings(settings))
+    state.answer(lambda: responses.Settings(**settings), lambda: _show_settings(settings))
 
 
 _FORMS = {
