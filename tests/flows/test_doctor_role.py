@@ -24,7 +24,7 @@ from tpuctl.errors import TpuctlError
 from tpuctl.flows import permissions
 from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_text
-from tpuctl.view.response_models import Role
+from tpuctl.view.responses.checks import Role
 
 KINDS = ("vm", "queued", "node")
 SAMPLE = 2  # permissions that are removed in the suite; `make soak` removes each one

@@ -19,8 +19,7 @@ from tpuctl.cli.completion import name_history
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.view.response_models import RESPONSES
-from tpuctl.view.schemas import envelope_schema, events_schema
+from tpuctl.view.schemas import RESPONSES, envelope_schema, events_schema
 
 SCRIPT = """
 import json

@@ -132,7 +132,7 @@ def _check_stack(state: State) -> None:
 
         print_facts(facts.items())
 
-    state.answer(lambda: responses.CheckedStack(**facts), show)
+    state.answer(lambda: responses.checks.CheckedStack(**facts), show)
 
 
 def _facts(stack: Stack) -> dict[str, str]:
@@ -205,7 +205,7 @@ class _Check:
             from tpuctl.preflight.submit_gate import diagnostic_of
 
             checked = {"target": self.target_name, **vars(report)}
-            state.record(responses.CheckedScripts(**self.facts, **checked))
+            state.record(responses.checks.CheckedScripts(**self.facts, **checked))
             state.problems([diagnostic_of(finding) for finding in report.findings])
             return
         if format is Format.text:
@@ -439,7 +439,7 @@ def _explain(state: State, word: str) -> None:
         for rule in rules:
             print(f"{rule.code} {rule.severity.value:<5} {rule.name}")
 
-    state.answer(lambda: responses.Rules(rules=rules), show)
+    state.answer(lambda: responses.checks.Rules(rules=rules), show)
 
 
 def _require_alone(code: str, *, is_alone: bool) -> None:

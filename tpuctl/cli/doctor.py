@@ -57,7 +57,7 @@ def doctor(
         print(f"\n{summary(diagnosis)}\n\nNext:\n    {following}")
 
     findings = [_as_typed(state, finding) for finding in diagnosis.findings]
-    state.answer(lambda: responses.Diagnosis(checks=findings, next=following), show)
+    state.answer(lambda: responses.checks.Diagnosis(checks=findings, next=following), show)
     return diagnosis.exit_code
 
 
@@ -92,5 +92,7 @@ def _role(state: State, project: str) -> int:
             where="--project",
         )
     custom_role = role_of(state.tpuctl())
-    state.answer(lambda: responses.Role.of(custom_role), lambda: print(role_text(custom_role)))
+    state.answer(
+        lambda: responses.checks.Role.of(custom_role), lambda: print(role_text(custom_role))
+    )
     return 0

@@ -63,4 +63,4 @@ def init(
         commands = ["doctor", "up", f"run {written.script}", "down"]
         print("\n".join(["", "Next:", *(f"    {typed} {command}" for command in commands)]))
 
-    state.answer(lambda: responses.WrittenFiles(files=written.files), show)
+    state.answer(lambda: responses.stacks.WrittenFiles(files=written.files), show)

@@ -90,7 +90,7 @@ def logs(
         record = await tpuctl.job(job, attempt)
         state.jobs.append(record.id)
         state.record(
-            lambda: responses.Logs(job=record.id, attempt=record.attempt, output=record.output)
+            lambda: responses.jobs.Logs(job=record.id, attempt=record.attempt, output=record.output)
         )
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
@@ -194,7 +194,9 @@ def stop(context: typer.Context, job: Job = "") -> None:
 
     job_id, status = state.wait_for(work())
     state.answer(
-        lambda: responses.StoppedJob(job=job_id, state=status.state, exit_code=status.exit_code),
+        lambda: responses.jobs.StoppedJob(
+            job=job_id, state=status.state, exit_code=status.exit_code
+        ),
         lambda: print(f"{job_id}: {status.state}"),
     )
 
@@ -212,6 +214,6 @@ def jobs(context: typer.Context) -> None:
     summaries = state.wait_for(state.tpuctl().jobs())
     state.jobs += [job.record.id for job in summaries]
     state.answer(
-        lambda: [responses.Job.model_validate(job) for job in summaries],
+        lambda: [responses.jobs.Job.model_validate(job) for job in summaries],
         lambda: show_jobs(summaries, state.command_prefix),
     )

@@ -59,7 +59,7 @@ def up(
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
     facts = {"url": cloud.url, "pace": cloud.pace, "folder": cloud.home, "pid": cloud.pid}
-    state.answer(lambda: responses.LocalCloud(**facts), lambda: _print_facts(facts))
+    state.answer(lambda: responses.local.LocalCloud(**facts), lambda: _print_facts(facts))
 
 
 @app.command()
@@ -73,7 +73,7 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer(lambda: responses.LocalDown(stopped=stopped), lambda: print(text))
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: print(text))
     warn_shell()
 
 
@@ -89,7 +89,7 @@ def status(context: typer.Context) -> int:
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
         text = "The local cloud is not running. Start it with\n    tpuctl local up"
-        state.answer(lambda: responses.LocalStatus(running=False), lambda: print(text))
+        state.answer(lambda: responses.local.LocalStatus(running=False), lambda: print(text))
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
@@ -98,7 +98,7 @@ def status(context: typer.Context) -> int:
     if notes := report.get("image_notes"):
         rows["images"] = " ".join(notes)
     rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
-    state.answer(lambda: responses.LocalStatus(**data), lambda: _print_facts(rows))
+    state.answer(lambda: responses.local.LocalStatus(**data), lambda: _print_facts(rows))
     return 0
 
 
@@ -115,7 +115,7 @@ def reset(context: typer.Context) -> None:
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     server_process.reset(home)
     state.answer(
-        lambda: responses.LocalReset(folder=home), lambda: print("The local cloud is empty.")
+        lambda: responses.local.LocalReset(folder=home), lambda: print("The local cloud is empty.")
     )
     warn_shell()
 
@@ -145,7 +145,8 @@ def token(
     cloud = server_process.start(server_process.default_home())
     access_token = remote_control.token(cloud, member, scope or ())
     state.answer(
-        lambda: responses.Token(member=member, token=access_token), lambda: print(access_token)
+        lambda: responses.local.Token(member=member, token=access_token),
+        lambda: print(access_token),
     )
 
 

@@ -61,7 +61,7 @@ def print_environment(
             print("false;")  # keeps a script that evaluates this from continuing against Google
         raise
     state.answer(
-        lambda: responses.Environment.of(values),
+        lambda: responses.local.Environment.of(values),
         lambda: print("".join(lines_for(target_shell, values)), end=""),
     )
     if not state.json and not state.quiet:

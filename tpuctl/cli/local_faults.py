@@ -154,7 +154,7 @@ def add(
         "seconds": seconds,
     }
     fault = remote_control.add_fault(_started(), kind, **fields)
-    state.answer(lambda: responses.Fault(**fault), lambda: print(fault["id"]))
+    state.answer(lambda: responses.local.Fault(**fault), lambda: print(fault["id"]))
 
 
 @fault_app.command("list")
@@ -208,7 +208,7 @@ def release(
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
     text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
-    state.answer(lambda: responses.ReleasedFaults(released=count), lambda: print(text))
+    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: print(text))
 
 
 _LIST_HINT = "To list the faults:\n    tpuctl local fault list"
@@ -238,8 +238,8 @@ def _running() -> LocalCloud:
     return cloud
 
 
-def _faults(faults: Sequence[Mapping[str, Any]]) -> list[responses.Fault]:
-    return [responses.Fault(**fault) for fault in faults]
+def _faults(faults: Sequence[Mapping[str, Any]]) -> list[responses.local.Fault]:
+    return [responses.local.Fault(**fault) for fault in faults]
 
 
 def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
@@ -301,7 +301,7 @@ def set_setting(
     else:
         changes = _changes(name, values or [])
         settings = remote_control.change_settings(_started(), **changes)
-    state.answer(lambda: responses.Settings(**settings), lambda: _show_settings(settings))
+    state.answer(lambda: responses.local.Settings(**settings), lambda: _show_settings(settings))
 
 
 _FORMS = {

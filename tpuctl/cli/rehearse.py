@@ -149,7 +149,9 @@ def _run(
     done = state.wait_for(rehearse(tpuctl, submission, options))
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
     lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
-    state.answer(lambda: responses.Rehearsal.model_validate(done), lambda: print("\n".join(lines)))
+    state.answer(
+        lambda: responses.rehearsals.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
+    )
     if done.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
@@ -206,7 +208,7 @@ def _compile(
     )
     report = state.wait_for(work)
     state.answer(
-        lambda: responses.Compilation.model_validate(report),
+        lambda: responses.rehearsals.Compilation.model_validate(report),
         lambda: print("\n".join(report_lines(report))),
     )
     return report.exit_code

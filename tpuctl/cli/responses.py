@@ -1,4 +1,4 @@
-"""The response models by name, imported when one is first used: pydantic takes a while to load."""
+"""Modules of response models, imported when one is first used: pydantic takes a while to load."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpuctl.view.response_models import *  # noqa: F403
+    from tpuctl.view.responses import catalog, checks, jobs, local, rehearsals, stacks, status
 
-__all__: list[str] = []
+__all__ = ["catalog", "checks", "jobs", "local", "rehearsals", "stacks", "status"]
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("tpuctl.view.response_models"), name)
+    return import_module(f"tpuctl.view.responses.{name}")

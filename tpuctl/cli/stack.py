@@ -40,7 +40,7 @@ def plan(context: typer.Context) -> None:
         _show_prepared(state, prepared)
         print(f"\nNext:\n    {state.command_prefix} up")
 
-    state.answer(lambda: responses.Plan.model_validate(prepared), show)
+    state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
 
 def up(context: typer.Context) -> None:
@@ -64,7 +64,7 @@ def up(context: typer.Context) -> None:
         script = guess_script(state.stack_file)
         print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")
 
-    state.answer(lambda: responses.Plan.model_validate(prepared), show)
+    state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
 
 def confirm_up(state: State, prepared: Prepared) -> None:
@@ -132,7 +132,7 @@ def status(
             )
 
     state.jobs += [job.record.id for job in moment.jobs]
-    state.answer(lambda: responses.Status.of(moment), show)
+    state.answer(lambda: responses.status.Status.of(moment), show)
 
 
 def _job_command(state: State, moment: Snapshot) -> str:
@@ -192,7 +192,7 @@ def down(
             if not options:
                 print(f"To bring the stack up again:\n    {state.command_prefix} up")
 
-    state.answer(lambda: responses.Down.model_validate(done), show)
+    state.answer(lambda: responses.stacks.Down.model_validate(done), show)
     return 1 if done.leaks else 0
 
 
@@ -226,7 +226,7 @@ def orphans(
         up = f"{state.cloud_prefix} up"
         show_orphans(project_orphans, command, up, everything=everything, is_free=state.is_free)
 
-    state.answer(lambda: responses.Orphans.of(project_orphans, command), show)
+    state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
     return 1 if project_orphans.is_charged else 0
 
 

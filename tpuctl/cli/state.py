@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.events import Event
     from tpuctl.view import View
-    from tpuctl.view.response_models import Response
+    from tpuctl.view.responses.base import Response
 
     Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
 

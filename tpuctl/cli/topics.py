@@ -54,7 +54,7 @@ def show_help(
         text = options_page(root.command, root)
     else:
         text = _help_page(root, list(words or ()))
-    state.answer(lambda: responses.HelpText(text=text), lambda: print(text))
+    state.answer(lambda: responses.catalog.HelpText(text=text), lambda: print(text))
 
 
 def _help_page(root: Any, words: list[str]) -> str:

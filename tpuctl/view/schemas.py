@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -11,9 +12,58 @@ from pydantic.json_schema import GenerateJsonSchema
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.response_models import RESPONSES
+from tpuctl.view.responses import catalog, checks, jobs, local, rehearsals, stacks, status
+from tpuctl.view.responses.base import Object
 
-__all__ = ["envelope_schema", "events_schema"]
+__all__ = ["RESPONSES", "envelope_schema", "events_schema"]
+
+# By command. Its options determine which of several models applies.
+RESPONSES: Mapping[str, Any] = {
+    "init": stacks.WrittenFiles | list[str],
+    "doctor": checks.Diagnosis | checks.Role,
+    "plan": stacks.Plan,
+    "up": stacks.Plan,
+    "status": status.Status,
+    "down": stacks.Down,
+    "orphans": stacks.Orphans,
+    "check": checks.CheckedStack | checks.CheckedScripts | checks.Rules,
+    "rehearse": rehearsals.Rehearsal | rehearsals.Compilation,
+    "run": jobs.JobSubmission,
+    "jobs": list[jobs.Job],
+    "jobs show": jobs.JobReport,
+    "logs": jobs.Logs,
+    "wait": jobs.JobSubmission,
+    "stop": jobs.StoppedJob,
+    "explain": jobs.JobExplanation | jobs.MessageExplanation,
+    "report": jobs.JobReport,
+    "ssh": jobs.CommandResult,
+    "cp": jobs.CopyResult,
+    "forward": jobs.PortForwardings,
+    "types": catalog.TypeCatalog,
+    "zones": catalog.ZoneCatalog,
+    "runtimes": catalog.RuntimeCatalog,
+    "prices": catalog.Prices,
+    "quota": catalog.Limits | Object,
+    "help": catalog.HelpText,
+    "ci": Object,
+    "ci github": Object,
+    "ci gitlab": Object,
+    "ci cloudbuild": Object,
+    "ci start": jobs.JobSubmission,
+    "ci follow": jobs.JobSubmission,
+    "ci summary": jobs.JobReport,
+    "local up": local.LocalCloud,
+    "local down": local.LocalDown,
+    "local status": local.LocalStatus,
+    "local reset": local.LocalReset,
+    "local token": local.Token,
+    "local env": local.Environment,
+    "local set": local.Settings,
+    "local fault add": local.Fault,
+    "local fault list": list[local.Fault],
+    "local fault remove": list[local.Fault],
+    "local fault release": local.ReleasedFaults,
+}
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT = {"type": "string"}
@@ -21,7 +71,7 @@ BYTES = {"description": "Text, or base64 if encoding is base64.", **TEXT}
 
 
 class _Printed(GenerateJsonSchema):
-    """Of what is printed: only keys of response models with a default may be absent."""
+    """Only optional keys of response models may be absent; events have all their keys."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)
