@@ -16,7 +16,7 @@ from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
 from tpuctl.model.installation import Installation
-from tpuctl.view.responses.jobs import Job
+from tpuctl.view.responses.stacks import Job
 
 MakeStack = Callable[..., Tpuctl]
 BASH = """#!/usr/bin/env bash

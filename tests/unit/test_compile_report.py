@@ -13,7 +13,7 @@ from tpuctl.preflight.compile.compile_report import (
     SourceLine,
 )
 from tpuctl.view.compilation import report_lines
-from tpuctl.view.responses.rehearsals import Compilation
+from tpuctl.view.responses.checks import Compilation
 
 LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')
 FITS = BatchResult(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)

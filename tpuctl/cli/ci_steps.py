@@ -225,11 +225,12 @@ def summary(
     run_report = state.wait_for(work())
     if format is SummaryFormat.github:
         state.answer(
-            lambda: responses.jobs.JobReport.of(run_report),
+            lambda: responses.stacks.JobReport.of(run_report),
             lambda: print(run_annotation(run_report)),
         )
         return
     text = markdown(run_report, link=link, command_prefix=state.command_prefix)
     state.answer(
-        lambda: responses.jobs.JobReport.of(run_report, markdown=text), lambda: print(text, end="")
+        lambda: responses.stacks.JobReport.of(run_report, markdown=text),
+        lambda: print(text, end=""),
     )

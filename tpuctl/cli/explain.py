@@ -66,7 +66,7 @@ def explain(
         return state.with_command_prefix(Diagnostic("", hint=hint)).hint
 
     state.answer(
-        lambda: responses.jobs.JobExplanation.of(explanation, as_typed),
+        lambda: responses.stacks.JobExplanation.of(explanation, as_typed),
         lambda: show_explanation(explanation, as_typed),
     )
 
@@ -96,7 +96,8 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     match = explain_text(text, _around(tpuctl))
     hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
     state.answer(
-        lambda: responses.jobs.MessageExplanation.of(match, hint), lambda: show_message(match, hint)
+        lambda: responses.stacks.MessageExplanation.of(match, hint),
+        lambda: show_message(match, hint),
     )
 
 

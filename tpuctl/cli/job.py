@@ -90,7 +90,9 @@ def logs(
         record = await tpuctl.job(job, attempt)
         state.jobs.append(record.id)
         state.record(
-            lambda: responses.jobs.Logs(job=record.id, attempt=record.attempt, output=record.output)
+            lambda: responses.stacks.Logs(
+                job=record.id, attempt=record.attempt, output=record.output
+            )
         )
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
@@ -194,7 +196,7 @@ def stop(context: typer.Context, job: Job = "") -> None:
 
     job_id, status = state.wait_for(work())
     state.answer(
-        lambda: responses.jobs.StoppedJob(
+        lambda: responses.stacks.StoppedJob(
             job=job_id, state=status.state, exit_code=status.exit_code
         ),
         lambda: print(f"{job_id}: {status.state}"),
@@ -214,6 +216,6 @@ def jobs(context: typer.Context) -> None:
     summaries = state.wait_for(state.tpuctl().jobs())
     state.jobs += [job.record.id for job in summaries]
     state.answer(
-        lambda: [responses.jobs.Job.model_validate(job) for job in summaries],
+        lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
         lambda: show_jobs(summaries, state.command_prefix),
     )

@@ -87,7 +87,7 @@ def cp(
     state: State = context.obj
     request = parse_copy(paths, all_workers=all_workers)
     done = state.wait_for(state.tpuctl().copy(request, recursive=recursive))
-    state.answer(lambda: responses.jobs.CopyResult(workers=done))
+    state.answer(lambda: responses.stacks.CopyResult(workers=done))
 
 
 def forward(
@@ -119,7 +119,7 @@ def forward(
     tell = tpuctl.emit
 
     def record() -> None:
-        state.record(lambda: responses.jobs.PortForwardings(worker=number, ports=forwarded))
+        state.record(lambda: responses.stacks.PortForwardings(worker=number, ports=forwarded))
 
     def note(event: Event) -> None:
         if isinstance(event, PortForwarded):
@@ -174,7 +174,7 @@ def _run_on_workers(state: State, line: str, worker: int | None) -> int:
         state.view.name_workers(range(tpuctl.stack.worker_count))
     endings = state.wait_for(tpuctl.run_on_workers(line, worker))
     ordered = sorted(endings, key=lambda ending: ending.worker)
-    state.answer(lambda: responses.jobs.CommandResult(workers=ordered))
+    state.answer(lambda: responses.stacks.CommandResult(workers=ordered))
     return next((ending.exit_code for ending in endings if ending.exit_code != 0), 0)
 
 

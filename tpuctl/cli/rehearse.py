@@ -150,7 +150,7 @@ def _run(
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
     lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
     state.answer(
-        lambda: responses.rehearsals.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
+        lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
     )
     if done.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
@@ -208,7 +208,7 @@ def _compile(
     )
     report = state.wait_for(work)
     state.answer(
-        lambda: responses.rehearsals.Compilation.model_validate(report),
+        lambda: responses.checks.Compilation.model_validate(report),
         lambda: print("\n".join(report_lines(report))),
     )
     return report.exit_code

@@ -36,7 +36,7 @@ def show(context: typer.Context, job: Job = "") -> None:
     state.command = "jobs show"
     run_report = _load_report(state, job)
     state.answer(
-        lambda: responses.jobs.JobReport.of(run_report),
+        lambda: responses.stacks.JobReport.of(run_report),
         lambda: print_run(run_report, state.command_prefix),
     )
 
@@ -81,7 +81,7 @@ def report(
 
         if not webbrowser.open(file.absolute().as_uri()):
             print("Could not open a browser.", file=sys.stderr)
-    state.answer(lambda: responses.jobs.JobReport.of(run_report, file=file), lambda: print(file))
+    state.answer(lambda: responses.stacks.JobReport.of(run_report, file=file), lambda: print(file))
 
 
 def _load_report(state: State, job: str) -> RunReport:

@@ -153,7 +153,7 @@ async def _run_detached(state: State, tpuctl: Tpuctl, submission: Submission, *,
         record = await up_and_start(
             tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
         )
-    state.record(lambda: responses.jobs.JobSubmission(job=record.id, output=record.output))
+    state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
         return failed
@@ -214,7 +214,7 @@ def _recording_result(state: State, ran: RunState) -> Iterator[None]:
             record = ran.record
             state.jobs.append(record.id)
             state.record(
-                lambda: responses.jobs.JobSubmission.of(record, ran.job_ended, ran.down_result)
+                lambda: responses.stacks.JobSubmission.of(record, ran.job_ended, ran.down_result)
             )
         elif ran.down_result is not None:
             state.record(lambda: responses.stacks.Down.model_validate(ran.down_result))

@@ -132,7 +132,7 @@ def status(
             )
 
     state.jobs += [job.record.id for job in moment.jobs]
-    state.answer(lambda: responses.status.Status.of(moment), show)
+    state.answer(lambda: responses.stacks.Status.of(moment), show)
 
 
 def _job_command(state: State, moment: Snapshot) -> str:

@@ -45,7 +45,7 @@ def watch_status(
     async def in_json() -> None:
         async for moment in tpuctl.watch(interval):
             state.jobs[:] = [job.record.id for job in moment.jobs]
-            state.record(responses.status.Status.of(moment))
+            state.record(responses.stacks.Status.of(moment))
             problem = moment.problem
             problem_text = f"{problem.summary}: {problem.detail}" if problem is not None else ""
             state.view.on(StatusUpdate(moment.at.isoformat(), state.data, problem_text))

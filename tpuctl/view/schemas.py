@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.responses import catalog, checks, jobs, local, rehearsals, stacks, status
+from tpuctl.view.responses import catalog, checks, local, stacks
 from tpuctl.view.responses.base import Object
 
 __all__ = ["RESPONSES", "envelope_schema", "events_schema"]
@@ -23,22 +23,22 @@ RESPONSES: Mapping[str, Any] = {
     "doctor": checks.Diagnosis | checks.Role,
     "plan": stacks.Plan,
     "up": stacks.Plan,
-    "status": status.Status,
+    "status": stacks.Status,
     "down": stacks.Down,
     "orphans": stacks.Orphans,
     "check": checks.CheckedStack | checks.CheckedScripts | checks.Rules,
-    "rehearse": rehearsals.Rehearsal | rehearsals.Compilation,
-    "run": jobs.JobSubmission,
-    "jobs": list[jobs.Job],
-    "jobs show": jobs.JobReport,
-    "logs": jobs.Logs,
-    "wait": jobs.JobSubmission,
-    "stop": jobs.StoppedJob,
-    "explain": jobs.JobExplanation | jobs.MessageExplanation,
-    "report": jobs.JobReport,
-    "ssh": jobs.CommandResult,
-    "cp": jobs.CopyResult,
-    "forward": jobs.PortForwardings,
+    "rehearse": checks.Rehearsal | checks.Compilation,
+    "run": stacks.JobSubmission,
+    "jobs": list[stacks.Job],
+    "jobs show": stacks.JobReport,
+    "logs": stacks.Logs,
+    "wait": stacks.JobSubmission,
+    "stop": stacks.StoppedJob,
+    "explain": stacks.JobExplanation | stacks.MessageExplanation,
+    "report": stacks.JobReport,
+    "ssh": stacks.CommandResult,
+    "cp": stacks.CopyResult,
+    "forward": stacks.PortForwardings,
     "types": catalog.TypeCatalog,
     "zones": catalog.ZoneCatalog,
     "runtimes": catalog.RuntimeCatalog,
@@ -49,9 +49,9 @@ RESPONSES: Mapping[str, Any] = {
     "ci github": Object,
     "ci gitlab": Object,
     "ci cloudbuild": Object,
-    "ci start": jobs.JobSubmission,
-    "ci follow": jobs.JobSubmission,
-    "ci summary": jobs.JobReport,
+    "ci start": stacks.JobSubmission,
+    "ci follow": stacks.JobSubmission,
+    "ci summary": stacks.JobReport,
     "local up": local.LocalCloud,
     "local down": local.LocalDown,
     "local status": local.LocalStatus,

@@ -29,7 +29,6 @@ __all__ = [
     "ABSENT",
     "Dollars",
     "Hours",
-    "Length",
     "Measurement",
     "NullIfEmpty",
     "Number",
@@ -37,7 +36,6 @@ __all__ = [
     "Response",
     "SmallDollars",
     "Timestamp",
-    "Truth",
     "rounded",
     "source",
 ]
@@ -65,8 +63,6 @@ SmallDollars = Annotated[Number, rounded(6)]  # disks cost fractions of a cent p
 Hours = Annotated[float, rounded(4)]
 Timestamp = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]
 NullIfEmpty = Annotated[T | None, BeforeValidator(lambda value: value or None)]
-Length = Annotated[int, BeforeValidator(len)]
-Truth = Annotated[bool, BeforeValidator(bool)]
 
 
 class Response(BaseModel):
