@@ -98,7 +98,7 @@ def status(context: typer.Context) -> int:
     if notes := report.get("image_notes"):
         rows["images"] = " ".join(notes)
     rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
-    state.answer(lambda: responses.local.LocalStatus(**data), lambda: _print_facts(rows))
+    state.answer(data, lambda: _print_facts(rows))
     return 0
 
 

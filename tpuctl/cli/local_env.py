@@ -61,7 +61,10 @@ def print_environment(
             print("false;")  # keeps a script that evaluates this from continuing against Google
         raise
     state.answer(
-        lambda: responses.local.Environment.of(values),
+        lambda: responses.local.Environment(
+            set={name: value for name, value in values.items() if value is not None},
+            unset=[name for name, value in values.items() if value is None],
+        ),
         lambda: print("".join(lines_for(target_shell, values)), end=""),
     )
     if not state.json and not state.quiet:

@@ -154,7 +154,7 @@ def add(
         "seconds": seconds,
     }
     fault = remote_control.add_fault(_started(), kind, **fields)
-    state.answer(lambda: responses.local.Fault(**fault), lambda: print(fault["id"]))
+    state.answer(fault, lambda: print(fault["id"]))
 
 
 @fault_app.command("list")
@@ -167,7 +167,7 @@ def list_faults(context: typer.Context) -> None:
 
     state: State = context.obj
     listed = remote_control.faults(_running())
-    state.answer(lambda: _faults(listed), lambda: _show_faults(listed))
+    state.answer(listed, lambda: _show_faults(listed))
 
 
 @fault_app.command()
@@ -190,7 +190,7 @@ def remove(
         removed = remote_control.remove_all_faults(cloud)
     else:
         removed = [remote_control.remove_fault(cloud, fault)]
-    state.answer(lambda: _faults(removed), lambda: _show_removed(removed))
+    state.answer(removed, lambda: _show_removed(removed))
 
 
 @fault_app.command()
@@ -236,10 +236,6 @@ def _running() -> LocalCloud:
             hint="Start it with\n    tpuctl local up",
         )
     return cloud
-
-
-def _faults(faults: Sequence[Mapping[str, Any]]) -> list[responses.local.Fault]:
-    return [responses.local.Fault(**fault) for fault in faults]
 
 
 def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
@@ -301,7 +297,7 @@ def set_setting(
     else:
         changes = _changes(name, values or [])
         settings = remote_control.change_settings(_started(), **changes)
-    state.answer(lambda: responses.local.Settings(**settings), lambda: _show_settings(settings))
+    state.answer(settings, lambda: _show_settings(settings))
 
 
 _FORMS = {

@@ -1,10 +1,14 @@
-"""Answers about the local cloud."""
+"""Answers about the local cloud.
+
+The status, settings and faults that its server returns as JSON are printed as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+
+from pydantic import ConfigDict
 
 from tpuctl.view.responses.base import ABSENT, Number, Response, source
 
@@ -70,14 +74,6 @@ class Environment(Response):
     set: dict[str, str]
     unset: list[str]
 
-    @classmethod
-    def of(cls, values: Mapping[str, str | None]) -> Environment:
-        """From variables and their values; None unsets one."""
-        return cls(
-            set={name: value for name, value in values.items() if value is not None},
-            unset=[name for name, value in values.items() if value is None],
-        )
-
 
 class Settings(Response):
     """`quota` has limits by id and location; null is unlimited."""
@@ -100,38 +96,21 @@ class HeldCall(Response):
 
 
 class Fault(Response):
-    """A fault with its options; `due` is a Unix timestamp, `free_bytes` what a disk still takes."""
+    """A fault: its options as in `local fault add`, and the requests that it applied to.
+
+    Faults that occur at a time have `due`, a Unix timestamp. `free_bytes` is what a disk still
+    accepts.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     id: str
     kind: str
     times: int | Literal["unlimited"]
-    method: str = ABSENT
-    project: str = ABSENT
-    zone: str = ABSENT
-    region: str = ABSENT
-    type: str = ABSENT
-    name: str = ABSENT
-    caller: str = ABSENT
-    at: int = ABSENT
-    text: str = ABSENT
-    google_error: str = ABSENT
-    code: str = ABSENT
-    http: int = ABSENT
-    fail_operation: bool = ABSENT
-    hold_response: bool = ABSENT
-    body: str = ABSENT
-    after_bytes: int = ABSENT
-    limit: str = ABSENT
-    number: int = ABSENT
-    node: str = ABSENT
-    worker: int = ABSENT
-    mode: str = ABSENT
-    seconds: Number = ABSENT
     matched: int
     applied: int
     error: str
     due: Number = ABSENT
-    active: bool = ABSENT
     free_bytes: int | None = ABSENT
     exhausted: bool
     held_calls: list[HeldCall]
