@@ -68,6 +68,7 @@ def start(
 
     async def work() -> int:
         record = await tpuctl.start(tpuctl.submission(program, words, form=form, timeout=seconds))
+        state.jobs.append(record.id)
         state.data = {"job": record.id, "output": record.output}
         _write_variables(output, JOB_ID=record.id)
         failed = await tpuctl.wait_until_running(record)
@@ -220,7 +221,9 @@ def summary(
     tpuctl = state.tpuctl()
 
     async def work() -> Any:
-        return await tpuctl.report(await tpuctl.job(job))
+        record = await tpuctl.job(job)
+        state.jobs.append(record.id)
+        return await tpuctl.report(record)
 
     run_report = state.wait_for(work())
     if format is SummaryFormat.github:
