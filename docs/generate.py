@@ -121,10 +121,7 @@ def schema_page() -> str:
 
 def events_page() -> str:
     """Every event of `--json --events`, from the values that flows emit."""
-    import dataclasses
-    import typing
-
-    from tpuctl.model import events
+    from tpuctl.view.schemas import events_schema
 
     lines = [GENERATED, "# Events\n"]
     lines += [
@@ -138,31 +135,37 @@ def events_page() -> str:
         "wrote, in order. Offsets count bytes.\n",
         "[events.schema.json](events.schema.json) is the JSON schema of a line.\n",
     ]
-    for kind in sorted(typing.get_args(events.Event), key=lambda event: event.__name__):
-        lines += [f"\n## {kind.__name__}\n", " ".join((kind.__doc__ or "").split()) + "\n"]
+    schema = events_schema()
+    for part in schema["oneOf"][:-1]:  # the last one is the envelope
+        name = part["$ref"].rpartition("/")[2]
+        kind = schema["$defs"][name]
+        lines += [f"\n## {name}\n", " ".join(kind["description"].split()) + "\n"]
         lines += ["| key | |", "|---|---|"]
         lines += [
-            f"| `{field.name}` | {_json_type(field.type)} |" for field in dataclasses.fields(kind)
+            f"| `{key}` | {_json_type(value, schema['$defs'])} |"
+            for key, value in kind["properties"].items()
+            if key not in ("event", "encoding")  # described above
         ]
     return "\n".join(lines) + "\n"
 
 
-def _json_type(written: Any) -> str:
-    """What a field's annotation is in JSON."""
-    words = {
-        "str": "text",
-        "int": "a whole number",
-        "float": "a number",
-        "bool": "true or false",
-        "bytes": "text, or base64",
-        "None": "or null",
-        "Mapping[str, Any]": "an object",
-        "tuple[PlannedStep, ...]": "a list of objects: `address`, `action`, `because`, each text, "
-        "and `after`, a list of addresses",
-        "Outcome": "done, unchanged, failed, skipped or interrupted",
-        "Diagnostic": "an object: `summary`, `detail`, `hint` and `where`, each text",
-    }
-    return " ".join(words[part.strip()] for part in str(written).split("|"))
+def _json_type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """A schema in words."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        return " or ".join(_json_type(part, definitions) for part in schema["anyOf"])
+    if "enum" in schema:
+        return f"{', '.join(schema['enum'][:-1])} or {schema['enum'][-1]}"
+    if "items" in schema:
+        return f"a list, each {_json_type(schema['items'], definitions)}"
+    if "properties" in schema:
+        return f"an object: {', '.join(f'`{name}`' for name in schema['properties'])}"
+    if "base64" in schema.get("description", ""):
+        return "text, or base64"
+    words = {"string": "text", "integer": "a whole number", "number": "a number"}
+    words |= {"boolean": "true or false", "null": "null", "object": "an object"}
+    return words[schema["type"]]
 
 
 def documents() -> dict[str, str]:

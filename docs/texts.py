@@ -39,7 +39,7 @@ RUN = {
 # Tables in strings: permissions, and lists of single words.
 TABLES = {"permissions", "WORDS", "LANGUAGE_CODES", "ABBREVIATED"}
 # The docstrings of their classes describe published keys.
-KEYS = ("tpuctl/model/events.py", "tpuctl/view/response_models.py")
+KEYS = ("tpuctl/model/events.py", "tpuctl/view/responses/")
 # Modules whose texts are Google's.
 OMITTED = re.compile(
     r"tpuctl/(emulator/(?!client|faults/scheduled|server|machines)|preflight/shim/tpu_stubs)"
@@ -125,7 +125,7 @@ def _unread(tree: ast.AST, name: str) -> Iterator[ast.AST]:
 def _is_published(node: ast.AST, name: str) -> bool:
     """Whether a docstring is a command's help, or describes keys."""
     if isinstance(node, ast.ClassDef):
-        return name in KEYS
+        return name.startswith(KEYS) and not name.endswith("/base.py")
     is_command = name.startswith("tpuctl/cli/") and isinstance(node, ast.FunctionDef)
     return is_command and any(parameter.arg == "context" for parameter in node.args.args)
 

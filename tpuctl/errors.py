@@ -65,14 +65,6 @@ class Diagnostic:
     hint: str = ""
     where: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        return {
-            "summary": self.summary,
-            "detail": self.detail,
-            "hint": self.hint,
-            "where": self.where,
-        }
-
 
 class TpuctlError(Exception):
     """An expected failure, shown as its diagnostics without a traceback."""

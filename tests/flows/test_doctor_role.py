@@ -23,7 +23,8 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows import permissions
 from tpuctl.model.role import CustomRole
-from tpuctl.view.diagnosis import role_data, role_text
+from tpuctl.view.diagnosis import role_text
+from tpuctl.view.responses.checks import Role
 
 KINDS = ("vm", "queued", "node")
 SAMPLE = 2  # permissions that are removed in the suite; `make soak` removes each one
@@ -48,7 +49,7 @@ async def test_role_is_sufficient(
     role = pipeline.role()
     printed_role = yaml.safe_load(role_text(role))
     printed_role["includedPermissions"].sort()
-    assert printed_role == role_data(role)["role"]
+    assert printed_role == Role.of(role).as_json()["role"]
     pipeline.let_robot(printed_role["includedPermissions"])
     as_robot(pipeline)
     since = remote_control.calls(null_cloud)[-1]["number"]

@@ -16,7 +16,7 @@ from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
 from tpuctl.model.installation import Installation
-from tpuctl.view.job import job_data
+from tpuctl.view.responses.stacks import Job
 
 MakeStack = Callable[..., Tpuctl]
 BASH = """#!/usr/bin/env bash
@@ -71,8 +71,8 @@ async def test_run_starts_modules_and_commands(stack: Tpuctl, tmp_path: Path) ->
     code, out, _ = await run_tpuctl(stack, tmp_path, "run", "project/train.sh", "--", "again")
     assert (code, out) == (9, "bash with 1 words: again (1)\njax torch ['again']\n")
 
-    jobs = [job_data(job) for job in reversed(await stack.jobs())]
-    assert [(job["kind"], job["script"], job["args"]) for job in jobs] == [
+    jobs = [Job.model_validate(job) for job in reversed(await stack.jobs())]
+    assert [(job.kind, job.script, job.args) for job in jobs] == [
         ("module", "bert.train", ["--steps", "3"]),
         ("shell", "./train.sh", ["--x", "1 2"]),
         ("shell", "./train.sh", ["again"]),

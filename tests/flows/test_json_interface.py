@@ -15,11 +15,11 @@ from referencing import Registry, Resource
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.completion import name_history
 from tpuctl.cli.main import run
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.view.response_models import RESPONSES
-from tpuctl.view.schemas import envelope_schema, events_schema
+from tpuctl.view.schemas import RESPONSES, envelope_schema, events_schema
 
 SCRIPT = """
 import json
@@ -150,8 +150,10 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     assert {"LogChunk", "JobEnded"} <= {line.get("event") for line in ran}
     job = ran[-1]["data"]["job"]
     for command in ("jobs", "jobs show", "logs", "logs -f", "wait", "explain", "report"):
+        name_history.forget("local")
         data = good(*command.split())
         assert job in json.dumps(data)
+        assert job in name_history.remembered_stacks()[0].jobs, "completion offers it"
     assert job in run_quiet(bench, "jobs")
     assert run_quiet(bench, "status")
     assert '"step": 3' in run_quiet(bench, "logs")

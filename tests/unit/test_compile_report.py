@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from tpuctl.preflight.compile.compile_report import (
@@ -14,6 +13,7 @@ from tpuctl.preflight.compile.compile_report import (
     SourceLine,
 )
 from tpuctl.view.compilation import report_lines
+from tpuctl.view.responses.checks import Compilation
 
 LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')
 FITS = BatchResult(32, Sizes(500_000_000, 0, 0, 2_000_000_000, 100_000_000), "", "", 20.0)
@@ -87,7 +87,8 @@ def test_dynamic_dimensions_are_a_cost() -> None:
 
 
 def test_json_has_peak_and_both_batches() -> None:
-    plain = json.loads(json.dumps(replace(REPORT, requested=FITS, largest_batch=128).as_dict()))
+    report = replace(REPORT, requested=FITS, largest_batch=128)
+    plain = Compilation.model_validate(report).as_json()
     assert plain["requested"]["peak"] == 2_600_000_000
     assert (plain["batch_per_core"], plain["batch"]) == (32, 256)
     assert plain["largest_total_batch"] == 1024

@@ -46,14 +46,14 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "tpuctl.yaml").write_text(STACK, "utf-8")
 
 
-def learn(command: str, data: object, text: str = STACK, cloud: str = "google") -> None:
-    """Record this answer of a command of this stack."""
+def learn(*jobs: str, text: str = STACK, cloud: str = "google") -> None:
+    """Record these jobs of this stack."""
     path = Path("seen.yaml")
     path.write_text(text, "utf-8")
     made = Tpuctl(path, cloud=cloud)
     assert made.stack.name
     path.unlink()
-    name_history.remember(State(clients=[made]).stacks, command, data)
+    name_history.remember(State(clients=[made]).stacks, jobs)
 
 
 def words(line: str) -> list[str]:
@@ -95,8 +95,8 @@ def test_zones_are_limited_to_given_type() -> None:
 
 def test_remembered_jobs_are_offered_newest_first() -> None:
     assert words("logs ") == []
-    learn("logs", {"job": JOBS[0], "attempt": 1})
-    learn("jobs", [{"id": JOBS[1]}, {"id": JOBS[0]}])
+    learn(JOBS[0])
+    learn(JOBS[1], JOBS[0])
     assert words("logs ") == [JOBS[1], JOBS[0]]
     assert words("stop 20261121") == [JOBS[0]]
     assert words("logs am") == ["amber"], "the last word of an ID suffices"
@@ -104,7 +104,7 @@ def test_remembered_jobs_are_offered_newest_first() -> None:
 
 
 def test_jobs_of_other_stacks_are_not_offered() -> None:
-    learn("run", {"job": JOBS[0]}, STACK.replace("bert", "gpt"))
+    learn(JOBS[0], text=STACK.replace("bert", "gpt"))
     assert words("logs ") == []
     assert words("down --stack g") == ["gpt"]
 
@@ -115,7 +115,7 @@ def test_stacks_of_nearby_files_and_history_are_offered() -> None:
     (other / "tpuctl.yaml").write_text(
         "# stack: not-this\nstack: 'keras'\nproject:\n  create: true\n  id: elsewhere\n", "utf-8"
     )
-    learn("status", {"stack": "gpt", "jobs": [{"id": JOBS[0]}]}, STACK.replace("bert", "gpt"))
+    learn(JOBS[0], text=STACK.replace("bert", "gpt"))
     assert set(words("status --stack ")) == {"bert", "keras", "gpt"}
     assert words("status --stack keras --project ") == ["elsewhere"]
 
@@ -128,7 +128,7 @@ def test_damaged_history_is_ignored(damage: bytes) -> None:
     Path("tpuctl.yaml").write_bytes(b"\xff\xfe: [")
     assert words("logs ") == []
     assert words("status --stack ") == []
-    learn("run", {"job": JOBS[0]})
+    learn(JOBS[0])
     Path("tpuctl.yaml").write_text(STACK, "utf-8")
     assert words("logs ") == [JOBS[0]]
 
@@ -136,7 +136,7 @@ def test_damaged_history_is_ignored(damage: bytes) -> None:
 def test_unwritable_history_is_ignored() -> None:
     name_history.history_file().parent.parent.mkdir(parents=True)
     name_history.history_file().parent.write_text("", "utf-8")
-    learn("run", {"job": JOBS[0]})
+    learn(JOBS[0])
     assert words("logs ") == []
 
 
@@ -184,7 +184,7 @@ def test_tab_completes_in_shell(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         assert shell != "bash"
         pytest.skip(f"{shell} is not installed")
-    learn("run", {"job": JOBS[0]})
+    learn(JOBS[0])
     home, programs = tmp_path / "home", tmp_path / "bin"
     for folder in (home, programs):
         folder.mkdir()

@@ -16,7 +16,8 @@ from tpuctl.model.cost import (
     spent,
     storage_cost,
 )
-from tpuctl.view.cost import cost_data, cost_sentence, print_cost
+from tpuctl.view.cost import cost_sentence, print_cost
+from tpuctl.view.responses.stacks import Cost as CostResponse
 
 # Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; per GB per month
 # of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.
@@ -194,8 +195,8 @@ def test_sentence_names_who_charges() -> None:
 
 
 def test_cost_data() -> None:
-    data = cost_data(Cost((NODE, UNKNOWN_PRICE)))
-    assert data == {
+    data = CostResponse.model_validate(Cost((NODE, UNKNOWN_PRICE)))
+    assert data.as_json() == {
         "currency": "USD",
         "per_hour": 8.8,
         "per_month": 6424.0,

@@ -13,7 +13,8 @@ from tpuctl.model.explanation import relevant_lines
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
 from tpuctl.model.progress import Progress, progress_of
 from tpuctl.model.snapshot import JobSnapshot
-from tpuctl.view.job_progress import job_facts, job_now_data, job_sentence
+from tpuctl.view.job_progress import job_facts, job_sentence
+from tpuctl.view.responses.stacks import JobSnapshot as JobSnapshotResponse
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -45,7 +46,8 @@ def test_progress_uses_last_value_of_each_key(log: bytes, expected: Progress) ->
 def test_non_finite_values_are_shown_as_text() -> None:
     progress = progress_of(b'{"step": 5, "loss": NaN}\n')
     assert progress.loss is not None and math.isnan(progress.loss)
-    assert json.loads(json.dumps(progress.as_dict(), allow_nan=False)) == {
+    data = JobSnapshotResponse.of(job(progress=progress)).as_json()
+    assert json.loads(json.dumps(data, allow_nan=False))["progress"] == {
         "step": 5,
         "loss": "nan",
         "tokens_per_second": None,
@@ -96,7 +98,7 @@ def test_text_of_running_job() -> None:
 
 
 def test_job_snapshot_in_json() -> None:
-    data = job_now_data(job())
+    data = JobSnapshotResponse.of(job()).as_json()
     assert data["id"] == "20260102-030405-quartz"
     assert data["worker_states"] == {
         "0": "running",

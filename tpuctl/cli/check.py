@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
@@ -131,7 +132,7 @@ def _check_stack(state: State) -> None:
 
         print_facts(facts.items())
 
-    state.answer(facts, show)
+    state.answer(lambda: responses.checks.CheckedStack(**facts), show)
 
 
 def _facts(stack: Stack) -> dict[str, str]:
@@ -203,7 +204,8 @@ class _Check:
         if state.json:
             from tpuctl.preflight.submit_gate import diagnostic_of
 
-            state.data = {**self.facts, "target": self.target_name, **report.as_dict()}
+            checked = {"target": self.target_name, **vars(report)}
+            state.record(responses.checks.CheckedScripts(**self.facts, **checked))
             state.problems([diagnostic_of(finding) for finding in report.findings])
             return
         if format is Format.text:
@@ -422,7 +424,7 @@ _LIST_HINT += "    tpuctl check --explain TPU101"
 def _explain(state: State, word: str) -> None:
     from tpuctl.preflight.rules import RULES, matching_codes
     from tpuctl.view.findings import TextOutput
-    from tpuctl.view.rules import rule_data, rule_text
+    from tpuctl.view.rules import rule_text
 
     codes = sorted(matching_codes(word))
     if not codes:
@@ -437,8 +439,7 @@ def _explain(state: State, word: str) -> None:
         for rule in rules:
             print(f"{rule.code} {rule.severity.value:<5} {rule.name}")
 
-    data: Any = [rule_data(rule) for rule in rules]
-    state.answer({"rules": data}, show)
+    state.answer(lambda: responses.checks.Rules(rules=rules), show)
 
 
 def _require_alone(code: str, *, is_alone: bool) -> None:

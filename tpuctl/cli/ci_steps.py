@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
 from tpuctl.cli.script_arguments import AFTER_DASHES, parse_program
@@ -67,6 +68,7 @@ def start(
 
     async def work() -> int:
         record = await tpuctl.start(tpuctl.submission(program, words, form=form, timeout=seconds))
+        state.jobs.append(record.id)
         state.data = {"job": record.id, "output": record.output}
         _write_variables(output, JOB_ID=record.id)
         failed = await tpuctl.wait_until_running(record)
@@ -212,7 +214,6 @@ def summary(
     Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
     """
     from tpuctl.view.github_annotations import run_annotation
-    from tpuctl.view.report import report_data
     from tpuctl.view.summary import markdown
 
     state: State = context.obj
@@ -220,11 +221,19 @@ def summary(
     tpuctl = state.tpuctl()
 
     async def work() -> Any:
-        return await tpuctl.report(await tpuctl.job(job))
+        record = await tpuctl.job(job)
+        state.jobs.append(record.id)
+        return await tpuctl.report(record)
 
     run_report = state.wait_for(work())
     if format is SummaryFormat.github:
-        state.answer(report_data(run_report), lambda: print(run_annotation(run_report)))
+        state.answer(
+            lambda: responses.stacks.JobReport.of(run_report),
+            lambda: print(run_annotation(run_report)),
+        )
         return
     text = markdown(run_report, link=link, command_prefix=state.command_prefix)
-    state.answer({**report_data(run_report), "markdown": text}, lambda: print(text, end=""))
+    state.answer(
+        lambda: responses.stacks.JobReport.of(run_report, markdown=text),
+        lambda: print(text, end=""),
+    )

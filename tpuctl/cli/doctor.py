@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.options import project_option
 from tpuctl.cli.state import State
 
@@ -39,7 +40,7 @@ def doctor(
     if role:
         return _role(state, project)
     from tpuctl.api.doctor import diagnose
-    from tpuctl.view.diagnosis import diagnosis_console, diagnosis_data, show_finding, summary
+    from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
 
     out = diagnosis_console(no_color=state.no_color)
     tpuctl = state.tpuctl(name="any" if project else "", project=project)
@@ -55,8 +56,8 @@ def doctor(
     def show() -> None:
         print(f"\n{summary(diagnosis)}\n\nNext:\n    {following}")
 
-    findings = tuple(_as_typed(state, finding) for finding in diagnosis.findings)
-    state.answer(diagnosis_data(type(diagnosis)(findings), following), show)
+    findings = [_as_typed(state, finding) for finding in diagnosis.findings]
+    state.answer(lambda: responses.checks.Diagnosis(checks=findings, next=following), show)
     return diagnosis.exit_code
 
 
@@ -81,7 +82,7 @@ def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool)
 def _role(state: State, project: str) -> int:
     from tpuctl.api.doctor import role_of
     from tpuctl.errors import Usage
-    from tpuctl.view.diagnosis import role_data, role_text
+    from tpuctl.view.diagnosis import role_text
 
     if project:
         raise Usage(
@@ -91,5 +92,7 @@ def _role(state: State, project: str) -> int:
             where="--project",
         )
     custom_role = role_of(state.tpuctl())
-    state.answer(role_data(custom_role), lambda: print(role_text(custom_role)))
+    state.answer(
+        lambda: responses.checks.Role.of(custom_role), lambda: print(role_text(custom_role))
+    )
     return 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
@@ -46,7 +47,7 @@ def explain(
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """
     from tpuctl.errors import Diagnostic
-    from tpuctl.view.explanation import explanation_data, show_explanation
+    from tpuctl.view.explanation import show_explanation
 
     state: State = context.obj
     tpuctl = state.tpuctl()
@@ -55,7 +56,9 @@ def explain(
         return
 
     async def work() -> Explanation:
-        return await tpuctl.explain(await _job(tpuctl, job))
+        record = await _job(tpuctl, job)
+        state.jobs.append(record.id)
+        return await tpuctl.explain(record)
 
     explanation = state.wait_for(work())
 
@@ -63,14 +66,15 @@ def explain(
         return state.with_command_prefix(Diagnostic("", hint=hint)).hint
 
     state.answer(
-        explanation_data(explanation, as_typed), lambda: show_explanation(explanation, as_typed)
+        lambda: responses.stacks.JobExplanation.of(explanation, as_typed),
+        lambda: show_explanation(explanation, as_typed),
     )
 
 
 def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> None:
     from tpuctl.errors import Diagnostic, Usage
     from tpuctl.model.pasted_error import explain_text
-    from tpuctl.view.explanation import message_data, show_message
+    from tpuctl.view.explanation import show_message
 
     if error is not None and job:
         raise Usage(
@@ -91,7 +95,10 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
         )
     match = explain_text(text, _around(tpuctl))
     hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
-    state.answer(message_data(match, hint), lambda: show_message(match, hint))
+    state.answer(
+        lambda: responses.stacks.MessageExplanation.of(match, hint),
+        lambda: show_message(match, hint),
+    )
 
 
 def _typed_in() -> str:

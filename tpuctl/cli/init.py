@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 
 __all__ = ["register"]
@@ -45,7 +46,7 @@ def init(
             print_facts(templates.items())
             print(f"\nNext:\n    {state.cloud_prefix} init TEMPLATE")
 
-        state.answer(list(templates), show_list)
+        state.answer(lambda: list(templates), show_list)
         return
     written = write(
         template, folder, name=name, project=project, local=state.cloud.value == "local"
@@ -62,4 +63,4 @@ def init(
         commands = ["doctor", "up", f"run {written.script}", "down"]
         print("\n".join(["", "Next:", *(f"    {typed} {command}" for command in commands)]))
 
-    state.answer({"files": [str(path) for path in written.files]}, show)
+    state.answer(lambda: responses.stacks.WrittenFiles(files=written.files), show)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL, AllWorkers, remember
 from tpuctl.cli.options import Job
@@ -14,6 +15,7 @@ from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:
+    from tpuctl.model.job import JobStatus
     from tpuctl.model.log_range import LogRange
 
 __all__ = ["register"]
@@ -86,7 +88,12 @@ def logs(
 
     async def work() -> int:
         record = await tpuctl.job(job, attempt)
-        state.data = {"job": record.id, "attempt": record.attempt, "output": record.output}
+        state.jobs.append(record.id)
+        state.record(
+            lambda: responses.stacks.Logs(
+                job=record.id, attempt=record.attempt, output=record.output
+            )
+        )
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
             with SignalQueue() as presses:
@@ -182,13 +189,18 @@ def stop(context: typer.Context, job: Job = "") -> None:
     state: State = context.obj
     tpuctl = state.tpuctl()
 
-    async def work() -> dict[str, object]:
+    async def work() -> tuple[str, JobStatus]:
         record = await tpuctl.job(job)
-        status = await tpuctl.stop(record)
-        return {"job": record.id, "state": status.state, "exit_code": status.exit_code}
+        state.jobs.append(record.id)
+        return record.id, await tpuctl.stop(record)
 
-    data = state.wait_for(work())
-    state.answer(data, lambda: print(f"{data['job']}: {data['state']}"))
+    job_id, status = state.wait_for(work())
+    state.answer(
+        lambda: responses.stacks.StoppedJob(
+            job=job_id, state=status.state, exit_code=status.exit_code
+        ),
+        lambda: print(f"{job_id}: {status.state}"),
+    )
 
 
 def jobs(context: typer.Context) -> None:
@@ -196,12 +208,14 @@ def jobs(context: typer.Context) -> None:
 
     Example: tpuctl jobs
     """
-    from tpuctl.view.job import job_data, show_jobs
+    from tpuctl.view.job import show_jobs
 
     if context.invoked_subcommand is not None:
         return
     state: State = context.obj
     summaries = state.wait_for(state.tpuctl().jobs())
+    state.jobs += [job.record.id for job in summaries]
     state.answer(
-        [job_data(job) for job in summaries], lambda: show_jobs(summaries, state.command_prefix)
+        lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
+        lambda: show_jobs(summaries, state.command_prefix),
     )

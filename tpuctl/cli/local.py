@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 from tpuctl.cli.state import State
@@ -57,8 +58,8 @@ def up(
 
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
-    data = {"url": cloud.url, "pace": cloud.pace, "folder": str(cloud.home), "pid": cloud.pid}
-    state.answer(data, lambda: _print_facts(data))
+    facts = {"url": cloud.url, "pace": cloud.pace, "folder": cloud.home, "pid": cloud.pid}
+    state.answer(lambda: responses.local.LocalCloud(**facts), lambda: _print_facts(facts))
 
 
 @app.command()
@@ -72,7 +73,7 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer({"stopped": stopped}, lambda: print(text))
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: print(text))
     warn_shell()
 
 
@@ -88,7 +89,7 @@ def status(context: typer.Context) -> int:
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
         text = "The local cloud is not running. Start it with\n    tpuctl local up"
-        state.answer({"running": False}, lambda: print(text))
+        state.answer(lambda: responses.local.LocalStatus(running=False), lambda: print(text))
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
@@ -113,7 +114,9 @@ def reset(context: typer.Context) -> None:
     home = server_process.default_home()
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     server_process.reset(home)
-    state.answer({"folder": str(home)}, lambda: print("The local cloud is empty."))
+    state.answer(
+        lambda: responses.local.LocalReset(folder=home), lambda: print("The local cloud is empty.")
+    )
     warn_shell()
 
 
@@ -141,7 +144,10 @@ def token(
     state: State = context.obj
     cloud = server_process.start(server_process.default_home())
     access_token = remote_control.token(cloud, member, scope or ())
-    state.answer({"member": member, "token": access_token}, lambda: print(access_token))
+    state.answer(
+        lambda: responses.local.Token(member=member, token=access_token),
+        lambda: print(access_token),
+    )
 
 
 app.command("env")(print_environment)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Unreachable, Usage
 
@@ -59,11 +60,13 @@ def print_environment(
         if not state.json:
             print("false;")  # keeps a script that evaluates this from continuing against Google
         raise
-    data = {
-        "set": {name: value for name, value in values.items() if value is not None},
-        "unset": [name for name, value in values.items() if value is None],
-    }
-    state.answer(data, lambda: print("".join(lines_for(target_shell, values)), end=""))
+    state.answer(
+        lambda: responses.local.Environment(
+            set={name: value for name, value in values.items() if value is not None},
+            unset=[name for name, value in values.items() if value is None],
+        ),
+        lambda: print("".join(lines_for(target_shell, values)), end=""),
+    )
     if not state.json and not state.quiet:
         _print_usage(target_shell, values, unset)
 

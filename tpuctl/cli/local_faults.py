@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
 
@@ -207,7 +208,7 @@ def release(
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
     text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
-    state.answer({"released": count}, lambda: print(text))
+    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: print(text))
 
 
 _LIST_HINT = "To list the faults:\n    tpuctl local fault list"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Worker
 from tpuctl.cli.state import State
@@ -86,10 +87,7 @@ def cp(
     state: State = context.obj
     request = parse_copy(paths, all_workers=all_workers)
     done = state.wait_for(state.tpuctl().copy(request, recursive=recursive))
-    data = [
-        {"worker": result.worker, "files": result.files, "bytes": result.bytes} for result in done
-    ]
-    state.answer({"workers": data})
+    state.answer(lambda: responses.stacks.CopyResult(workers=done))
 
 
 def forward(
@@ -117,14 +115,19 @@ def forward(
     number = _worker(worker)
     mappings = [_port(port) for port in ports]
     tpuctl = state.tpuctl()
-    state.data = {"worker": number, "ports": []}
+    forwarded: list[PortForwarded] = []
     tell = tpuctl.emit
+
+    def record() -> None:
+        state.record(lambda: responses.stacks.PortForwardings(worker=number, ports=forwarded))
 
     def note(event: Event) -> None:
         if isinstance(event, PortForwarded):
-            mapping = {"port": event.port, "local_port": event.local_port, "url": event.url}
-            state.data["ports"].append(mapping)
+            forwarded.append(event)
+            record()
         tell(event)
+
+    record()
 
     tpuctl.emit = note
 
@@ -171,13 +174,7 @@ def _run_on_workers(state: State, line: str, worker: int | None) -> int:
         state.view.name_workers(range(tpuctl.stack.worker_count))
     endings = state.wait_for(tpuctl.run_on_workers(line, worker))
     ordered = sorted(endings, key=lambda ending: ending.worker)
-    state.answer(
-        {
-            "workers": [
-                {"worker": ending.worker, "exit_code": ending.exit_code} for ending in ordered
-            ]
-        }
-    )
+    state.answer(lambda: responses.stacks.CommandResult(workers=ordered))
     return next((ending.exit_code for ending in endings if ending.exit_code != 0), 0)
 
 

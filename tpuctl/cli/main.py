@@ -106,7 +106,7 @@ def _remember_names(state: State) -> None:
     if state.clients:
         from tpuctl.cli.completion.name_history import remember
 
-        remember(state.stacks, state.command, state.data)
+        remember(state.stacks, state.jobs)
 
 
 def _require_folder() -> None:

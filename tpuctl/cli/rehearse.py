@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import type_option
@@ -135,7 +136,7 @@ def _run(
     from tpuctl.api.local_buckets import parse_sample
     from tpuctl.api.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
     from tpuctl.view.findings import TextOutput
-    from tpuctl.view.rehearsal import rehearsal_data, rehearsal_lines
+    from tpuctl.view.rehearsal import rehearsal_lines
 
     options = RehearsalOptions(
         steps=STEPS if steps is None else steps,
@@ -148,7 +149,9 @@ def _run(
     done = state.wait_for(rehearse(tpuctl, submission, options))
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
     lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
-    state.answer(rehearsal_data(done), lambda: print("\n".join(lines)))
+    state.answer(
+        lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
+    )
     if done.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
@@ -204,7 +207,10 @@ def _compile(
         samples=tuple(map(parse_sample, samples)),
     )
     report = state.wait_for(work)
-    state.answer(report.as_dict(), lambda: print("\n".join(report_lines(report))))
+    state.answer(
+        lambda: responses.checks.Compilation.model_validate(report),
+        lambda: print("\n".join(report_lines(report))),
+    )
     return report.exit_code
 
 

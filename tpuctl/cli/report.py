@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
@@ -29,13 +30,15 @@ def show(context: typer.Context, job: Job = "") -> None:
 
     Example: tpuctl jobs show
     """
-    from tpuctl.view.report import report_data
     from tpuctl.view.run import print_run
 
     state: State = context.obj
     state.command = "jobs show"
     run_report = _load_report(state, job)
-    state.answer(report_data(run_report), lambda: print_run(run_report, state.command_prefix))
+    state.answer(
+        lambda: responses.stacks.JobReport.of(run_report),
+        lambda: print_run(run_report, state.command_prefix),
+    )
 
 
 def report(
@@ -55,7 +58,7 @@ def report(
     Example: tpuctl report --open
     """
     from tpuctl.errors import Usage
-    from tpuctl.view.report import page, report_data
+    from tpuctl.view.report import page
 
     state: State = context.obj
     is_stdout = output == Path("-")
@@ -78,13 +81,15 @@ def report(
 
         if not webbrowser.open(file.absolute().as_uri()):
             print("Could not open a browser.", file=sys.stderr)
-    state.answer({**report_data(run_report), "file": str(file)}, lambda: print(file))
+    state.answer(lambda: responses.stacks.JobReport.of(run_report, file=file), lambda: print(file))
 
 
 def _load_report(state: State, job: str) -> RunReport:
     tpuctl = state.tpuctl()
 
     async def work() -> RunReport:
-        return await tpuctl.report(await tpuctl.job(job))
+        record = await tpuctl.job(job)
+        state.jobs.append(record.id)
+        return await tpuctl.report(record)
 
     return state.wait_for(work())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
-from tpuctl.cli.follow import PANEL, AllWorkers, job_data
+from tpuctl.cli.follow import PANEL, AllWorkers
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
 from tpuctl.cli.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
@@ -152,14 +153,13 @@ async def _run_detached(state: State, tpuctl: Tpuctl, submission: Submission, *,
         record = await up_and_start(
             tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
         )
-    state.data = {"job": record.id, "output": record.output}
+    state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
         return failed
-    state.answer(
-        state.data,
-        lambda: print(f"{record.id}\n\nNext:\n    {state.command_prefix} logs -f {record.id}"),
-    )
+    state.close_view()
+    if not state.json:
+        print(f"{record.id}\n\nNext:\n    {state.command_prefix} logs -f {record.id}")
     return 0
 
 
@@ -205,19 +205,19 @@ def _run_attached(
 @contextmanager
 def _recording_result(state: State, ran: RunState) -> Iterator[None]:
     """Record the run's state as the command's data, even if it raises."""
-    from tpuctl.view.stack import remaining_data
-
     try:
         yield
     finally:
         if ran.is_coming_up:
             state.after_interrupt = AFTER_INTERRUPT["up"]
-        data: dict[str, Any] = {}
         if ran.record is not None:
-            data = job_data(ran.record, ran.job_ended)
-        if ran.down_result is not None:
-            data["remaining"] = remaining_data(ran.down_result.remaining)
-        state.data = data or None
+            record = ran.record
+            state.jobs.append(record.id)
+            state.record(
+                lambda: responses.stacks.JobSubmission.of(record, ran.job_ended, ran.down_result)
+            )
+        elif ran.down_result is not None:
+            state.record(lambda: responses.stacks.Down.model_validate(ran.down_result))
 
 
 def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.options import ProjectId, StackName
 from tpuctl.cli.state import State
 
@@ -39,7 +40,7 @@ def plan(context: typer.Context) -> None:
         _show_prepared(state, prepared)
         print(f"\nNext:\n    {state.command_prefix} up")
 
-    state.answer(_plan_data(prepared), show)
+    state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
 
 def up(context: typer.Context) -> None:
@@ -63,7 +64,7 @@ def up(context: typer.Context) -> None:
         script = guess_script(state.stack_file)
         print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")
 
-    state.answer(_plan_data(prepared), show)
+    state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
 
 def confirm_up(state: State, prepared: Prepared) -> None:
@@ -97,7 +98,7 @@ def status(
 
     Example: tpuctl status --watch
     """
-    from tpuctl.cli.status import show_snapshot, snapshot_data, watch_status
+    from tpuctl.cli.status import show_snapshot, watch_status
     from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
@@ -130,7 +131,8 @@ def status(
                 )
             )
 
-    state.answer(snapshot_data(moment), show)
+    state.jobs += [job.record.id for job in moment.jobs]
+    state.answer(lambda: responses.stacks.Status.of(moment), show)
 
 
 def _job_command(state: State, moment: Snapshot) -> str:
@@ -156,7 +158,7 @@ def down(
     Example: tpuctl down --yes
     """
     from tpuctl.view.cost import on_google
-    from tpuctl.view.stack import remaining_data, show_plan, show_remaining
+    from tpuctl.view.stack import show_plan, show_remaining
 
     state: State = context.obj
     tpuctl = _client(context, stack, project)
@@ -190,7 +192,7 @@ def down(
             if not options:
                 print(f"To bring the stack up again:\n    {state.command_prefix} up")
 
-    state.answer({"remaining": remaining_data(done.remaining)}, show)
+    state.answer(lambda: responses.stacks.Down.model_validate(done), show)
     return 1 if done.leaks else 0
 
 
@@ -207,7 +209,7 @@ def orphans(
 
     Example: tpuctl orphans --project my-project
     """
-    from tpuctl.view.orphans import Orphans, orphans_data, show_orphans
+    from tpuctl.view.orphans import Orphans, show_orphans
 
     state: State = context.obj
     if project:
@@ -224,7 +226,7 @@ def orphans(
         up = f"{state.cloud_prefix} up"
         show_orphans(project_orphans, command, up, everything=everything, is_free=state.is_free)
 
-    state.answer(orphans_data(project_orphans, command), show)
+    state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
     return 1 if project_orphans.is_charged else 0
 
 
@@ -294,14 +296,6 @@ def _stack_options(stack: str, project: str) -> str:
     if not stack:
         return ""
     return f" --stack {shlex.quote(stack)} --project {shlex.quote(project)}"
-
-
-def _plan_data(prepared: Prepared) -> dict[str, Any]:
-    from tpuctl.view.stack import plan_data
-
-    return plan_data(
-        prepared.stack, prepared.plan, prepared.cost, prepared.fallback_costs, prepared.quota
-    )
 
 
 def _show_prepared(state: State, prepared: Prepared) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.events import Event
     from tpuctl.view import View
+    from tpuctl.view.responses.base import Response
+
+    Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
 
 __all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
 
@@ -63,7 +66,8 @@ class State:
     verbose: bool = False
     no_color: bool = False
     yes: bool = False
-    data: Any = None
+    data: Any = None  # of the envelope
+    jobs: list[str] = field(default_factory=list)  # ids of the jobs it came across
     clients: list[Tpuctl] = field(default_factory=list, repr=False)  # of the stacks it used
     after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, if not the default
     _view: View | None = field(default=None, repr=False)
@@ -145,9 +149,16 @@ class State:
             if stack is not None:
                 yield str(client.cloud_name), str(stack.project), str(stack.name)
 
-    def answer(self, data: Any, show: Callable[[], None] | None = None) -> None:
+    def record(self, answer: Callable[[], Answer] | Answer) -> None:
+        """Keep the result for the envelope; a function that returns it is only called if needed."""
+        if self.json:
+            self.data = _as_json(answer() if callable(answer) else answer)
+
+    def answer(
+        self, answer: Callable[[], Answer] | Answer, show: Callable[[], None] | None = None
+    ) -> None:
         """Set the result: kept for the envelope, or shown on stdout."""
-        self.data = data
+        self.record(answer)
         self.close_view()
         if not self.json and show is not None:
             show()
@@ -191,6 +202,12 @@ class State:
         except (Declined, Usage):
             return False
         return True
+
+
+def _as_json(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return [_as_json(part) for part in answer]
+    return answer.as_json() if hasattr(answer, "as_json") else answer
 
 
 class Declined(Exception):

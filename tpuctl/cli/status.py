@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tpuctl.cli import responses
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.snapshot import Snapshot
 
-__all__ = ["show_snapshot", "snapshot_data", "watch_status"]
-
-
-def snapshot_data(moment: Snapshot) -> dict[str, Any]:
-    from tpuctl.view.job_progress import job_now_data
-    from tpuctl.view.status import status_data
-
-    stack_status = moment.status
-    return status_data(
-        stack_status.stack,
-        stack_status.nodes,
-        stack_status.bucket,
-        stack_status.inventory,
-        stack_status.charges,
-        stack_status.advice,
-        [job_now_data(job) for job in moment.jobs],
-    )
+__all__ = ["show_snapshot", "watch_status"]
 
 
 def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> None:
@@ -59,7 +44,8 @@ def watch_status(
 
     async def in_json() -> None:
         async for moment in tpuctl.watch(interval):
-            state.data = snapshot_data(moment)
+            state.jobs[:] = [job.record.id for job in moment.jobs]
+            state.record(responses.stacks.Status.of(moment))
             problem = moment.problem
             problem_text = f"{problem.summary}: {problem.detail}" if problem is not None else ""
             state.view.on(StatusUpdate(moment.at.isoformat(), state.data, problem_text))
@@ -69,6 +55,7 @@ def watch_status(
 
         with LiveStatus(interval, commands, is_free=state.is_free) as watching:
             async for moment in tpuctl.watch(interval):
+                state.jobs[:] = [job.record.id for job in moment.jobs]
                 watching.show(moment)
 
     state.wait_for(until_interrupted(in_json() if state.json else for_people()))

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.commands import COMMANDS, nearest_command
 from tpuctl.cli.state import State
 
@@ -53,7 +54,7 @@ def show_help(
         text = options_page(root.command, root)
     else:
         text = _help_page(root, list(words or ()))
-    state.answer({"text": text}, lambda: print(text))
+    state.answer(lambda: responses.catalog.HelpText(text=text), lambda: print(text))
 
 
 def _help_page(root: Any, words: list[str]) -> str:

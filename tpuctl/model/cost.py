@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tpuctl.catalog import (
     HOURS_PER_MONTH,
@@ -69,6 +70,8 @@ class CostLine:
 @dataclass(frozen=True)
 class Cost:
     """Cost lines and their sum."""
+
+    currency: ClassVar = "USD"  # of all prices in the catalog
 
     lines: tuple[CostLine, ...]
 

@@ -41,7 +41,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A planned step, which runs after the addresses in `after`.
+    """A planned step, which runs after the addresses in `depends_on`.
 
     `action` is a verb such as "create"; "nothing" and "leave" mean no change.
     """

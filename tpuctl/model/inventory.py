@@ -90,6 +90,11 @@ class InventoryItem:
         return self.kind_class.kind
 
     @property
+    def tpu_capacity(self) -> Capacity | None:
+        """The capacity of a TPU or a request for one; None for others."""
+        return self.capacity if self.kind_class.is_tpu else None
+
+    @property
     def is_billable(self) -> bool:
         """Whether it costs money itself: for a request only its nodes do."""
         return self.cost is not None

@@ -28,10 +28,6 @@ class Progress:
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON; infinite values and NaN become strings."""
-        return {field.name: _json_value(getattr(self, field.name)) for field in fields(self)}
-
 
 def progress_of(log_end: bytes) -> Progress:
     """Parse the end of a log. Truncated lines are ignored."""
@@ -61,7 +57,3 @@ def _number(value: Any, kind: type[int] | type[float]) -> int | float | None:
         return float(value)
     except OverflowError:
         return None
-
-
-def _json_value(value: float | None) -> float | str | None:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

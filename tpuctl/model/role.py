@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 __all__ = ["CustomRole", "Grant", "RoleGroup"]
 
@@ -26,6 +27,8 @@ class Grant:
 
 @dataclass(frozen=True)
 class CustomRole:
+    stage: ClassVar = "GA"  # the launch stage that IAM shows
+
     id: str
     title: str
     description: str

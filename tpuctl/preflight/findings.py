@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 __all__ = ["CheckNote", "Edit", "Finding", "Report", "Rule", "Severity", "Target"]
 
@@ -124,30 +124,6 @@ class Report:
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity is Severity.error)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The data for `--json`."""
-        return {
-            "files": [str(path) for path in self.files],
-            "findings": [
-                {
-                    "code": finding.code,
-                    "severity": finding.severity.value,
-                    "file": str(finding.path),
-                    "line": finding.line,
-                    "column": finding.column + 1,
-                    "message": finding.message,
-                    "hint": finding.hint,
-                    "fixable": bool(finding.edits),
-                }
-                for finding in self.findings
-            ],
-            "suppressed": self.suppressed,
-            "notes": [
-                {"file": str(note.path), "line": note.line, "message": note.message}
-                for note in self.notes
-            ],
-        }
 
 
 def _sort_key(finding: Finding) -> tuple[str, int, int, str, str]:

@@ -1,4 +1,4 @@
-"""Costs of a stack, on stdout and in JSON.
+"""Costs of a stack, on stdout.
 
 Amounts are Google's prices. If the cloud in use is free (`is_free`), as the local cloud is, the
 texts say so; in JSON they are the same.
@@ -7,7 +7,7 @@ texts say so; in JSON they are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.model.cost import Cost, dollars
 from tpuctl.view.tables import print_table
@@ -15,7 +15,7 @@ from tpuctl.view.tables import print_table
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
 
-__all__ = ["FREE", "cost_data", "cost_sentence", "on_google", "print_cost", "run_cost"]
+__all__ = ["FREE", "cost_sentence", "on_google", "print_cost", "run_cost"]
 
 HOURLY = "per hour"
 FREE = "The local cloud is free."
@@ -58,27 +58,3 @@ def print_cost(
     for zone, (other, remark) in (fallbacks or {}).items():
         rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
     print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))
-
-
-def cost_data(cost: Cost) -> dict[str, Any]:
-    """US dollars; null and `complete` false if a price is unknown."""
-    return {
-        "currency": "USD",
-        "per_hour": _rounded(cost.per_hour),
-        "per_month": _rounded(cost.per_month),
-        "complete": cost.is_complete,
-        "as_of": cost.read,
-        "lines": [
-            {
-                "item": line.item,
-                "per_hour": _rounded(line.per_hour),
-                "note": line.note,
-                "as_of": line.read,
-            }
-            for line in cost.lines
-        ],
-    }
-
-
-def _rounded(amount: float | None) -> float | None:
-    return None if amount is None else round(amount, 6)

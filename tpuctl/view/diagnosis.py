@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -14,8 +13,6 @@ from tpuctl.view.text_wrapping import wrap
 
 __all__ = [
     "diagnosis_console",
-    "diagnosis_data",
-    "role_data",
     "role_text",
     "show_finding",
     "summary",
@@ -81,44 +78,6 @@ def _counted(count: int, word: str) -> str:
     return f"{count} {word}{'s' if count != 1 else ''}"
 
 
-def diagnosis_data(diagnosis: Diagnosis, following: str) -> dict[str, Any]:
-    """For the envelope."""
-    return {
-        "checks": [
-            {
-                "check": finding.check,
-                "state": finding.state.value,
-                "message": finding.message,
-                "hint": finding.hint,
-                "command": finding.command,
-                "requires": finding.root,
-            }
-            for finding in diagnosis.findings
-        ],
-        "next": following,
-    }
-
-
-def role_data(role: CustomRole) -> dict[str, Any]:
-    """For the envelope; `role` is what `gcloud iam roles create --file` takes."""
-    return {
-        "id": role.id,
-        "project": role.project,
-        "role": {
-            "title": role.title,
-            "description": role.description,
-            "stage": "GA",
-            "includedPermissions": list(role.permissions),
-        },
-        "groups": [
-            {"purpose": group.purpose, "permissions": list(group.permissions), "path": group.path}
-            for group in role.groups
-        ],
-        "optional_permissions": list(role.optional_permissions),
-        "grants": [{"purpose": grant.purpose, "command": grant.command} for grant in role.grants],
-    }
-
-
 def role_text(role: CustomRole) -> str:
     """YAML for `gcloud iam roles create --file`, with what each group is for."""
     lines = [
@@ -131,7 +90,7 @@ def role_text(role: CustomRole) -> str:
     lines += [
         f"title: {role.title}",
         f"description: {role.description}",
-        "stage: GA",
+        f"stage: {role.stage}",
         "includedPermissions:",
     ]
     for group in role.groups:

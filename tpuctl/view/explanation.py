@@ -1,9 +1,9 @@
-"""Why a job ended, on stdout and in JSON."""
+"""Why a job ended, on stdout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.view.tables import print_facts
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.pasted_error import Pasted
 
-__all__ = ["explanation_data", "message_data", "show_explanation", "show_message"]
+__all__ = ["show_explanation", "show_message"]
 
 KINDS = {
     "preemption": "Google preempted its machines",
@@ -33,41 +33,6 @@ STATES = {
     "timed_out": "reached its time limit",
     "lost": "was lost with its machines",
 }
-
-
-def explanation_data(explanation: Explanation, as_typed: Callable[[str], str]) -> dict[str, Any]:
-    """`failure` is null if the job is running or succeeded."""
-    failure = explanation.failure
-    return {
-        "job": explanation.record.id,
-        "state": explanation.status.state,
-        "exit_code": explanation.status.exit_code,
-        "attempt": explanation.record.attempt,
-        "machines_queried": not explanation.is_unqueried,
-        "failure": None
-        if failure is None
-        else {
-            "kind": failure.kind,
-            "name": failure.name,
-            "cause": failure.cause,
-            "hint": as_typed(failure.hint),
-            "worker": failure.worker,
-            "detail": failure.detail,
-            "lines": list(explanation.lines),
-        },
-        "previous_failures": [
-            {
-                "attempt": each.number - 1,
-                "kind": each.verdict.kind,
-                "name": each.verdict.name,
-                "cause": each.verdict.cause,
-                "worker": each.verdict.worker,
-                "detail": each.verdict.detail,
-                "at": each.verdict.at.isoformat(),
-            }
-            for each in explanation.attempts
-        ],
-    }
 
 
 def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -> None:
@@ -108,18 +73,6 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
 
 def _state(explanation: Explanation) -> str:
     return STATES[explanation.status.state]
-
-
-def message_data(message: Pasted, hint: str) -> dict[str, Any]:
-    return {
-        "name": message.name,
-        "kind": message.kind,
-        "summary": message.summary,
-        "explanation": message.cause,
-        "hint": hint,
-        "fault": message.fault or "",
-        "line": message.line,
-    }
 
 
 def show_message(message: Pasted, hint: str) -> None:

@@ -3,46 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:
     from tpuctl.model.job import JobSummary
 
-__all__ = ["job_data", "show_jobs"]
-
-
-def job_data(job: JobSummary) -> dict[str, Any]:
-    return {
-        "id": job.record.id,
-        "kind": job.record.kind,
-        "script": job.record.script,
-        "args": list(job.record.args),
-        "state": job.status.state,
-        "exit_code": job.status.exit_code,
-        "detail": job.status.detail,
-        "attempt": job.record.attempt,
-        "attempts": [
-            {
-                "number": attempt.number,
-                "zone": attempt.placement.zone,
-                "node": attempt.placement.node,
-                "cause": attempt.verdict.model_dump(
-                    mode="json", include={"kind", "name", "cause", "detail"}
-                ),
-                "started": attempt.started.isoformat(),
-                "started_by": attempt.started_by,
-            }
-            for attempt in job.attempts
-        ],
-        "retries_left": job.retries_left,
-        "workers": list(job.record.workers),
-        "submitted": job.record.submitted.isoformat(),
-        "submitted_by": job.record.submitted_by,
-        "finished": job.status.finished.isoformat() if job.status.finished else None,
-        "output": job.record.output,
-    }
+__all__ = ["show_jobs"]
 
 
 def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> None:

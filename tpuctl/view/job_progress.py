@@ -1,35 +1,20 @@
-"""The state and progress of jobs and their workers, as text and JSON."""
+"""The state and progress of jobs and their workers, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.model.duration import format_duration
-from tpuctl.view.job import job_data
 
 if TYPE_CHECKING:
     from tpuctl.model.progress import Progress
     from tpuctl.model.snapshot import JobSnapshot
 
-__all__ = ["job_facts", "job_now_data", "job_sentence", "progress_words"]
+__all__ = ["job_facts", "job_sentence", "progress_words"]
 
 MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
-
-
-def job_now_data(job: JobSnapshot) -> dict[str, Any]:
-    """As in `jobs`, with its workers' states by number and its progress."""
-    from tpuctl.model.job import JobSummary
-
-    return {
-        **job_data(JobSummary(job.record, job.status)),
-        "worker_states": {
-            str(number): worker.state for number, worker in sorted(job.workers.items())
-        },
-        "progress": job.progress.as_dict(),
-        "last_log_at": job.logged.isoformat() if job.logged else None,
-    }
 
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:

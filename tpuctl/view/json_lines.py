@@ -32,7 +32,7 @@ def envelope(
         "status": "ok" if exit_code == 0 else "failed",
         "exit_code": exit_code,
         "data": data,
-        "diagnostics": [diagnostic.as_dict() for diagnostic in diagnostics],
+        "diagnostics": [dataclasses.asdict(diagnostic) for diagnostic in diagnostics],
     }
 
 

@@ -1,21 +1,20 @@
-"""Resources that stacks left behind in a project, by stack, on stdout and in JSON."""
+"""Resources that stacks left behind in a project, by stack, on stdout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
-from typing import Any
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.cost import dollars
 from tpuctl.model.duration import format_duration
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.view.cost import on_google
-from tpuctl.view.status import resource_data
 from tpuctl.view.tables import print_table
 
-__all__ = ["Orphans", "orphans_data", "show_orphans"]
+__all__ = ["Orphans", "show_orphans"]
 
 IN_USE = "in use"
 KEPT = "kept on purpose"
@@ -40,6 +39,25 @@ class Orphans:
         """Whether a leftover costs money."""
         return any(is_charged(leftover.item) for leftover in self.left)
 
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """Everything by stack."""
+        whys = {leftover.item: leftover.reason for leftover in self.left}
+        groups = []
+        for stack, items in groupby(self.items, key=lambda item: item.stack):
+            mine = list(items)
+            rows = [_row(item, whys.get(item)) for item in mine]
+            works = any(item.kind_class.is_machine and item not in whys for item in mine)
+            groups.append(_Group(stack, rows, works))
+        return groups
+
+    @property
+    def hourly(self) -> tuple[float, bool]:
+        """The sum of the leftovers' known hourly prices, and whether all are known."""
+        rows = [row for group in self.groups for row in group.left]
+        prices = [row.charge.per_hour for row in rows if row.charge is not None]
+        return sum(price for price in prices if price is not None), None not in prices
+
 
 @dataclass(frozen=True)
 class _Row:
@@ -62,39 +80,11 @@ class _Group:
         return [row for row in self.rows if row.is_orphaned]
 
 
-def orphans_data(orphans: Orphans, command: Callable[[str], str]) -> dict[str, Any]:
-    """`command` returns the command to type for a stack."""
-    groups = _groups(orphans)
-    per_hour, is_complete = _hourly([row for group in groups for row in group.left])
-    return {
-        "project": orphans.project,
-        "per_hour": round(per_hour, 4),
-        "complete": is_complete,
-        "stacks": [
-            {
-                "stack": group.stack,
-                "in_use": group.is_in_use,
-                "command": command(group.stack),
-                "resources": [
-                    {
-                        **resource_data(row.item, row.charge),
-                        "orphaned": row.is_orphaned,
-                        "reason": row.reason,
-                    }
-                    for row in group.rows
-                ],
-            }
-            for group in groups
-        ],
-    }
-
-
 def show_orphans(
     orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool, is_free: bool
 ) -> None:
     """The leftovers, or everything; `up` is the command to type."""
-    groups = _groups(orphans)
-    shown_groups = groups if everything else [group for group in groups if group.left]
+    shown_groups = [group for group in orphans.groups if group.left or everything]
     for group in shown_groups:
         rows = group.rows if everything else group.left
         print(f"stack {group.stack}")
@@ -105,7 +95,7 @@ def show_orphans(
             heading = "To delete the whole stack" if group.is_in_use else "To delete it"
             print(f"{heading}:\n    {command(group.stack)}")
         print()
-    print(_summary(groups, orphans, is_free))
+    print(_summary(orphans, is_free))
     buckets = sum(1 for item in orphans.items if item.kind == "bucket")
     if buckets and not everything:
         many = "bucket is" if buckets == 1 else "buckets are"
@@ -113,41 +103,25 @@ def show_orphans(
         print(f"{buckets} {many} kept on purpose and {charged}; use --all to list them.")
 
 
-def _summary(groups: Sequence[_Group], orphans: Orphans, is_free: bool) -> str:
-    with_left = [group for group in groups if group.left]
+def _summary(orphans: Orphans, is_free: bool) -> str:
+    with_left = [group for group in orphans.groups if group.left]
     if not with_left:
         return f"No leftover resources in project {orphans.project}."
     rows = [row for group in with_left for row in group.left]
     many = "resource" if len(rows) == 1 else "resources"
     stacks = "stack" if len(with_left) == 1 else "stacks"
     summary = f"{len(rows)} leftover {many} of {len(with_left)} {stacks}"
-    per_hour, is_complete = _hourly(rows)
+    per_hour, is_complete = orphans.hourly
     if not orphans.is_charged:
         return f"{summary}, none of them billable."
     rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} per hour"
     return f"{summary}, costing {on_google(rate, is_free=is_free)}."
 
 
-def _groups(orphans: Orphans) -> list[_Group]:
-    whys = {leftover.item: leftover.reason for leftover in orphans.left}
-    groups = []
-    for stack, items in groupby(orphans.items, key=lambda item: item.stack):
-        mine = list(items)
-        rows = [_row(item, whys.get(item)) for item in mine]
-        works = any(item.kind_class.is_machine and item not in whys for item in mine)
-        groups.append(_Group(stack, rows, works))
-    return groups
-
-
 def _row(item: InventoryItem, reason: str | None) -> _Row:
     usual = KEPT if item.kind == "bucket" else IN_USE
     charge = charge_of(item)
     return _Row(item, charge, reason or usual, reason is not None)
-
-
-def _hourly(rows: Iterable[_Row]) -> tuple[float, bool]:
-    prices = [row.charge.per_hour for row in rows if row.charge is not None]
-    return sum(price for price in prices if price is not None), None not in prices
 
 
 def _cells(row: _Row) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""The report of a rehearsal, on stdout and in JSON."""
+"""The report of a rehearsal, on stdout."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.preflight.findings import Severity
 from tpuctl.preflight.submit_gate import display_path
@@ -18,62 +17,10 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.findings import Finding, Target
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
-__all__ = ["rehearsal_data", "rehearsal_lines"]
+__all__ = ["rehearsal_lines"]
 
 COMMAND = re.compile(r"(?m)^( +)tpuctl (rehearse.*|check.*)$")
 NAME = 12  # columns of the labels
-
-
-def rehearsal_data(done: Rehearsal) -> dict[str, Any]:
-    """The whole report; NaN and infinities are strings."""
-    assessment, target, estimate = done.assessment, done.target, done.assessment.estimate
-    data = {
-        "target": {
-            "type": target.type,
-            "kind": target.kind,
-            "replicas": target.replicas,
-            "chips": target.chips,
-            "bytes_per_replica": target.bytes_per_replica,
-            "tensorflow": target.tensorflow,
-            "per_hour": target.per_hour,
-        },
-        "findings": [
-            {
-                "topic": finding.topic,
-                "severity": finding.severity,
-                "message": finding.message,
-                "detail": finding.detail,
-                "hint": finding.hint,
-                "file": str(finding.where.file) if finding.where else None,
-                "line": finding.where.line if finding.where else None,
-            }
-            for finding in assessment.findings
-        ],
-        "measured": dict(assessment.measured),
-        "estimate": {
-            "unavailable_reason": estimate.unavailable_reason,
-            "steps": estimate.steps,
-            "step_seconds": estimate.step_seconds,
-            "seconds": estimate.seconds,
-            "dollars": estimate.dollars,
-        },
-        "runs": [
-            {
-                "mode": run.mode,
-                "replicas": run.replicas,
-                "steps": len(run.steps),
-                "exit_code": run.exit_code,
-                "stopped": run.stopped,
-                "seconds": round(run.seconds, 3),
-                "log": str(run.log),
-            }
-            for run in done.passes
-        ],
-        "skipped": list(done.skipped),
-        "output": done.output,
-        "interrupted": done.is_interrupted,
-    }
-    return {name: _in_json(value) for name, value in data.items()}
 
 
 def rehearsal_lines(
@@ -170,14 +117,3 @@ def _wrap(text: str, paper: TextOutput, used: int, by: int) -> str:
     """One line for programs; wrapped on a terminal."""
     text = plain(" ".join(text.split()))
     return wrap(text, paper.width, used=used, indent=" " * by) if paper.is_terminal else text
-
-
-def _in_json(value: Any) -> Any:
-    """The same with NaN and infinities as strings."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _in_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_in_json(each) for each in value]
-    return value

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.catalog import dollars
 from tpuctl.model.duration import format_duration as shown_duration
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpuctl.model.curves import Curve
     from tpuctl.model.report import AttemptReport, RunReport
 
-__all__ = ["page", "report_data"]
+__all__ = ["page"]
 
 WIDTH, HEIGHT = 480, 220  # of a plot, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 26
@@ -45,32 +45,6 @@ def page(report: RunReport) -> str:
         "</footer></body></html>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def report_data(report: RunReport) -> dict[str, Any]:
-    """The same for `--json`."""
-    status = report.explanation.status
-    return {
-        "job": report.record.id,
-        "state": status.state,
-        "exit_code": status.exit_code,
-        "cost": report.cost,
-        "attempts": [
-            {
-                "number": attempt.record.attempt,
-                "zone": attempt.record.zone,
-                "started": attempt.started.isoformat(),
-                "ended": attempt.ended.isoformat() if attempt.ended else None,
-                "cost": attempt.cost,
-                "restart_reason": attempt.restart.verdict.name if attempt.restart else None,
-            }
-            for attempt in report.attempts
-        ],
-        "curves": {
-            curve.name: [list(point) for point in curve.all_points] for curve in report.curves
-        },
-        "bundle": report.record.bundle,
-    }
 
 
 def _facts(report: RunReport) -> Iterator[str]:

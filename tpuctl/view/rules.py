@@ -9,25 +9,13 @@ from tpuctl.view.text_wrapping import wrap
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Rule, Target
 
-__all__ = ["rule_data", "rule_markdown", "rule_text", "sentence"]
+__all__ = ["rule_markdown", "rule_text", "sentence"]
 
 MEANING = {
     "error": "does not compile or run on a TPU",
     "cost": "runs, but uses more time or memory than necessary",
     "risk": "may fail, or was not written for a TPU",
 }
-
-
-def rule_data(rule: Rule) -> dict[str, str]:
-    return {
-        "code": rule.code,
-        "name": rule.name,
-        "severity": rule.severity.value,
-        "summary": rule.summary,
-        "rationale": rule.rationale,
-        "bad": rule.bad,
-        "good": rule.good,
-    }
 
 
 def rule_text(rule: Rule, width: int) -> str:

@@ -2,44 +2,111 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
+from collections.abc import Mapping
 from typing import Any
 
-from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.response_models import RESPONSES
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
-__all__ = ["envelope_schema", "events_schema"]
+from tpuctl.errors import Diagnostic
+from tpuctl.model import events
+from tpuctl.view.json_lines import ENVELOPE_VERSION
+from tpuctl.view.responses import catalog, checks, local, stacks
+from tpuctl.view.responses.base import Object
+
+__all__ = ["RESPONSES", "envelope_schema", "events_schema"]
+
+# By command. Its options determine which of several models applies.
+RESPONSES: Mapping[str, Any] = {
+    "init": stacks.WrittenFiles | list[str],
+    "doctor": checks.Diagnosis | checks.Role,
+    "plan": stacks.Plan,
+    "up": stacks.Plan,
+    "status": stacks.Status,
+    "down": stacks.Down,
+    "orphans": stacks.Orphans,
+    "check": checks.CheckedStack | checks.CheckedScripts | checks.Rules,
+    "rehearse": checks.Rehearsal | checks.Compilation,
+    "run": stacks.JobSubmission,
+    "jobs": list[stacks.Job],
+    "jobs show": stacks.JobReport,
+    "logs": stacks.Logs,
+    "wait": stacks.JobSubmission,
+    "stop": stacks.StoppedJob,
+    "explain": stacks.JobExplanation | stacks.MessageExplanation,
+    "report": stacks.JobReport,
+    "ssh": stacks.CommandResult,
+    "cp": stacks.CopyResult,
+    "forward": stacks.PortForwardings,
+    "types": catalog.TypeCatalog,
+    "zones": catalog.ZoneCatalog,
+    "runtimes": catalog.RuntimeCatalog,
+    "prices": catalog.Prices,
+    "quota": catalog.Limits | Object,
+    "help": catalog.HelpText,
+    "ci": Object,
+    "ci github": Object,
+    "ci gitlab": Object,
+    "ci cloudbuild": Object,
+    "ci start": stacks.JobSubmission,
+    "ci follow": stacks.JobSubmission,
+    "ci summary": stacks.JobReport,
+    "local up": local.LocalCloud,
+    "local down": local.LocalDown,
+    "local status": local.LocalStatus,
+    "local reset": local.LocalReset,
+    "local token": local.Token,
+    "local env": local.Environment,
+    "local set": local.Settings,
+    "local fault add": local.Fault,
+    "local fault list": list[local.Fault],
+    "local fault remove": list[local.Fault],
+    "local fault release": local.ReleasedFaults,
+}
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT = {"type": "string"}
-DIAGNOSTIC = {
-    "description": "An error or warning: summary, detail, how to fix it, and where.",
-    "type": "object",
-    "required": ["summary", "detail", "hint", "where"],
-    "properties": dict.fromkeys(("summary", "detail", "hint", "where"), TEXT),
-}
+BYTES = {"description": "Text, or base64 if encoding is base64.", **TEXT}
+
+
+class _Printed(GenerateJsonSchema):
+    """Only optional keys of response models may be absent; events have all their keys."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        return dict(BYTES)
+
+
+def _schemas(types: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of each type by name, and what they refer to in `$defs`."""
+    schemas, rest = TypeAdapter.json_schemas(
+        [(name, "serialization", TypeAdapter(shape)) for name, shape in types.items()],
+        ref_template="#/$defs/{model}",
+        schema_generator=_Printed,
+    )
+    return {name: schema for (name, _), schema in schemas.items()}, rest.get("$defs", {})
 
 
 def envelope_schema() -> dict[str, Any]:
     """The schema of the object that `--json` prints; `$defs` has each command's data by name."""
-    from pydantic import TypeAdapter
-
-    definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
+    data = {f"data of {command}": RESPONSES[command] for command in sorted(RESPONSES)}
+    schemas, definitions = _schemas(data | {"diagnostic": Diagnostic})
     conditions = []
-    for command, shapes in sorted(RESPONSES.items()):
-        forms = []
-        for shape in shapes:
-            schema = TypeAdapter(shape).json_schema(ref_template="#/$defs/{model}")
-            definitions |= schema.pop("$defs", {})
-            forms.append(schema)
-        name = f"data of {command}"
-        definitions[name] = forms[0] if len(forms) == 1 else {"anyOf": forms}
-        allowed = {"anyOf": [{"$ref": f"#/$defs/{name}".replace(" ", "%20")}, {"type": "null"}]}
+    for command in sorted(RESPONSES):
+        name = f"#/$defs/data of {command}".replace(" ", "%20")
         conditions.append(
             {
                 "if": {"properties": {"command": {"const": command}, "status": {"const": "ok"}}},
-                "then": {"properties": {"data": allowed}},
+                "then": {"properties": {"data": {"anyOf": [{"$ref": name}, {"type": "null"}]}}},
             }
         )
     return {
@@ -53,7 +120,7 @@ def envelope_schema() -> dict[str, Any]:
             "status": {"enum": ["ok", "failed"]},
             "exit_code": {"type": "integer", "minimum": 0, "maximum": 255},
             "data": {"description": "Depends on the command; if it failed, partial data or null."},
-            "diagnostics": {"type": "array", "items": {"$ref": "#/$defs/diagnostic"}},
+            "diagnostics": {"type": "array", "items": schemas.pop("diagnostic")},
         },
         "allOf": [
             {
@@ -63,60 +130,23 @@ def envelope_schema() -> dict[str, Any]:
             },
             *conditions,
         ],
-        "$defs": definitions,
+        "$defs": definitions | schemas,
     }
 
 
 def events_schema() -> dict[str, Any]:
     """The schema of a line of `--events`: an event by its name, or the final envelope."""
-    from tpuctl.model import events
-
-    kinds = sorted(typing.get_args(events.Event), key=lambda kind: str(kind.__name__))
-    definitions: dict[str, Any] = {"diagnostic": DIAGNOSTIC}
-    for kind in kinds:
-        fields = {field.name: _field_schema(str(field.type)) for field in dataclasses.fields(kind)}
-        definitions[kind.__name__] = {
-            "description": " ".join((kind.__doc__ or "").split()),
-            "type": "object",
-            "required": ["event", *fields],
-            "properties": {"event": {"const": kind.__name__}, **fields},
-        }
-        if "bytes" in {str(field.type) for field in dataclasses.fields(kind)}:
-            definitions[kind.__name__]["properties"]["encoding"] = {"const": "base64"}
+    kinds = {kind.__name__: kind for kind in typing.get_args(events.Event)}
+    schemas, definitions = _schemas(dict(sorted(kinds.items())))
+    for name in schemas:
+        schema = definitions[name]
+        properties = {"event": {"const": name}, **schema["properties"]}
+        definitions[name] = schema | {"required": list(properties), "properties": properties}
+        if BYTES in properties.values():
+            properties["encoding"] = {"const": "base64"}
     return {
         "$schema": DIALECT,
         "title": "A line of tpuctl --json --events",
-        "oneOf": [
-            *({"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds),
-            {"$ref": "envelope.schema.json"},
-        ],
+        "oneOf": [*schemas.values(), {"$ref": "envelope.schema.json"}],
         "$defs": definitions,
     }
-
-
-def _field_schema(written: str) -> dict[str, Any]:
-    """A field's annotation as a schema."""
-    known: dict[str, dict[str, Any]] = {
-        "str": TEXT,
-        "int": {"type": "integer"},
-        "float": {"type": "number"},
-        "bool": {"type": "boolean"},
-        "bytes": {"description": "Text, or base64 if encoding is base64.", **TEXT},
-        "None": {"type": "null"},
-        "Mapping[str, Any]": {"type": "object"},
-        "tuple[PlannedStep, ...]": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["address", "action", "because", "depends_on"],
-                "properties": {
-                    **dict.fromkeys(("address", "action", "because"), TEXT),
-                    "depends_on": {"type": "array", "items": TEXT},
-                },
-            },
-        },
-        "Outcome": {"enum": ["done", "unchanged", "failed", "skipped", "interrupted"]},
-        "Diagnostic": {"$ref": "#/$defs/diagnostic"},
-    }
-    parts = [known[part.strip()] for part in written.split("|")]
-    return parts[0] if len(parts) == 1 else {"anyOf": parts}

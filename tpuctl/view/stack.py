@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -11,7 +11,7 @@ from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, dollars, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.view.cost import cost_data, on_google, print_cost
+from tpuctl.view.cost import on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status import Holding, Remaining
 
 __all__ = [
-    "plan_data",
-    "remaining_data",
     "show_costs",
     "show_plan",
     "show_quota",
@@ -35,50 +33,6 @@ SIGNS = {
     Action.LEAVE: "=",
 }
 NUMBERS = ("used", "new", "left", "max")
-
-
-def plan_data(
-    stack: Stack, plan: Plan, cost: Cost, fallbacks: Mapping[str, Cost], quota: QuotaReport
-) -> dict[str, Any]:
-    """`price_per_hour` is for one node, `cost` for the whole stack."""
-    price = stack.price
-    return {
-        "stack": stack.name,
-        "zone": stack.zone,
-        "changes": [
-            {
-                "address": change.address,
-                "action": change.action.value,
-                "because": change.because,
-                "fields": list(change.fields),
-            }
-            for change in plan
-        ],
-        "price_per_hour": price.per_hour if price else None,
-        "price_as_of": price.read if price else None,
-        "cost": cost_data(cost),
-        "fallback_costs": {zone: cost_data(other) for zone, other in fallbacks.items()},
-        "quota": quota_data(quota),
-    }
-
-
-def quota_data(quota: QuotaReport) -> dict[str, Any]:
-    """`limit` and `remaining` are null where the limit is unknown."""
-    return {
-        "limits": [
-            {
-                "quota": line.limit,
-                "location": line.place,
-                "unit": line.unit or None,
-                "limit": line.allowed,
-                "usage": line.used,
-                "requested": line.added,
-                "remaining": line.left,
-            }
-            for line in quota.lines
-        ],
-        "unavailable": list(quota.unread),
-    }
 
 
 def show_plan(plan: Plan) -> None:
@@ -122,22 +76,6 @@ def _quota_row(line: QuotaLine) -> tuple[str, ...]:
         line.place,
         *("-" if amount is None else f"{amount:,.0f}" for amount in amounts),
     )
-
-
-def remaining_data(remaining: Iterable[Remaining]) -> list[dict[str, Any]]:
-    return [
-        {
-            "address": item.address,
-            "state": item.state,
-            "reason": item.reason,
-            "billable": item.is_billable,
-            "bytes": item.holding.bytes if item.holding else None,
-            "objects": item.holding.objects if item.holding else None,
-            "count_complete": item.holding.is_whole if item.holding else None,
-            "per_month": None if item.per_month is None else round(item.per_month, 4),
-        }
-        for item in remaining
-    ]
 
 
 def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:

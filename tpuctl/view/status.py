@@ -1,9 +1,9 @@
-"""The resources of a stack, their age and cost so far, on stdout and in JSON."""
+"""The resources of a stack, their age and cost so far, on stdout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.model.charges import Charge, hourly, so_far
 from tpuctl.model.cost import dollars
@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from tpuctl.model.advice import Advice
     from tpuctl.model.inventory import InventoryItem
     from tpuctl.model.stack import Stack
-    from tpuctl.model.status import NodeStatus
 
 __all__ = [
-    "charge_data",
     "charges_table",
-    "resource_data",
     "show_status",
-    "status_data",
     "status_facts",
 ]
 
@@ -32,77 +28,6 @@ MAX_ADDRESSES = 8
 NUMBERS = ("age", "per hour", "so far")
 SSH_ROUTES = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}
 CAPACITIES = {"on-demand": "", "preemptible": ", preemptible", "spot": ", spot"}
-
-
-def resource_data(item: InventoryItem, charge: Charge | None) -> dict[str, Any]:
-    """One resource; its cost is null if it is free or unknown."""
-    return {
-        "kind": item.kind,
-        "name": item.name,
-        "zone": item.zone or None,
-        "state": item.state or None,
-        "type": item.detail or None,
-        "size_gb": item.size_gb or None,
-        "capacity": item.capacity if item.kind_class.is_tpu else None,
-        "created": item.created.isoformat() if item.created else None,
-        **(charge_data(charge) if charge is not None else _FREE),
-    }
-
-
-def charge_data(charge: Charge) -> dict[str, Any]:
-    return {
-        "age_hours": round(charge.hours, 4),
-        "per_hour": _rounded(charge.per_hour),
-        "cost_so_far": _rounded(charge.so_far),
-        "price_note": charge.note,
-        "price_as_of": charge.read or None,
-    }
-
-
-_FREE = dict.fromkeys(("age_hours", "per_hour", "cost_so_far", "price_note", "price_as_of"))
-
-
-def status_data(
-    stack: Stack,
-    nodes: Iterable[NodeStatus],
-    bucket: str | None,
-    items: Sequence[InventoryItem],
-    charges: Sequence[Charge],
-    advice: Sequence[Advice],
-    jobs: Sequence[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    by_address = {charge.item.address: charge for charge in charges}
-    per_hour, knows_prices = hourly(charges)
-    spent, knows_all = so_far(charges)
-    return {
-        "stack": stack.name,
-        "project": stack.project,
-        "nodes": [_node_data(node, charges) for node in nodes],
-        "bucket": bucket,
-        "resources": [resource_data(item, by_address.get(item.address)) for item in items],
-        "per_hour": _rounded(per_hour),
-        "cost_so_far": _rounded(spent),
-        "complete": knows_prices and knows_all,
-        "advice": [{"text": entry.text, "command": entry.command} for entry in advice],
-        "jobs": list(jobs),
-    }
-
-
-def _node_data(node: NodeStatus, charges: Sequence[Charge]) -> dict[str, Any]:
-    charge = next((charge for charge in charges if charge.item.node is node), None)
-    return {
-        "name": node.name,
-        "zone": node.zone,
-        "state": node.state,
-        "health": node.health,
-        "type": node.accelerator_type,
-        "runtime": node.runtime,
-        "created": node.created.isoformat() if node.created else None,
-        "age_hours": round(node.hours(), 4),
-        "cost_so_far": _rounded(charge.so_far) if charge is not None else None,
-        "addresses": list(node.addresses),
-        "endpoints": list(node.endpoints),
-    }
 
 
 def show_status(
@@ -213,7 +138,3 @@ def _money(amount: float | None) -> str:
 
 def _sum(amount: float, is_complete: bool) -> str:
     return dollars(amount) if is_complete else f"at least {dollars(amount)}"
-
-
-def _rounded(amount: float | None) -> float | None:
-    return None if amount is None else round(amount, 4)

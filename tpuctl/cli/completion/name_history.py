@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tpuctl.files import private_folder
 
@@ -58,10 +57,10 @@ def remembered_stacks() -> list[RememberedStack]:
         return []
 
 
-def remember(stacks: Iterable[tuple[str, str, str]], command: str, data: Any) -> None:
-    """Remember the stacks (cloud, project, name) and jobs of a command."""
+def remember(stacks: Iterable[tuple[str, str, str]], jobs: Sequence[str]) -> None:
+    """Remember the stacks (cloud, project, name) and job ids that a command came across."""
     for key in stacks:
-        _remember(RememberedStack(*key, _jobs_in(command, data)))
+        _remember(RememberedStack(*key, jobs))
 
 
 def forget(cloud: str) -> None:
@@ -70,19 +69,6 @@ def forget(cloud: str) -> None:
     after = [stack for stack in before if stack.cloud != cloud]
     if len(after) != len(before):
         _write(after)
-
-
-def _jobs_in(command: str, data: Any) -> list[str]:
-    """The job ids in a command's data, newest first."""
-    if command == "jobs" and isinstance(data, list):
-        ids = [entry.get("id") for entry in data if isinstance(entry, dict)]
-    elif isinstance(data, dict):
-        listed = data.get("jobs")
-        ids = [data.get("job")]
-        ids += [entry.get("id") for entry in listed or () if isinstance(entry, dict)]
-    else:
-        ids = []
-    return [job_id for job_id in ids if isinstance(job_id, str) and job_id]
 
 
 def _remember(current: RememberedStack) -> None:

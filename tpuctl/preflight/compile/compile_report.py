@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
@@ -114,18 +114,16 @@ class CompileReport:
         """The batch over all replicas."""
         return batch * self.replicas
 
-    def as_dict(self) -> dict[str, Any]:
-        plain = asdict(self)
-        for result in (plain["requested"], *plain["alternatives"]):
-            if result and result["sizes"]:
-                result["peak"] = Sizes(**result["sizes"]).peak
+    @property
+    def batch(self) -> int | None:
+        """The requested batch over all replicas, if it is known."""
         batch = self.requested.batch if self.requested is not None else None
-        plain["batch_per_core"] = batch
-        plain["batch"] = self.total_batch(batch) if batch is not None else None
-        plain["largest_total_batch"] = (
-            self.total_batch(self.largest_batch) if self.largest_batch is not None else None
-        )
-        return plain
+        return self.total_batch(batch) if batch is not None else None
+
+    @property
+    def largest_total_batch(self) -> int | None:
+        """The largest batch over all replicas, if it is known."""
+        return self.total_batch(self.largest_batch) if self.largest_batch is not None else None
 
 
 def source_line(plain: Mapping[str, Any] | None) -> SourceLine | None:

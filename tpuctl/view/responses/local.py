@@ -1,0 +1,120 @@
+"""Answers about the local cloud.
+
+The status, settings and faults that its server returns as JSON are printed as they are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from tpuctl.view.responses.base import ABSENT, Number, Response, source
+
+__all__ = [
+    "Environment",
+    "Fault",
+    "LocalCloud",
+    "LocalDown",
+    "LocalReset",
+    "LocalStatus",
+    "ReleasedFaults",
+    "Settings",
+    "Token",
+]
+
+
+class LocalCloud(Response):
+    url: str
+    pace: str
+    folder: Path = source("home")
+    pid: int
+
+
+class LocalStatus(Response):
+    """Only `running` is present if it is false."""
+
+    running: bool
+    url: str = ABSENT
+    folder: str = ABSENT
+    version: str = ABSENT
+    pid: int = ABSENT
+    home: str = ABSENT
+    pace: str = ABSENT
+    isolation: str = ABSENT
+    image_notes: list[str] = ABSENT
+    uptime_seconds: Number = ABSENT
+    projects: int = ABSENT
+    nodes: int = ABSENT
+    faults: int = ABSENT
+    machines: int = ABSENT
+    buckets: int = ABSENT
+    objects: int = ABSENT
+    object_bytes: int = ABSENT
+    requests: int = ABSENT
+
+
+class LocalDown(Response):
+    stopped: bool
+
+
+class LocalReset(Response):
+    folder: Path
+
+
+class Token(Response):
+    member: str
+    token: str
+
+
+class Environment(Response):
+    """Environment variables to set and to unset."""
+
+    set: dict[str, str]
+    unset: list[str]
+
+
+class Settings(Response):
+    """`quota` has limits by id and location; null is unlimited."""
+
+    pace: str
+    nodes: str
+    quota: dict[str, dict[str, int | None]]
+    policies: list[str]
+    denied_permissions: list[str]
+    propagation: Number
+    reservations: list[str]
+
+
+class HeldCall(Response):
+    """A request that a fault holds, since a Unix timestamp."""
+
+    method: str
+    caller: str
+    since: Number
+
+
+class Fault(Response):
+    """A fault: its options as in `local fault add`, and the requests that it applied to.
+
+    Faults that occur at a time have `due`, a Unix timestamp. `free_bytes` is what a disk still
+    accepts.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    kind: str
+    times: int | Literal["unlimited"]
+    matched: int
+    applied: int
+    error: str
+    due: Number = ABSENT
+    free_bytes: int | None = ABSENT
+    exhausted: bool
+    held_calls: list[HeldCall]
+
+
+class ReleasedFaults(Response):
+    released: int

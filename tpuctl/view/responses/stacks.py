@@ -1,0 +1,481 @@
+"""Answers about stacks: plans, resources, jobs and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from tpuctl.model.advice import Advice
+from tpuctl.model.plan import Change
+from tpuctl.view.responses.base import (
+    ABSENT,
+    Dollars,
+    Hours,
+    Measurement,
+    NullIfEmpty,
+    Number,
+    Response,
+    SmallDollars,
+    Timestamp,
+    source,
+)
+
+if TYPE_CHECKING:
+    from tpuctl.model import inventory, snapshot, status
+    from tpuctl.model.charges import Charge
+    from tpuctl.model.events import JobEnded
+    from tpuctl.model.explanation import Explanation
+    from tpuctl.model.job import JobRecord
+    from tpuctl.model.pasted_error import Pasted
+    from tpuctl.model.report import RunReport
+    from tpuctl.view import orphans
+
+__all__ = [
+    "CommandResult",
+    "CopyResult",
+    "Cost",
+    "Down",
+    "Job",
+    "JobExplanation",
+    "JobReport",
+    "JobSnapshot",
+    "JobSubmission",
+    "Logs",
+    "MessageExplanation",
+    "Orphans",
+    "Plan",
+    "PortForwardings",
+    "Status",
+    "StoppedJob",
+    "WrittenFiles",
+]
+
+
+class WrittenFiles(Response):
+    """The files that were written, relative to the current folder."""
+
+    files: list[Path]
+
+
+class CostLine(Response):
+    item: str
+    per_hour: SmallDollars | None
+    note: str
+    as_of: str = source("read")
+
+
+class Cost(Response):
+    """`complete` is false if a price is unknown."""
+
+    currency: Literal["USD"]
+    per_hour: SmallDollars | None
+    per_month: SmallDollars | None
+    complete: bool = source("is_complete")
+    as_of: str = source("read")
+    lines: list[CostLine]
+
+
+class QuotaLine(Response):
+    """`limit` and `remaining` are null where the limit is unknown."""
+
+    quota: str = source("limit")
+    location: str = source("place")
+    unit: NullIfEmpty[str]
+    limit: Number | None = source("allowed")
+    usage: Number | None = source("used")
+    requested: Number | None = source("added")
+    remaining: Number | None = source("left")
+
+
+class Quota(Response):
+    limits: list[QuotaLine] = source("lines")
+    unavailable: list[str] = source("unread")
+
+
+class Plan(Response):
+    """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack."""
+
+    stack: str = source("stack.name")
+    zone: str = source("stack.zone")
+    changes: list[Change] = source("plan.changes")
+    price_per_hour: Number | None = source("stack.price.per_hour")
+    price_as_of: str | None = source("stack.price.read")
+    cost: Cost
+    fallback_costs: dict[str, Cost]
+    quota: Quota
+
+
+class Resource(Response):
+    """An existing resource."""
+
+    kind: str = source("item.kind")
+    name: str = source("item.name")
+    zone: NullIfEmpty[str] = source("item.zone")
+    state: NullIfEmpty[str] = source("item.state")
+    type: NullIfEmpty[str] = source("item.detail")
+    size_gb: NullIfEmpty[Number] = source("item.size_gb")
+    capacity: str | None = source("item.tpu_capacity")
+    created: Timestamp | None = source("item.created")
+    age_hours: Hours | None = source("charge.hours")
+    per_hour: Dollars | None = source("charge.per_hour")
+    cost_so_far: Dollars | None = source("charge.so_far")
+    price_note: str | None = source("charge.note")
+    price_as_of: NullIfEmpty[str] = source("charge.read")
+
+    @classmethod
+    def of(cls, item: inventory.InventoryItem, charge: Charge | None) -> Resource:
+        """The cost is null if the item is free."""
+        return cls.model_validate(SimpleNamespace(item=item, charge=charge))
+
+
+class RemainingResource(Response):
+    """A resource after `down`: `deleted`, `kept` or `remains`."""
+
+    address: str
+    state: str
+    reason: str
+    billable: bool = source("is_billable")
+    bytes: int | None = source("holding.bytes")
+    objects: int | None = source("holding.objects")
+    count_complete: bool | None = source("holding.is_whole")
+    per_month: Dollars | None
+
+
+class Down(Response):
+    remaining: list[RemainingResource]
+
+
+class OrphanedResource(Resource):
+    orphaned: bool = source("is_orphaned")
+    reason: str
+
+
+class OrphanStack(Response):
+    stack: str
+    in_use: bool = source("is_in_use")
+    command: str
+    resources: list[OrphanedResource] = source("rows")
+
+
+class Orphans(Response):
+    """Leftover resources of stacks in a project."""
+
+    project: str
+    per_hour: Dollars
+    complete: bool
+    stacks: list[OrphanStack]
+
+    @classmethod
+    def of(cls, leftovers: orphans.Orphans, command: Callable[[str], str]) -> Orphans:
+        """`command` returns the command to type for a stack."""
+        per_hour, is_complete = leftovers.hourly
+        return cls(
+            project=leftovers.project,
+            per_hour=per_hour,
+            complete=is_complete,
+            stacks=[{**vars(group), "command": command(group.stack)} for group in leftovers.groups],
+        )
+
+
+class RestartCause(Response):
+    kind: str
+    name: str
+    cause: str
+    detail: str
+
+
+class Attempt(Response):
+    """An attempt after the first, and why it was started."""
+
+    number: int
+    zone: str = source("placement.zone")
+    node: str = source("placement.node")
+    cause: RestartCause = source("verdict")
+    started: Timestamp
+    started_by: str
+
+
+class Job(Response):
+    """A job; `exit_code` is null while it runs."""
+
+    id: str = source("record.id")
+    kind: Literal["script", "module", "shell"] = source("record.kind")
+    script: str = source("record.script")
+    args: list[str] = source("record.args")
+    state: str = source("status.state")
+    exit_code: int | None = source("status.exit_code")
+    detail: str = source("status.detail")
+    attempt: int = source("record.attempt")
+    attempts: list[Attempt]
+    retries_left: dict[str, int] | None
+    workers: list[int] = source("record.workers")
+    submitted: Timestamp = source("record.submitted")
+    submitted_by: str = source("record.submitted_by")
+    finished: Timestamp | None = source("status.finished")
+    output: str = source("record.output")
+
+
+class Progress(Response):
+    """The last values in the log; NaN and infinities are strings."""
+
+    step: int | None
+    loss: Measurement | None
+    tokens_per_second: Measurement | None
+
+
+class JobSnapshot(Job):
+    """A job with its workers' states, its progress and the time of its last log output."""
+
+    worker_states: dict[str, str]
+    progress: Progress
+    last_log_at: Timestamp | None
+
+    @classmethod
+    def of(cls, job: snapshot.JobSnapshot) -> JobSnapshot:
+        from tpuctl.model.job import JobSummary
+
+        return cls(
+            **dict(Job.model_validate(JobSummary(job.record, job.status))),
+            worker_states={
+                str(number): job.workers[number].state for number in sorted(job.workers)
+            },
+            progress=job.progress,
+            last_log_at=job.logged,
+        )
+
+
+class JobSubmission(Response):
+    """`job_exit_code` is the job's; the envelope's `exit_code` may be one of tpuctl's."""
+
+    job: str
+    output: str
+    state: str | None = ABSENT
+    job_exit_code: int | None = ABSENT
+    remaining: list[RemainingResource] = ABSENT
+
+    @classmethod
+    def of(
+        cls,
+        record: JobRecord,
+        ended: JobEnded | None = None,
+        down: status.Down | None = None,
+    ) -> JobSubmission:
+        """A job that was followed, and the result of `down` afterwards."""
+        job_exit_code = ended.exit_code if ended is not None and ended.is_job_exit_code else None
+        return cls(
+            job=record.id,
+            output=record.output,
+            state=ended.state if ended is not None else None,
+            job_exit_code=job_exit_code,
+            **({} if down is None else {"remaining": down.remaining}),
+        )
+
+
+class Logs(Response):
+    """The job whose log was shown, and its result if it was followed to the end."""
+
+    job: str
+    attempt: int = ABSENT
+    output: str
+    state: str | None = ABSENT
+    job_exit_code: int | None = ABSENT
+
+
+class StoppedJob(Response):
+    job: str
+    state: str
+    exit_code: int | None
+
+
+class Failure(Response):
+    kind: str
+    name: str
+    cause: str
+    hint: str
+    worker: int | None
+    detail: str
+    lines: list[str]
+
+
+class PreviousFailure(Response):
+    """Why a previous attempt ended."""
+
+    attempt: Annotated[int, AfterValidator(lambda next_attempt: next_attempt - 1)] = source(
+        "number"
+    )
+    kind: str = source("verdict.kind")
+    name: str = source("verdict.name")
+    cause: str = source("verdict.cause")
+    worker: int | None = source("verdict.worker")
+    detail: str = source("verdict.detail")
+    at: Timestamp = source("verdict.at")
+
+
+class JobExplanation(Response):
+    """`failure` is null if the job is running or succeeded."""
+
+    job: str
+    state: str
+    exit_code: int | None
+    attempt: int
+    machines_queried: bool
+    failure: Failure | None
+    previous_failures: list[PreviousFailure]
+
+    @classmethod
+    def of(cls, explanation: Explanation, as_typed: Callable[[str], str]) -> JobExplanation:
+        """`as_typed` turns the commands of a hint into what the user has to type."""
+        failure = None
+        if explanation.failure is not None:
+            hint = as_typed(explanation.failure.hint)
+            failure = {**vars(explanation.failure), "hint": hint, "lines": explanation.lines}
+        return cls(
+            job=explanation.record.id,
+            state=explanation.status.state,
+            exit_code=explanation.status.exit_code,
+            attempt=explanation.record.attempt,
+            machines_queried=not explanation.is_unqueried,
+            failure=failure,
+            previous_failures=explanation.attempts,
+        )
+
+
+class MessageExplanation(Response):
+    """What an error message means."""
+
+    name: str
+    kind: str
+    summary: str
+    explanation: str = source("cause")
+    hint: str
+    fault: Annotated[str, BeforeValidator(lambda fault: fault or "")]
+    line: str
+
+    @classmethod
+    def of(cls, message: Pasted, hint: str) -> MessageExplanation:
+        """`hint` is the message's, with the commands to type."""
+        return cls.model_validate({**vars(message), "hint": hint})
+
+
+class AttemptReport(Response):
+    number: int = source("record.attempt")
+    zone: str = source("record.zone")
+    started: Timestamp
+    ended: Timestamp | None
+    cost: float | None
+    restart_reason: str | None = source("restart.verdict.name")
+
+
+class JobReport(Response):
+    """`curves` are lists of [step, value] by name; `file` is the HTML report, if written."""
+
+    job: str = source("record.id")
+    state: str = source("explanation.status.state")
+    exit_code: int | None = source("explanation.status.exit_code")
+    cost: Number | None
+    attempts: list[AttemptReport]
+    curves: Annotated[
+        dict[str, list[tuple[int, float]]],
+        BeforeValidator(lambda curves: {curve.name: curve.all_points for curve in curves}),
+    ]
+    bundle: str = source("record.bundle")
+    file: Path = ABSENT
+    markdown: str = ABSENT
+
+    @classmethod
+    def of(cls, report: RunReport, **more: Any) -> JobReport:
+        return cls.model_validate(report).model_copy(update=more)
+
+
+class WorkerExit(Response):
+    worker: int
+    exit_code: int
+
+
+class CommandResult(Response):
+    """A command's exit code on each worker."""
+
+    workers: list[WorkerExit]
+
+
+class WorkerCopy(Response):
+    worker: int
+    files: int
+    bytes: int
+
+
+class CopyResult(Response):
+    workers: list[WorkerCopy]
+
+
+class ForwardedPort(Response):
+    port: int
+    local_port: int
+    url: str
+
+
+class PortForwardings(Response):
+    worker: int
+    ports: list[ForwardedPort]
+
+
+class Node(Response):
+    name: str
+    zone: str
+    state: str
+    health: str | None
+    type: str = source("accelerator_type")
+    runtime: str
+    created: Timestamp | None
+    age_hours: Hours
+    cost_so_far: Dollars | None
+    addresses: list[str]
+    endpoints: list[str]
+
+    @classmethod
+    def of(cls, node: status.NodeStatus, charges: Sequence[Charge]) -> Node:
+        spent = next((charge.so_far for charge in charges if charge.item.node is node), None)
+        return cls.model_validate({**vars(node), "age_hours": node.hours(), "cost_so_far": spent})
+
+
+class Status(Response):
+    """The resources and jobs of a stack."""
+
+    stack: str
+    project: str
+    nodes: list[Node]
+    bucket: str | None
+    resources: list[Resource]
+    per_hour: Dollars | None
+    cost_so_far: Dollars | None
+    complete: bool
+    advice: list[Advice]
+    jobs: list[JobSnapshot]
+
+    @classmethod
+    def of(cls, moment: snapshot.Snapshot) -> Status:
+        from tpuctl.model.charges import hourly, so_far
+
+        stack_status = moment.status
+        charges = stack_status.charges
+        by_address = {charge.item.address: charge for charge in charges}
+        per_hour, knows_prices = hourly(charges)
+        spent, knows_all = so_far(charges)
+        return cls(
+            stack=stack_status.stack.name,
+            project=stack_status.stack.project,
+            nodes=[Node.of(node, charges) for node in stack_status.nodes],
+            bucket=stack_status.bucket,
+            resources=[
+                Resource.of(item, by_address.get(item.address)) for item in stack_status.inventory
+            ],
+            per_hour=per_hour,
+            cost_so_far=spent,
+            complete=knows_prices and knows_all,
+            advice=stack_status.advice,
+            jobs=[JobSnapshot.of(job) for job in moment.jobs],
+        )
