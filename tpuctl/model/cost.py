@@ -18,7 +18,6 @@ from tpuctl.catalog import (
     accelerator_type,
     address_price,
     disk_price,
-    dollars,
     machine_is_offered,
     machine_price,
     machine_type,
@@ -27,6 +26,7 @@ from tpuctl.catalog import (
     storage_price,
     traffic_price,
 )
+from tpuctl.units import billed_size, dollars
 
 __all__ = [
     "Cost",
@@ -35,7 +35,6 @@ __all__ = [
     "affordable_seconds",
     "controller_cost",
     "disk_cost",
-    "dollars",
     "egress_price",
     "machine_cost",
     "node_cost",
@@ -182,7 +181,7 @@ def disk_cost(
 def storage_cost(location: str, bytes_stored: int = 0) -> CostLine:
     """Cost of a bucket's contents. Operations and traffic are charged separately."""
     size = bytes_stored / GB
-    holds = "empty" if not bytes_stored else f"{size:,.1f} GB" if size >= 0.05 else "<0.1 GB"
+    holds = billed_size(bytes_stored) if bytes_stored else "empty"
     return _monthly(f"bucket in {location.lower()}, {holds}", storage_price(location), size)
 
 

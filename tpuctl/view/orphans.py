@@ -8,9 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
-from tpuctl.model.cost import dollars
-from tpuctl.model.duration import format_duration
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
+from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.status import resource_data
 from tpuctl.view.tables import print_table

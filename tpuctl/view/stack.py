@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tpuctl.catalog import region_of
-from tpuctl.model.cost import Cost, dollars, egress_price
+from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.units import billed_size, dollars
 from tpuctl.view.cost import cost_data, on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
@@ -173,12 +174,4 @@ def _holding_text(holding: Holding) -> str:
         return "nothing"
     least = "" if holding.is_whole else "at least "
     many = "object" if holding.objects == 1 else "objects"
-    return f"{least}{_size(holding.bytes)} in {holding.objects:,} {many}"
-
-
-def _size(count: int) -> str:
-    """As Google counts: a GB is 2**30 bytes."""
-    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
-        if count >= 1024**power / 10:
-            return f"{count / 1024**power:,.1f} {unit}"
-    return f"{count} bytes"
+    return f"{least}{billed_size(holding.bytes)} in {holding.objects:,} {many}"

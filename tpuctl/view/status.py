@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.model.charges import Charge, hourly, so_far
-from tpuctl.model.cost import dollars
-from tpuctl.model.duration import format_duration
+from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
 
