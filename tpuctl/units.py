@@ -56,11 +56,13 @@ def _power_of_1024(count: float, units: tuple[str, str, str]) -> str:
     return f"{count / 1024:,.1f} {kilo}"
 
 
-def dollars(amount: float) -> str:
-    """US dollars as `$1,234.00`, `$8.80`, `$0.0523`, `$0.004`.
+def dollars(amount: float, *, is_complete: bool = True) -> str:
+    """US dollars as `$1,234.00`, `$8.80`, `$0.0523`, `at least $0.004` if not complete.
 
     Two decimals; below a dollar up to three significant digits; tiny amounts as `<$0.0001`.
     """
+    if not is_complete:
+        return f"at least {dollars(amount)}"
     if amount < 0:
         return f"-{dollars(-amount)}"
     if not amount:

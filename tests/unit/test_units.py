@@ -83,6 +83,7 @@ def test_billed_size(count: int, text: str) -> None:
 )
 def test_dollars(amount: float, text: str) -> None:
     assert dollars(amount) == text
+    assert dollars(amount, is_complete=False) == f"at least {text}"
 
 
 @pytest.mark.parametrize(

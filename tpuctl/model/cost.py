@@ -101,8 +101,7 @@ class Cost:
         """`$8.87/h`, `at least $8.87/h` if a price is missing, or `unknown`."""
         if self.per_hour is None:
             return UNKNOWN
-        least = "" if self.is_complete else "at least "
-        return f"{least}{dollars(self.per_hour)}/h"
+        return f"{dollars(self.per_hour, is_complete=self.is_complete)}/h"
 
     def __str__(self) -> str:
         """All lines, and the sum with the date of the prices."""

@@ -145,8 +145,8 @@ def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
     per_hour, knows_prices = hourly(status.charges)
     spent, knows_all = so_far(status.charges)
     costs = (
-        f"{'' if knows_prices else 'at least '}{dollars(per_hour)}/h, "
-        f"{'' if knows_all else 'at least '}{dollars(spent)} so far"
+        f"{dollars(per_hour, is_complete=knows_prices)}/h, "
+        f"{dollars(spent, is_complete=knows_all)} so far"
     )
     parts.append(on_google(costs, is_free=is_free))
     return f"{_time(moment.at)} {'; '.join(parts)}"

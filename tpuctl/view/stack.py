@@ -11,7 +11,7 @@ from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.units import billed_size, dollars
+from tpuctl.units import billed_size, counted, dollars
 from tpuctl.view.cost import cost_data, on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
@@ -165,13 +165,12 @@ def _reason(item: Remaining, is_free: bool) -> str:
 def _monthly(item: Remaining, is_free: bool) -> str:
     if item.per_month is None or item.holding is None:
         return ", price unknown"
-    least = "" if item.holding.is_whole else "at least "
-    return on_google(f", {least}{dollars(item.per_month)} per month", is_free=is_free)
+    price = dollars(item.per_month, is_complete=item.holding.is_whole)
+    return on_google(f", {price} per month", is_free=is_free)
 
 
 def _holding_text(holding: Holding) -> str:
     if not holding.objects:
         return "nothing"
     least = "" if holding.is_whole else "at least "
-    many = "object" if holding.objects == 1 else "objects"
-    return f"{least}{billed_size(holding.bytes)} in {holding.objects:,} {many}"
+    return f"{least}{billed_size(holding.bytes)} in {counted(holding.objects, 'object')}"

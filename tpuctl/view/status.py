@@ -175,7 +175,8 @@ def charges_table(
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
     in_all = on_google("total", is_free=is_free)
-    rows.append((in_all, "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
+    total = dollars(per_hour, is_complete=knows_prices), dollars(spent, is_complete=knows_all)
+    rows.append((in_all, "", "", *total))
     return table(("resource", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
@@ -208,10 +209,6 @@ def _state(item: InventoryItem) -> str:
 
 def _money(amount: float | None) -> str:
     return "unknown" if amount is None else dollars(amount)
-
-
-def _sum(amount: float, is_complete: bool) -> str:
-    return dollars(amount) if is_complete else f"at least {dollars(amount)}"
 
 
 def _rounded(amount: float | None) -> float | None:
