@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.processes import run_lines
+from tpuctl.units import decimal_size
 
 __all__ = ["Interpreter", "current", "find", "install", "install_hint", "or_list", "uv"]
 
@@ -110,7 +111,7 @@ async def _report_progress(report: Callable[[str], None]) -> None:
             with suppress(OSError):  # moved to its final place meanwhile
                 size += path.lstat().st_size
         if size:
-            report(f"{size / 1e6:,.0f} MB unpacked")
+            report(f"{decimal_size(size)} unpacked")
 
 
 def _uv_folder() -> Path:

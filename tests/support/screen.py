@@ -50,7 +50,6 @@ class Screen:
                 position += 1
 
     def _control(self, private: str, number: str, letter: str) -> None:
-        line = self._lines[self._row]
         if private:
             self.modes.append(number + letter)
         elif letter == "m":
@@ -58,11 +57,10 @@ class Screen:
         elif letter == "A":
             top = max(0, len(self._lines) - self.rows)
             self._row = max(top, self._row - int(number or 1))
-        elif letter == "K" and number in ("", "0"):
-            self._lines[self._row] = line[: self._column]
-        elif letter == "J" and number in ("", "0"):
-            self._lines[self._row] = line[: self._column]
-            del self._lines[self._row + 1 :]
+        elif letter == "B":
+            self._row = min(len(self._lines) - 1, self._row + int(number or 1))
+        elif letter == "K" and number == "2":
+            self._lines[self._row] = ""
         else:
             raise AssertionError(f"unknown control: {number}{letter}")
 

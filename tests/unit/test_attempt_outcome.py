@@ -44,7 +44,7 @@ def test_max_cost_is_reached_with_clock_skew(tmp_path: Path) -> None:
     hourly = cost_of(of).per_hour
     assert hourly is not None
     seconds = 9 / hourly * HOUR
-    assert limit_at(of, seconds - 1) == limit_at(of, seconds + 1) == "limits.max_cost, $9"
+    assert limit_at(of, seconds - 1) == limit_at(of, seconds + 1) == "limits.max_cost, $9.00"
     assert limit_at(of, seconds - CLOCK_SKEW_SECONDS * 2) == ""
 
 

@@ -303,7 +303,7 @@ def test_large_bundle_warns_with_bounded_memory(source: Path) -> None:
     finally:
         tracemalloc.stop()
     assert [warning.summary for warning in bundle.warnings] == ["Bundle is large"]
-    assert "weights.bin  52 MB" in bundle.warnings[0].detail
+    assert "weights.bin  52.0 MB" in bundle.warnings[0].detail
     assert peak < 10_000_000
 
 

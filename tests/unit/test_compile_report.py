@@ -36,7 +36,7 @@ def test_fitting_batch_is_reported_per_core_and_in_total() -> None:
     )
     text = rendered(report)
     assert report.exit_code == 0
-    assert "32 per core, 256 in total: 2.60 GB of 17.2 GB" in text
+    assert "32 per core, 256 in total: 2.6 GB of 17.2 GB" in text
     assert "twice as many do not fit: 18.24G of 15.48G" in text
     assert "at least" not in text
     assert "sum of gradients over 8 replicas" in text

@@ -89,7 +89,7 @@ def test_data_disk_cost() -> None:
     ("bytes_stored", "item", "gigabytes"),
     [
         (0, "bucket in europe-west4, empty", 0),
-        (1, "bucket in europe-west4, <0.1 GB", 1 / 2**30),
+        (1, "bucket in europe-west4, 1 byte", 1 / 2**30),
         (3 * 2**29, "bucket in europe-west4, 1.5 GB", 1.5),
         (5000 * 2**30, "bucket in europe-west4, 5,000.0 GB", 5000),
     ],

@@ -12,7 +12,6 @@ from tpuctl.catalog import (
     address_price,
     disk_price,
     disk_types,
-    dollars,
     machine_is_offered,
     machine_price,
     machine_type,
@@ -240,32 +239,6 @@ def test_price_text_has_kind_and_date(capacity: Any, text: str) -> None:
     accelerator = accelerator_type("v6e-4")  # 2.97, spot 1.782, flex-start 1.35 a chip
     assert accelerator is not None
     assert str(node_price(accelerator, "europe-west4-a", capacity=capacity)) == text
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (8.8, "$8.80"),
-        (1234, "$1,234.00"),
-        (1234567.891, "$1,234,567.89"),
-        (1, "$1.00"),
-        (0.12, "$0.12"),
-        (0.1, "$0.10"),
-        (0.187, "$0.187"),
-        (0.052292, "$0.0523"),
-        (0.02, "$0.02"),
-        (0.004, "$0.004"),
-        (0.0025, "$0.0025"),
-        (0.9999, "$1.00"),
-        (0.00999999, "$0.01"),
-        (0.0001, "$0.0001"),
-        (0.00001, "<$0.0001"),
-        (0, "$0.00"),
-        (-2.5, "-$2.50"),
-    ],
-)
-def test_dollars(amount: float, text: str) -> None:
-    assert dollars(amount) == text
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

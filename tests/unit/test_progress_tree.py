@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import time
+import threading
 
 import pytest
-from rich.console import Console
-from rich.text import Text
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 
 from tests.support.screen import Screen
 from tpuctl.model.events import (
@@ -20,12 +20,10 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
-from tpuctl.view.live_region import LiveRegion
+from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.progress_state import ProgressState, RowState
-from tpuctl.view.progress_tree import ProgressTree, Terminal
-from tpuctl.view.rate import Rate, bar, clock_time, size, transfer_words
-
-WIDE = Terminal(80, 24)
+from tpuctl.view.progress_tree import ProgressTree
+from tpuctl.view.transfer import Rate, transfer_words
 
 
 class Clock:
@@ -50,8 +48,10 @@ def planned(*steps: tuple[str, str, tuple[str, ...]]) -> Planned:
     return Planned(tuple(PlannedStep(name, action, "", after) for name, action, after in steps))
 
 
-def texts(lines: list[Text]) -> list[str]:
-    return [line.plain for line in lines]
+def texts(renderable: RenderableType) -> list[str]:
+    console = Console(file=io.StringIO(), width=200)
+    lines = console.render_lines(renderable, pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
 
 def stack(story: ProgressState) -> None:
@@ -86,7 +86,7 @@ def test_running_row_shows_state_and_time(story: ProgressState, clock: Clock) ->
     story.on(StepStarted("node/n", "create"))
     story.on(StepProgress("node/n", "WAITING_FOR_RESOURCES"))
     clock.seconds += 75
-    (line,) = (line for line in texts(ProgressTree(story).live(WIDE)) if "node/n " in line)
+    (line,) = (line for line in texts(ProgressTree(story).live(80, 24)) if "node/n " in line)
     assert "WAITING_FOR_RESOURCES" in line
     assert line.endswith("1:15")
 
@@ -96,7 +96,7 @@ def test_failed_and_skipped_rows_stay(story: ProgressState) -> None:
     story.on(StepStarted("bucket/b", "create"))
     story.on(StepFinished("bucket/b", Outcome.FAILED, 2.0, "Denied"))
     story.on(StepFinished("node/n", Outcome.SKIPPED, 0.0, "bucket/b"))
-    record = texts(ProgressTree(story).ended_lines(story.remove_ended(), WIDE))
+    record = texts(ProgressTree(story).ended(story.remove_ended(), 80))
     (failed,) = (line for line in record if "✗ bucket/b " in line)
     assert "failed" in failed
     assert any("skipped: bucket/b failed" in line for line in record)
@@ -113,13 +113,11 @@ def test_sixty_four_nodes_fit_every_terminal(story: ProgressState, running: int)
     for name in nodes[:running]:
         story.on(StepStarted(name, "create"))
         story.on(StepProgress(name, "CREATING 안녕\x1b[31m\n"))
-    looks = itertools.product([80, 40, 20], [24, 10, 5, 3, 2], [False, True])
-    for look in itertools.starmap(Terminal, looks):
-        lines = texts(ProgressTree(story).live(look))
-        assert len(lines) < look.height, look
-        assert all(Text(line).cell_len < look.width for line in lines), look
-        assert all("\x1b" not in line and "\n" not in line for line in lines), look
-        assert not look.plain or all(line.isascii() for line in lines), look
+    for width, height in itertools.product([80, 40, 20], [24, 10, 5, 3, 2]):
+        lines = texts(ProgressTree(story).live(width, height))
+        assert len(lines) < height, (width, height)
+        assert all(cell_len(line) < width for line in lines), (width, height)
+        assert all("\x1b" not in line and "\n" not in line for line in lines)
 
 
 def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
@@ -131,7 +129,7 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
         story.on(StepStarted(name, "create"))
         story.on(StepProgress(name, "CREATING"))
     story.on(StepFinished(names[39], Outcome.FAILED, 1.0))
-    lines = texts(ProgressTree(story).live(WIDE))
+    lines = texts(ProgressTree(story).live(80, 24))
     visible = sum(f" {name} " in line for name in names for line in lines if "more" not in line)
     (more,) = (int(count) for line in lines for count in re.findall(r"(\d+) more:", line))
     assert any("✗ node/n-39 " in line for line in lines)  # failures are never collapsed
@@ -143,9 +141,9 @@ def test_rows_that_do_not_fit_are_counted(story: ProgressState) -> None:
 def test_many_unchanged_rows_are_counted(story: ProgressState) -> None:
     few = [(f"network/{number}", "nothing", ()) for number in range(3)]
     story.on(planned(*few, ("node/n", "create", ())))
-    assert sum("network/" in line for line in texts(ProgressTree(story).live(WIDE))) == 3
+    assert sum("network/" in line for line in texts(ProgressTree(story).live(80, 24))) == 3
     story.on(planned(("bucket/b", "leave", ())))
-    lines = texts(ProgressTree(story).live(WIDE))
+    lines = texts(ProgressTree(story).live(80, 24))
     assert [line for line in lines if "network/0" in line] == [
         line for line in lines if "4 unchanged" in line
     ]
@@ -170,22 +168,12 @@ def test_rows_are_printed_once(story: ProgressState) -> None:
     assert story.remove_ended() == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.04, "0.0 s"), (9.9, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1:00"),
-     (185, "3:05"), (3600, "1:00:00"), (36_061, "10:01:01")],
-)  # fmt: skip
-def test_elapsed_time_formats(seconds: float, expected: str) -> None:
-    assert clock_time(seconds) == expected
-
-
 def test_transferred_bytes_use_unit_of_total() -> None:
     assert transfer_words(500, 27_100_000, None) == ["0.0 of 27.1 MB"]
     assert transfer_words(10_000_000, 30_000_000, 2_000_000) == [
         "10.0 of 30.0 MB", "2.0 MB/s", "10 s left",
     ]  # fmt: skip
     assert transfer_words(30, 30, 5.0) == ["0.0 of 0.0 kB", "0.0 kB/s"]
-    assert (size(3_250_000_000), size(314_600_000)) == ("3.2 GB", "314.6 MB")
 
 
 def test_rate_uses_last_seconds_and_resets_on_restart() -> None:
@@ -200,13 +188,6 @@ def test_rate_uses_last_seconds_and_resets_on_restart() -> None:
     assert rate.per_second is None
 
 
-@pytest.mark.parametrize("fraction", [-1.0, 0.0, 0.5, 1.0, 7.0])
-def test_bar_has_its_width(fraction: float) -> None:
-    full, empty = bar(fraction, 10, plain=True)
-    assert len(full + empty) == 10
-    assert len(full) == min(10, max(0, round(fraction * 10)))
-
-
 @pytest.mark.parametrize("width", [80, 40])
 def test_transfer_shows_bar_rate_and_remaining_time(
     story: ProgressState, clock: Clock, width: int
@@ -216,7 +197,7 @@ def test_transfer_shows_bar_rate_and_remaining_time(
         story.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
         clock.seconds += 2
     story.on(StepProgress("job/upload", "", 21 / 40, 21_000_000, 40_000_000))
-    (line,) = texts(ProgressTree(story).live(Terminal(width, 24)))
+    (line,) = texts(ProgressTree(story).live(width, 24))
     assert "21.0 of 40.0 MB" in line
     if width == 80:
         assert "━" in line
@@ -224,50 +205,69 @@ def test_transfer_shows_bar_rate_and_remaining_time(
         assert "5.0 MB/s, 3.8 s left" in line
 
 
+def console_on(written: io.StringIO, width: int) -> LiveConsole:
+    return LiveConsole(file=written, force_terminal=True, width=width, height=20, color_system=None)
+
+
 def test_live_region_cleans_up_and_never_hides_cursor() -> None:
+    """Printing and drawing in several threads at once mix no lines."""
     screen, written = Screen(30, 8), io.StringIO()
-    console = Console(file=written, force_terminal=True, width=30, height=8, color_system=None)
-    sizes = [3, 1, 5, 0, 2]
-    drawn: list[int] = []
+    console = console_on(written, 30)
+    sizes = itertools.cycle([3, 1, 5, 0, 2])
+    region = LiveRegion(console, lambda: "\n".join(["moving"] * next(sizes)))
+    region.start(refresh=True)
+    is_over = threading.Event()
 
-    def draw(width: int, height: int) -> list[Text]:
-        count = sizes[len(drawn) % len(sizes)]
-        drawn.append(count)
-        return [Text(f"moving {number}") for number in range(count)]
+    def draw() -> None:
+        while not is_over.is_set():
+            region.refresh()
 
-    region = LiveRegion(console, draw, pause=0.001)
-    for number in range(5):
-        while len(drawn) < number * 7:
-            time.sleep(0.001)
-        region.print_above(lambda number=number: console.print(f"stays {number}"))  # type: ignore[misc]
+    thread = threading.Thread(target=draw)
+    thread.start()
+    for number in range(100):
+        with region.lock:
+            console.print(f"stays {number}")
+    is_over.set()
+    thread.join()
     region.stop()
     screen.feed(written.getvalue())
-    assert screen.lines == [f"stays {number}" for number in range(5)]
+    assert written.getvalue().count("moving") > 100
+    assert screen.lines == [f"stays {number}" for number in range(100)]
     assert screen.modes == []
 
 
-def test_live_region_in_narrowed_terminal() -> None:
-    """Its lines take more rows now, all of which are redrawn."""
+@pytest.mark.parametrize("heights", [(1, 1), (2, 3)])
+def test_live_region_in_narrowed_terminal(heights: tuple[int, int]) -> None:
+    """Its lines take more rows now, all of which are erased, and nothing else is."""
     screen, written = Screen(20, 20), io.StringIO()
-    console = Console(file=written, force_terminal=True, width=20, height=20, color_system=None)
-    region = LiveRegion(console, lambda width, height: [Text("x" * (width - 1))] * 2, pause=60)
-    while not (first := written.getvalue()).endswith("\r"):
-        time.sleep(0.001)
-    screen.feed(first + "^C")  # as the terminal echoes it
-    assert screen.lines == ["x" * 19, "^C" + "x" * 17]
-    screen.resize(10)
-    console.width = 10
-    region.draw_now()
+    console = console_on(written, 20)
+    height = heights[0]
+    region = LiveRegion(console, lambda: "\n".join(["x" * (console.width - 1)] * height))
+    console.print("stays")
+    with region.lock:
+        region.start(refresh=True)
+        first = written.getvalue()
+        screen.feed(first + "^C")  # as the terminal echoes it
+        assert screen.lines == ["stays", *["x" * 19] * (height - 1), "^C" + "x" * 17]
+        screen.resize(10)
+        console.width = 10
+        height = heights[1]
+    region.refresh()
     region.stop()
-    screen.feed(written.getvalue()[len(first) :])
-    assert screen.lines == [""]
+    last_frame, _, end = written.getvalue()[len(first) :].rpartition("\n")
+    screen.feed(last_frame)
+    assert screen.lines == ["stays", *["x" * 9] * height]
+    screen.feed(f"\n{end}")
+    assert screen.lines == ["stays"]
 
 
 def test_row_states_have_distinct_marks() -> None:
     """Colors add no information."""
-    from tpuctl.view.progress_tree import MARKS, PLAIN_MARKS, STYLES
+    from tpuctl.view.progress_tree import ASCII_MARKS, MARKS, STYLES
 
-    for marks in (MARKS, PLAIN_MARKS):
+    ascii_marks = {state: mark.translate(ASCII_MARKS) for state, mark in MARKS.items()}
+    for marks in (MARKS, ascii_marks):
         assert set(marks) == set(STYLES) == set(RowState)
         assert len(set(marks.values())) == len(RowState)
+    assert "".join(ascii_marks.values()).isascii()
     assert not any("yellow" in style or "white" in style for style in STYLES.values())

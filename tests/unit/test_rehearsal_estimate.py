@@ -11,8 +11,6 @@ from tpuctl.preflight.rehearsal.estimate import (
     Chips,
     Estimate,
     estimate,
-    format_cost,
-    format_time,
 )
 from tpuctl.preflight.rehearsal.flop_count import count_operations
 
@@ -127,29 +125,3 @@ def test_every_tensorflow_generation_has_peak_performance() -> None:
         if (runtime := runtime_for(accelerator)) is not None and runtime.tensorflow
     }
     assert with_tensorflow <= set(PEAK_FLOPS)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        ((0.004, 0.012), "4 to 12 ms"),
-        ((2.0, 7.0), "2 to 7 s"),
-        ((300.0, 1000.0), "5 to 17 minutes"),
-        ((7200.0, 25200.0), "2 to 7 hours"),
-        ((200_000.0, 666_667.0), "2.3 to 7.7 days"),
-    ],
-)
-def test_times_have_two_digits(bounds: tuple[float, float], expected: str) -> None:
-    assert format_time(bounds) == expected
-
-
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        ((0.5, 1.5), "$0.50 to $1.50"),
-        ((17.6, 58.7), "$18 to $59"),
-        ((488.9, 1630), "$490 to $1,600"),
-    ],
-)
-def test_costs_have_two_digits(bounds: tuple[float, float], expected: str) -> None:
-    assert format_cost(bounds) == expected

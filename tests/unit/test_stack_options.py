@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.model.duration import format_duration, seconds_of
+from tpuctl.model.duration import seconds_of
 from tpuctl.model.stack import Stack, load_stack, minimal_stack
 
 
@@ -192,11 +192,3 @@ def test_minimal_stack_has_same_names(tmp_path: Path) -> None:
 )
 def test_durations(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3660, "1 h 1 min"), (187200, "2 d 4 h")],
-)
-def test_format_duration(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text

@@ -12,6 +12,7 @@ import pytest
 from tests.support.screen import Screen
 from tests.support.terminal import Terminal
 
+TERMINAL_VARIABLES = ("COLUMNS", "LINES", "LC_ALL", "NO_COLOR")  # set by the tests' terminals
 # A stack of 64 nodes and an upload, shown by the default view.
 STORY = """
 import sys, time
@@ -33,7 +34,7 @@ view.on(StepFinished("bucket/b", Outcome.DONE, 1.5))
 for node in nodes:
     view.on(StepStarted(node, "create"))
     view.on(StepProgress(node, "CREATING"))
-time.sleep(0.3)
+time.sleep(0.6)
 view.on(Note("a note on the way"))
 for node in nodes[:-1]:
     view.on(StepFinished(node, Outcome.DONE, 12.0))
@@ -43,11 +44,11 @@ view.on(Planned((PlannedStep("job/upload", "upload"),)))
 view.on(StepStarted("job/upload", "upload"))
 for done in (10_000_000, 20_000_000, 30_000_000):
     view.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
-    time.sleep(0.4)
+    time.sleep(0.6)
 view.on(StepFinished("job/upload", Outcome.DONE, 1.2, "40.0 MB to gs://b"))
 if "interrupt" in flags:
     view.on(StepStarted("job/start", "start"))
-    time.sleep(0.3)
+    time.sleep(0.6)
     view.on(StepFinished("job/start", Outcome.INTERRUPTED, 0.3))
     view.problems([Diagnostic("Interrupted", "nothing is left")])
 view.close()
@@ -59,7 +60,7 @@ def run_in_terminal(
     folder: Path, columns: int, rows: int, *flags: str, **environment: str
 ) -> Terminal:
     environment_variables = {
-        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")
+        name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES
     }
     line = f'stty cols {columns} rows {rows}; exec "$@"'
     with Terminal(

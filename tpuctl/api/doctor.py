@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.errors import InvalidStack
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
+from tpuctl.units import binary_size
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -127,7 +128,7 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
         return Finding(
             LOCAL,
             CheckState.PROBLEM,
-            f"{free / 2**30:.1f} GiB are free at {folder}, {needed / 2**30:.1f} are needed",
+            f"{binary_size(free)} are free at {folder}, {binary_size(needed)} are needed",
             "Free disk space, or move the image cache:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
             exit_code=1,
         )

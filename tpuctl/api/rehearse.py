@@ -20,6 +20,7 @@ from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
 from tpuctl.model.events import CommandOutput, Emit
 from tpuctl.model.job import as_argument
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -497,7 +498,7 @@ class _PassDisplay:
 
 def _describe_pass(rehearsal_pass: Pass) -> str:
     count = len(rehearsal_pass.steps)
-    steps = f"{count} step{'' if count == 1 else 's'}"
+    steps = counted(count, "step")
     if rehearsal_pass.has_failed:
         return f"failed after {steps}" if count else "failed"
     return f"{rehearsal_pass.stopped}, {steps}" if rehearsal_pass.stopped else steps

@@ -29,7 +29,7 @@ from tpuctl.catalog.offers import (
     matching,
     offers_of,
 )
-from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, dollars, node_price
+from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, node_price
 from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits, usual_quota
 from tpuctl.catalog.tpu import (
     AcceleratorType,
@@ -71,7 +71,6 @@ __all__ = [
     "choose",
     "disk_price",
     "disk_types",
-    "dollars",
     "flex_start_zones",
     "generations",
     "machine_is_offered",

@@ -1,14 +1,14 @@
-"""Node prices with their date, and formatting of amounts."""
+"""Node prices with their date."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from tpuctl.catalog.tpu import AcceleratorType, data, read_date, region_of
+from tpuctl.units import dollars
 
-__all__ = ["HOURS_PER_MONTH", "Capacity", "Price", "Rate", "dollars", "node_price"]
+__all__ = ["HOURS_PER_MONTH", "Capacity", "Price", "Rate", "node_price"]
 
 Capacity = Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"]
 
@@ -84,19 +84,3 @@ def _flex_start_price(accelerator: AcceleratorType, zone: str) -> Price | None:
     if not per_chip or zone not in accelerator.zones:
         return None
     return Price(per_chip * accelerator.chips, str(table["read"]), "flex-start")
-
-
-def dollars(amount: float) -> str:
-    """Format an amount: `$1,234.00`, `$8.80`, `$0.0523`, `$0.004`.
-
-    Two decimals; below a dollar up to three significant digits; tiny amounts as `<$0.0001`.
-    """
-    if amount < 0:
-        return f"-{dollars(-amount)}"
-    if not amount:
-        return "$0.00"
-    if amount < 0.0001:
-        return "<$0.0001"
-    decimals = max(2, 2 - math.floor(math.log10(amount)))
-    whole, _, rest = f"{amount:,.{decimals}f}".partition(".")
-    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"

@@ -15,6 +15,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
@@ -339,7 +340,7 @@ def _fix_once(state: State, report: Report) -> bool:
             for line in _diff_lines(fixes, _stderr(state)):
                 print(line, file=sys.stderr)
         count = len(fixes.rewrites)
-        state.confirm(f"Change {count} file{'s' * (count != 1)}?")
+        state.confirm(f"Change {counted(count, 'file')}?")
     has_changed = False
     for rewrite in fixes.rewrites:
         name = display_path(rewrite.path)

@@ -10,6 +10,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.state import State
+from tpuctl.units import counted
 
 __all__ = ["register"]
 
@@ -56,7 +57,7 @@ def init(
         print(written.stack_file)
         if written.folder is not None:
             count = len(written.files) - 1
-            print(f"{written.folder}/  {count} {'file' if count == 1 else 'files'}")
+            print(f"{written.folder}/  {counted(count, 'file')}")
         typed = state.command_prefix
         if written.stack_file != state.stack_file and "--stack-file" not in typed:
             typed += f" --stack-file {shlex.quote(str(written.stack_file))}"

@@ -10,6 +10,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.emulator.client.server_process import LocalCloud
@@ -207,7 +208,7 @@ def release(
 
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
-    text = f"{count} request{'' if count == 1 else 's'} {'dropped' if drop else 'released'}"
+    text = f"{counted(count, 'request')} {'dropped' if drop else 'released'}"
     state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: print(text))
 
 

@@ -22,6 +22,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
 from tpuctl.polling import Backoff
 from tpuctl.resources.stack_record import Record
+from tpuctl.units import dollars
 
 __all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"]
 
@@ -153,7 +154,7 @@ def reached_limit(stack: Stack, created: datetime | None) -> str:
         and hourly
         and age >= affordable_seconds(limits.max_cost, hourly)
     ):
-        return f"limits.max_cost, ${limits.max_cost:g}"
+        return f"limits.max_cost, {dollars(limits.max_cost)}"
     run_for = stack.queue.run_for if stack.queue is not None else None
     if run_for is not None and age >= seconds_of(run_for):
         return f"tpu.queue.run_for, {run_for}"

@@ -18,6 +18,7 @@ from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree
+from tpuctl.units import counted, decimal_size, transferred
 
 __all__ = ["CopyResult", "copy"]
 
@@ -103,7 +104,7 @@ async def copy(
                         remote_tree, local_tree, remote_tree.fetch, copy_step.report_bytes, clock
                     )
                     totals = await transfer.run(items, worker_target)
-                copy_step.result = f"{_count(totals.files, 'file')}, {_size(totals.bytes)}"
+                copy_step.result = f"{counted(totals.files, 'file')}, {decimal_size(totals.bytes)}"
                 return CopyResult(worker, totals.files, totals.bytes)
 
     outcomes = await asyncio.gather(
@@ -300,7 +301,7 @@ class _Progress:
                 self._last_report = now
                 rate = self.done / max(now - self._began, 1e-9)
                 total = max(self._total, self.done, 1)  # a file may have grown
-                text = f"{_size(self.done)} of {_size(total)}, {_size(rate)}/s"
+                text = f"{transferred(self.done, total)}, {decimal_size(rate)}/s"
                 self._report(self.done, total, text)
 
         return count
@@ -321,11 +322,3 @@ async def _retry(
 
 def _below(path: bytes, entry: Entry) -> bytes:
     return posixpath.join(path, entry.name) if entry.name else path
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -24,6 +24,7 @@ from tpuctl.jobs.launch import Launch, start, stop_through_bucket
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
+from tpuctl.units import counted, decimal_size, transferred
 
 __all__ = ["make_bundle", "record_not_started", "start_attempt", "submit"]
 
@@ -90,7 +91,7 @@ async def start_attempt(
         first_access=submission.first_access,
         secrets=submission.secrets,
     )
-    where = f"on {_count(len(record.workers), 'worker')}"
+    where = f"on {counted(len(record.workers), 'worker')}"
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     try:
         await _step(
@@ -198,12 +199,12 @@ async def _step(
     return result
 
 
-def _report_sent(progress: Step, done: int, size: int) -> None:
-    progress.report_bytes(done, size, f"{_size(done)} of {_size(size)}")
+def _report_sent(progress: Step, done: int, total: int) -> None:
+    progress.report_bytes(done, total, transferred(done, total))
 
 
 def _describe_bundle(bundle: Bundle) -> str:
-    return f"{_count(bundle.files, 'file')}, {_size(bundle.size)}"
+    return f"{counted(bundle.files, 'file')}, {decimal_size(bundle.size)}"
 
 
 def _describe_upload(shipped: BundleUpload, store: ObjectStore) -> str:
@@ -211,15 +212,7 @@ def _describe_upload(shipped: BundleUpload, store: ObjectStore) -> str:
     if not shipped.sent_bytes:
         return f"already in {where}" if shipped.name is not None else f"already on {where}"
     suffix = " over SSH" if shipped.name is None else ""
-    return f"{_size(shipped.sent_bytes)} to {where}{suffix}"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{decimal_size(shipped.sent_bytes)} to {where}{suffix}"
 
 
 def _on_event_loop(report: Callable[[int, int], None]) -> Callable[[int, int], None]:

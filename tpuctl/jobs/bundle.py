@@ -21,6 +21,7 @@ from typing import IO, NamedTuple
 from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.jobs.file_hashes import FileHashes
 from tpuctl.jobs.file_selection import Entry, select_files
+from tpuctl.units import decimal_size
 
 __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle"]
 
@@ -182,16 +183,16 @@ def _link_warnings(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
 
 def _size_warnings(sizes: Mapping[str, int]) -> tuple[Diagnostic, ...]:
     """A warning about large files that were not bundled before."""
-    size = sum(sizes.values())
-    if size <= LARGE_BYTES:
+    total = sum(sizes.values())
+    if total <= LARGE_BYTES:
         return ()
     largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
     largest = [name for name in largest if sizes[name] >= LARGE_BYTES / 10] or largest[:1]
-    lines = [f"    {name}  {sizes[name] / 1e6:.0f} MB" for name in largest]
+    lines = [f"    {name}  {decimal_size(sizes[name])}" for name in largest]
     return (
         Diagnostic(
             "Bundle is large",
-            f"{size / 1e6:.0f} MB are uploaded to every worker; the largest files:\n"
+            f"{decimal_size(total)} are uploaded to every worker; the largest files:\n"
             + "\n".join(lines),
             "Store data in the bucket, and exclude it in .tpuctlignore.",
         ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tpuctl.catalog import HOURS_PER_MONTH, dollars
+from tpuctl.catalog import HOURS_PER_MONTH
+from tpuctl.units import dollars
 
 __all__ = ["FORMS", "Budget", "parse_budget"]
 

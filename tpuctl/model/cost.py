@@ -19,7 +19,6 @@ from tpuctl.catalog import (
     accelerator_type,
     address_price,
     disk_price,
-    dollars,
     machine_is_offered,
     machine_price,
     machine_type,
@@ -28,6 +27,7 @@ from tpuctl.catalog import (
     storage_price,
     traffic_price,
 )
+from tpuctl.units import billed_size, dollars
 
 __all__ = [
     "Cost",
@@ -36,7 +36,6 @@ __all__ = [
     "affordable_seconds",
     "controller_cost",
     "disk_cost",
-    "dollars",
     "egress_price",
     "machine_cost",
     "node_cost",
@@ -105,8 +104,7 @@ class Cost:
         """`$8.87/h`, `at least $8.87/h` if a price is missing, or `unknown`."""
         if self.per_hour is None:
             return UNKNOWN
-        least = "" if self.is_complete else "at least "
-        return f"{least}{dollars(self.per_hour)}/h"
+        return f"{dollars(self.per_hour, is_complete=self.is_complete)}/h"
 
     def __str__(self) -> str:
         """All lines, and the sum with the date of the prices."""
@@ -185,7 +183,7 @@ def disk_cost(
 def storage_cost(location: str, bytes_stored: int = 0) -> CostLine:
     """Cost of a bucket's contents. Operations and traffic are charged separately."""
     size = bytes_stored / GB
-    holds = "empty" if not bytes_stored else f"{size:,.1f} GB" if size >= 0.05 else "<0.1 GB"
+    holds = billed_size(bytes_stored) if bytes_stored else "empty"
     return _monthly(f"bucket in {location.lower()}, {holds}", storage_price(location), size)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.spelling import nearest
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.installation import Installation
@@ -342,7 +343,7 @@ def require_no_errors(report: Report) -> None:
     code = report.errors[0].code
     last = Diagnostic(
         "Script was not submitted",
-        f"{count_text(report)} in {len(report.files)} file{'s' * (len(report.files) != 1)}",
+        f"{count_text(report)} in {counted(len(report.files), 'file')}",
         f"Fix it, or end a line that is correct with\n    # tpuctl: ignore[{code}]\n"
         "To skip the check, use --no-check.",
     )
@@ -371,7 +372,7 @@ def diagnostic_of(finding: Finding) -> Diagnostic:
 def count_text(report: Report) -> str:
     """The number of findings by severity, such as `2 errors, 1 cost`, without zeros."""
     numbers = [(report.count(severity), severity.value) for severity in Severity]
-    return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in numbers if count)
+    return ", ".join(counted(count, name) for count, name in numbers if count)
 
 
 def display_path(path: Path) -> str:

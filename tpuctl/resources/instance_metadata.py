@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.assets import program
-from tpuctl.catalog import dollars
 from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
+from tpuctl.units import dollars
 
 __all__ = [
     "SCOPE",

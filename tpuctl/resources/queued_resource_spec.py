@@ -11,11 +11,12 @@ from uuid import uuid4
 from google.longrunning import operations_pb2
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.model.duration import DURATION, format_duration, seconds_of
+from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
 from tpuctl.resources.tpu_node_spec import capacity_differences, node_differences
+from tpuctl.units import format_duration
 
 __all__ = [
     "CreateQueuedResource",

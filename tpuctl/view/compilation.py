@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tpuctl.units import decimal_size
+
 if TYPE_CHECKING:
     from tpuctl.preflight.compile.compile_report import BatchResult, CompileReport, Refusal
 
@@ -86,17 +88,13 @@ def _size_lines(report: CompileReport, result: BatchResult) -> Iterator[str]:
         yield f"  batch     {batch}: does not fit, {result.shortfall}"
         return
     available = (
-        "" if report.available_bytes is None else f" of {report.available_bytes / 1e9:.1f} GB"
+        "" if report.available_bytes is None else f" of {decimal_size(report.available_bytes)}"
     )
-    yield f"  batch     {batch}: {_size(result.sizes.peak)}{available} per core"
+    yield f"  batch     {batch}: {decimal_size(result.sizes.peak)}{available} per core"
     yield (
-        f"            variables {_size(report.variable_bytes)}, temporary "
-        f"{_size(result.sizes.temporary)}, program {_size(result.sizes.code)}"
+        f"            variables {decimal_size(report.variable_bytes)}, temporary "
+        f"{decimal_size(result.sizes.temporary)}, program {decimal_size(result.sizes.code)}"
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _largest(report: CompileReport) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from tpuctl.errors import Diagnostic
@@ -23,10 +26,10 @@ from tpuctl.model.events import (
     WarningIssued,
 )
 from tpuctl.view.base import indent, port_sentence
-from tpuctl.view.live_region import LiveRegion
+from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import ProgressState
-from tpuctl.view.progress_tree import ProgressTree, Terminal
+from tpuctl.view.progress_tree import ASCII_MARKS, ProgressTree
 
 __all__ = ["Console"]
 
@@ -40,7 +43,7 @@ class Console:
 
     def __init__(self, *, no_color: bool = False) -> None:
         # None: rich checks NO_COLOR.
-        self.rich = RichConsole(stderr=True, no_color=no_color or None, highlight=False)
+        self.rich = LiveConsole(stderr=True, no_color=no_color or None, highlight=False)
         self._state = ProgressState()
         self._tree = ProgressTree(self._state)
         self._region: LiveRegion | None = None
@@ -65,7 +68,8 @@ class Console:
                     self._stop_live()
                 self._show_step(event)
             case StepFinished(address, Outcome.INTERRUPTED) if address == LOG:
-                self._update_state(lambda: self._state.drop(LOG))  # a note says how to reattach
+                with self._drawing_lock():
+                    self._state.drop(LOG)  # a note says how to reattach
             case StepStarted() | StepProgress() | StepFinished():
                 self._show_step(event)
 
@@ -86,40 +90,30 @@ class Console:
     def _show_step(self, event: Event) -> None:
         if not self._state:
             self._state.started = self._state.now()
-        self._update_state(lambda: self._state.on(event))
+        with self._drawing_lock():
+            self._state.on(event)
         if self._state.is_over:
             self._stop_live()
         elif self._region is None and isinstance(event, StepStarted | StepProgress):
             self._start_line()
             self._region = LiveRegion(self.rich, self._draw)
+            self._region.start(refresh=True)
 
-    def _update_state(self, change: Callable[[], None]) -> None:
-        """Change the state under the drawing lock."""
-        if self._region is None:
-            change()
-        else:
-            with self._region.lock:
-                change()
+    def _drawing_lock(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._region is None else self._region.lock
 
-    def _draw(self, width: int, height: int) -> list[Text]:
-        return self._tree.live(self._terminal(width, height))
-
-    def _terminal(self, width: int, height: int) -> Terminal:
-        return Terminal(width, height, plain="utf" not in self.rich.encoding.lower())
+    def _draw(self) -> RenderableType:
+        return _Encodable(self._tree.live(*self.rich.size))
 
     def _write(self, event: LogChunk | CommandOutput) -> None:
         is_command_output = not self._shows_log and not getattr(event, "is_error", False)
         if self._region is not None and not is_command_output:
             self._stop_live()
             if isinstance(event, LogChunk) and self._state.has(LOG):
-                self.rich.rule("log", align="left", style="dim", characters=self._rule_character)
+                self.rich.rule("log", align="left", style="dim")
         self._output.write(event)
         if is_command_output:
             self._output.is_at_line_start = True  # of this terminal
-
-    @property
-    def _rule_character(self) -> str:
-        return "-" if "utf" not in self.rich.encoding.lower() else "─"
 
     def _stop_live(self) -> None:
         """Stop the live region and print ended rows permanently."""
@@ -129,28 +123,36 @@ class Console:
         rows = self._state.remove_ended()
         if rows:
             self._start_line()
-            for line in self._tree.ended_lines(rows, self._terminal(*self.rich.size)):
-                self.rich.print(line, soft_wrap=True)
+            self.rich.print(_Encodable(self._tree.ended(rows, self.rich.width)))
 
     def _print_lines(self, *texts: Text) -> None:
         """Print permanent lines above the live region."""
-
-        def write() -> None:
+        if self._state.is_over or self._state.has_failed:
+            self._stop_live()
+        with self._drawing_lock():
             self._start_line()
             for text in texts:
                 self.rich.print(text, soft_wrap=True)
-
-        if self._state.is_over or self._state.has_failed:
-            self._stop_live()
-        if self._region is None:
-            write()
-        else:
-            self._region.print_above(write)
 
     def _start_line(self) -> None:
         if not self._output.is_at_line_start:
             self.rich.print()
             self._output.is_at_line_start = True
+
+
+@dataclass(frozen=True)
+class _Encodable:
+    """What is drawn, in ASCII if the terminal knows no more; rich replaces only lines and bars."""
+
+    renderable: RenderableType
+
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.renderable, options):
+            if options.ascii_only and not segment.control:
+                text = segment.text.translate(ASCII_MARKS).encode("ascii", "replace").decode()
+                yield segment._replace(text=text)
+            else:
+                yield segment
 
 
 def _diagnostic(level: str, style: str, diagnostic: Diagnostic) -> list[Text]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuctl.model.cost import Cost, dollars
+from tpuctl.model.cost import Cost
+from tpuctl.units import dollars
 from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:

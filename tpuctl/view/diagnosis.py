@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.role import CustomRole
+from tpuctl.units import counted
 from tpuctl.view.text_wrapping import wrap
 
 __all__ = [
@@ -69,13 +70,9 @@ def summary(diagnosis: Diagnosis) -> str:
     rest = f" {skipped} skipped." if skipped else ""
     if not problems:
         warnings = sum(finding.state is CheckState.WARNING for finding in diagnosis.findings)
-        suffix = f", with {_counted(warnings, 'warning')}" if warnings else ""
+        suffix = f", with {counted(warnings, 'warning')}" if warnings else ""
         return f"No problems found{suffix}.{rest}"
-    return f"{_counted(problems, 'problem')}.{rest}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'s' if count != 1 else ''}"
+    return f"{counted(problems, 'problem')}.{rest}"
 
 
 def role_text(role: CustomRole) -> str:

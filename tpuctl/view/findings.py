@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
+from rich.cells import cell_len
+
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.preflight.submit_gate import count_text, display_path
+from tpuctl.units import counted
 from tpuctl.view.source_lines import Sources
-from tpuctl.view.text_wrapping import columns, cut, plain, wrap
+from tpuctl.view.text_wrapping import cut, plain, wrap
 
 __all__ = ["TextOutput", "report_lines"]
 
@@ -38,6 +41,11 @@ class TextOutput:
     def colored(self, text: str, color: str) -> str:
         return f"\x1b[{color}m{text}\x1b[0m" if self.has_color else text
 
+    def wrapped(self, text: str, used: int, indent: int = len(INDENT)) -> str:
+        """One line for programs; wrapped on a terminal, from column `used`."""
+        text = plain(" ".join(text.split()))
+        return wrap(text, self.width, used=used, indent=" " * indent) if self.is_terminal else text
+
 
 def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") -> Iterator[str]:
     """The whole report. `target` is what was checked for, `fix` the command that applies fixes.
@@ -51,15 +59,15 @@ def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") 
             yield ""
     for note in report.notes:
         head = f"{plain(display_path(note.path))}:{note.line} note  "
-        yield head + _wrap(note.message, paper, columns(head))
+        yield head + paper.wrapped(note.message, cell_len(head))
     yield from _summary(report, target, paper, fix)
 
 
 def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterator[str]:
-    files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
+    files = counted(len(report.files), "file")
     suppressed = f", {report.suppressed} suppressed" if report.suppressed else ""
     text = f"{count_text(report) or 'Nothing found'} in {files}{suppressed}, checked for {target}."
-    yield _wrap(text, paper, 0, indent="")
+    yield paper.wrapped(text, 0, 0)
     fixable = sum(bool(finding.edits) for finding in report.findings)
     if fixable and fix:
         yield f"{fixable} can be fixed:\n{INDENT}{fix}"
@@ -68,16 +76,16 @@ def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterat
 def _finding_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Iterator[str]:
     where = f"{plain(display_path(finding.path))}:{finding.line}:{finding.column + 1}"
     word = f"{finding.severity.value:<5}"
-    used = columns(f"{where} {finding.code} {word} ")
+    used = cell_len(f"{where} {finding.code} {word} ")
     colored_word = paper.colored(word, COLORS[finding.severity])
     head = f"{paper.colored(where, '1')} {finding.code} {colored_word} "
-    yield head + _wrap(finding.message, paper, used)
+    yield head + paper.wrapped(finding.message, used)
     if paper.is_terminal:
         yield from _source_lines(finding, sources, paper)
     label = "help: "
     for text in finding.hint.splitlines():
         is_code = text.startswith(" ")
-        line = plain(text) if is_code else _wrap(text, paper, len(INDENT) + len(label), 10)
+        line = plain(text) if is_code else paper.wrapped(text, len(INDENT) + len(label), 10)
         yield INDENT + paper.colored(label + line, "32")
         label = " " * len(label)
 
@@ -93,11 +101,3 @@ def _source_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Iter
     source, column = cut(source[removed:].rstrip(), begin - removed, paper.width - 9)
     yield f"{number} | {source}"
     yield f"{'':6} | {' ' * column}{paper.colored('^', COLORS[finding.severity])}"
-
-
-def _wrap(text: str, paper: TextOutput, used: int, by: int = 4, indent: str | None = None) -> str:
-    """One line for programs; wrapped on a terminal."""
-    text = plain(" ".join(text.split()))
-    if not paper.is_terminal:
-        return text
-    return wrap(text, paper.width, used=used, indent=" " * by if indent is None else indent)

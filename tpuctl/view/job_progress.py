@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl.model.duration import format_duration
+from tpuctl.units import format_duration
 
 if TYPE_CHECKING:
     from tpuctl.model.progress import Progress

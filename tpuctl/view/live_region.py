@@ -1,97 +1,69 @@
-"""Lines at the bottom of a terminal that are redrawn in place, below permanent output."""
+"""What is redrawn in place at the bottom of a terminal, below permanent output."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+from rich.console import Console, ConsoleRenderable, RenderableType
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType, Segment, Segments
 
-__all__ = ["LiveRegion"]
-
-REFRESH_SECONDS = 0.125  # seconds between frames
-Draw = Callable[[int, int], Sequence[Text]]  # renders lines for a number of columns and rows
+__all__ = ["LiveConsole", "LiveRegion"]
 
 
-class LiveRegion:
-    """The last lines of the terminal, redrawn several times a second until stopped.
+class LiveConsole(Console):
+    """A console that never hides the cursor, which a killed program could not show again."""
 
-    The cursor is never hidden and no mode is changed: however the program ends, the terminal stays
-    usable. Each frame is one write, line over line, so it does not flicker. After the terminal was
-    narrowed, wrapped lines are counted, so that no old text stays.
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
+
+
+class LiveRegion(Live):
+    """Redraws the last lines of the terminal several times a second, until it is stopped.
+
+    The console prints permanent output above it. Hold `lock` while printing, and while changing
+    what `draw` reads: it is called in a thread, with the console's size at that time.
     """
 
-    def __init__(self, console: Console, draw: Draw, *, pause: float = REFRESH_SECONDS) -> None:
-        self._console = console
+    def __init__(self, console: LiveConsole, draw: Callable[[], RenderableType]) -> None:
         self._draw = draw
-        self._pause = pause
-        self.lock = threading.RLock()
-        self._drawn: list[int] = []  # the width of each drawn line
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._frame_widths: list[int] = []  # of the next frame's lines
+        self._shown_widths: list[int] = []  # of the lines on the terminal
+        super().__init__(
+            console=console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
 
-    def print_above(self, write: Callable[[], None]) -> None:
-        """Print permanent output above the region."""
-        with self.lock:
-            self._erase()
-            write()
-            self._paint()
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock that is held while drawing."""
+        return self._lock
 
-    def draw_now(self) -> None:
-        """Draw a frame immediately."""
-        with self.lock:
-            if not self._stopping.is_set():
-                self._paint()
+    def get_renderable(self) -> RenderableType:
+        """A frame that leaves the cursor in column 0, where the echo of ^C breaks no line."""
+        lines = self.console.render_lines(self._draw(), pad=False)
+        self._frame_widths = [Segment.get_line_length(line) for line in lines]
+        segments = [segment for line in lines for segment in (*line, Segment.line())][:-1]
+        return Segments([*segments, Control(ControlType.CARRIAGE_RETURN).segment])
 
-    def stop(self) -> None:
-        """Erase the region."""
-        self._stopping.set()
-        with self.lock:
-            self._erase()
-        self._thread.join()
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Erase also the rows that lines take more since the terminal was narrowed."""
+        columns = max(1, self.console.width)
+        extra = [max(0, width - 1) // columns for width in self._shown_widths]
+        self._shown_widths = [min(width, columns) for width in self._frame_widths]
+        frame = super().process_renderables(renderables)
+        if not any(extra):
+            return frame
+        down = ((ControlType.CURSOR_DOWN, 1),) * extra[-1]  # the cursor is in the last line
+        up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * sum(extra)
+        return [Control(*down, *up), *frame]
 
-    def _run(self) -> None:
-        while True:
-            with self.lock:
-                if self._stopping.is_set():
-                    return
-                self._paint()
-            self._stopping.wait(self._pause)
-
-    def _paint(self) -> None:
-        width, height = self._console.size
-        lines = self._draw(width, height)
-        if lines:
-            text = "\x1b[K\n".join(self._rendered(line) for line in lines)
-            # The terminal echoes typed keys such as ^C at the cursor, where they break no line.
-            self._write(f"{self._to_top(width)}{text}\x1b[K\x1b[J\r")
-        else:
-            self._erase()
-        self._drawn = [cell_len(line.plain) for line in lines]
-
-    def _erase(self) -> None:
-        if self._drawn:
-            self._write(f"{self._to_top(self._console.size.width)}\x1b[J")
-        self._drawn = []
-
-    def _to_top(self, width: int) -> str:
-        """The escape codes that move the cursor from the last line to the start of the first."""
-        if not self._drawn:
-            return ""
-        rows = sum(max(1, -(-columns // max(1, width))) for columns in self._drawn[:-1])
-        return f"\r\x1b[{rows}A" if rows else "\r"
-
-    def _rendered(self, line: Text) -> str:
-        with self._console.capture() as captured:
-            self._console.print(line, end="", soft_wrap=True)
-        return captured.get()
-
-    def _write(self, text: str) -> None:
-        try:
-            self._console.file.write(text)
-            self._console.file.flush()
-        except (OSError, ValueError):  # the terminal is gone; the next print reports it
-            self._stopping.set()
+    def refresh(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # no terminal: the next print reports it
+            super().refresh()

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.segment import Segment, SegmentLines
+from rich.style import Style
 from rich.text import Text
 
 from tpuctl.model.charges import hourly, so_far
-from tpuctl.model.cost import dollars
+from tpuctl.units import dollars
 from tpuctl.view.base import DUMB_TERMINALS
 from tpuctl.view.cost import on_google
 from tpuctl.view.job_progress import job_facts, job_sentence
-from tpuctl.view.live_region import LiveRegion
+from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.status import charges_table, status_facts
-from tpuctl.view.tables import console, facts_table
+from tpuctl.view.tables import facts_table
 
 if TYPE_CHECKING:
     from tpuctl.model.snapshot import Snapshot
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveStatus", "fit_lines", "snapshot_line"]
 
 HEADER_LINES = 2  # lines of a table's head
+Lines = list[list[Segment]]
 
 
 class LiveStatus:
@@ -41,77 +44,71 @@ class LiveStatus:
         self._commands = commands
         self._is_free = is_free
         self._snapshot: Snapshot | None = None
-        self._console = console()
+        self._console = LiveConsole(highlight=False)
         self._region: LiveRegion | None = None
-        self._is_live = sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB_TERMINALS
+        if sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB_TERMINALS:
+            self._region = LiveRegion(self._console, self._draw)
 
     def __enter__(self) -> LiveStatus:
-        if self._is_live:
-            self._region = LiveRegion(self._console, self._draw, pause=0.3)
+        if self._region is not None:
+            self._region.start(refresh=True)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._region is not None:
             self._region.stop()
             if self._snapshot is not None:
-                for line in self._lines(self._snapshot, self._console.width):
-                    self._console.print(line, soft_wrap=True)
+                self._console.print(SegmentLines(self._lines(self._snapshot), new_lines=True))
 
     def show(self, moment: Snapshot) -> None:
         self._snapshot = moment
         if self._region is None:
             print(snapshot_line(moment, is_free=self._is_free), flush=True)
         else:
-            self._region.draw_now()
+            self._region.refresh()
 
-    def _draw(self, width: int, height: int) -> list[Text]:
+    def _draw(self) -> RenderableType:
         if self._snapshot is None:
-            return [Text("Loading…", style="dim")]
-        footer = self._footer(self._snapshot, width)
-        lines = self._lines(self._snapshot, width, most=max(1, height - 1 - len(footer)))
-        return [*lines, *footer]
+            return Text("Loading…", "dim")
+        footer = self._rendered(self._footer(self._snapshot))
+        lines = self._lines(self._snapshot, self._console.height - 1 - len(footer))
+        return SegmentLines([*lines, *footer], new_lines=True)
 
-    def _lines(self, moment: Snapshot, width: int, most: int = 1_000_000) -> list[Text]:
+    def _lines(self, moment: Snapshot, most: int = 1_000_000) -> Lines:
         status = moment.status
         facts = status_facts(status.stack, status.inventory, status.charges)
         for job in moment.jobs:
             facts += job_facts(job, moment.at)
         charges = charges_table(status.inventory, status.charges, is_free=self._is_free)
         advice = [
-            Text(f"{entry.text}\n    {self._commands[entry.command]}") for entry in status.advice
+            Text(f"\n{entry.text}\n    {self._commands[entry.command]}") for entry in status.advice
         ]
         return fit_lines(
-            self._rendered(facts_table(facts), width),
-            self._rendered(charges, width) if charges is not None else [],
-            [line for block in advice for line in [Text(), *self._rendered(block, width)]],
+            self._rendered(facts_table(facts)),
+            self._rendered(charges) if charges is not None else [],
+            self._rendered(Group(*advice)),
             most,
         )
 
-    def _footer(self, moment: Snapshot, width: int) -> list[Text]:
-        parts: list[Text] = [Text()]
+    def _footer(self, moment: Snapshot) -> Text:
+        text = "\n"
         if moment.problem is not None:
-            text = f"{moment.problem.summary}: {moment.problem.detail}"
-            text = f"{text}\nRetrying; the last known state is shown above."
-            parts += self._rendered(Text(text, style="bold"), width)
+            text += f"{moment.problem.summary}: {moment.problem.detail}\n"
+            text += "Retrying; the last known state is shown above.\n"
         when = f"{_time(moment.at)}, every {self._seconds:g} s; press Ctrl-C to stop."
-        return [*parts, *self._rendered(Text(when, style="dim"), width)]
+        return Text.assemble((text, "bold"), (when, "dim"))
 
-    def _rendered(self, renderable: RenderableType, width: int) -> list[Text]:
-        """Rendered as lines of this width."""
-        options = self._console.options.update(width=max(1, width - 1), height=None)
-        lines = self._console.render_lines(renderable, options, pad=False)
-        return [
-            Text.assemble(*((segment.text, segment.style or "") for segment in line))
-            for line in lines
-        ]
+    def _rendered(self, renderable: RenderableType) -> Lines:
+        options = self._console.options.update(width=max(1, self._console.width - 1))
+        return self._console.render_lines(renderable, options, pad=False)
 
 
-def fit_lines(facts: list[Text], table: list[Text], advice: list[Text], most: int) -> list[Text]:
+def fit_lines(facts: Lines, table: Lines, advice: Lines, most: int) -> Lines:
     """Facts, a table with two header lines and a total, and advice, in at most `most` lines.
 
     To fit, first the advice is dropped, then table rows are counted, then facts.
     """
-    between = [Text()] if table else []
+    between: Lines = [[]] if table else []
     everything = [*facts, *between, *table, *advice]
     if len(everything) <= most:
         return everything
@@ -124,10 +121,11 @@ def fit_lines(facts: list[Text], table: list[Text], advice: list[Text], most: in
     return [*facts, *between, *table][: max(1, most)]
 
 
-def _counted(lines: list[Text], most: int) -> list[Text]:
+def _counted(lines: Lines, most: int) -> Lines:
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], Text(f"… {len(lines) - most + 1} more lines", style="dim")]
+    count = Segment(f"… {len(lines) - most + 1} more lines", Style(dim=True))
+    return [*lines[: most - 1], [count]]
 
 
 def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
@@ -147,8 +145,8 @@ def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
     per_hour, knows_prices = hourly(status.charges)
     spent, knows_all = so_far(status.charges)
     costs = (
-        f"{'' if knows_prices else 'at least '}{dollars(per_hour)}/h, "
-        f"{'' if knows_all else 'at least '}{dollars(spent)} so far"
+        f"{dollars(per_hour, is_complete=knows_prices)}/h, "
+        f"{dollars(spent, is_complete=knows_all)} so far"
     )
     parts.append(on_google(costs, is_free=is_free))
     return f"{_time(moment.at)} {'; '.join(parts)}"

@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import groupby
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
-from tpuctl.model.cost import dollars
-from tpuctl.model.duration import format_duration
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
+from tpuctl.units import counted, dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.tables import print_table
 
@@ -108,13 +107,12 @@ def _summary(orphans: Orphans, is_free: bool) -> str:
     if not with_left:
         return f"No leftover resources in project {orphans.project}."
     rows = [row for group in with_left for row in group.left]
-    many = "resource" if len(rows) == 1 else "resources"
-    stacks = "stack" if len(with_left) == 1 else "stacks"
-    summary = f"{len(rows)} leftover {many} of {len(with_left)} {stacks}"
+    resources, stacks = counted(len(rows), "leftover resource"), counted(len(with_left), "stack")
+    summary = f"{resources} of {stacks}"
     per_hour, is_complete = orphans.hourly
     if not orphans.is_charged:
         return f"{summary}, none of them billable."
-    rate = f"{'' if is_complete else 'at least '}{dollars(per_hour)} per hour"
+    rate = f"{dollars(per_hour, is_complete=is_complete)} per hour"
     return f"{summary}, costing {on_google(rate, is_free=is_free)}."
 
 

@@ -22,10 +22,11 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
+from tpuctl.units import clock_time
 from tpuctl.view.base import indent, outcome_word, port_sentence
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import UNCHANGED_ACTIONS
-from tpuctl.view.rate import Rate, clock_time, transfer_words
+from tpuctl.view.transfer import Rate, transfer_words
 
 __all__ = ["Plain"]
 

@@ -17,7 +17,7 @@ from tpuctl.model.events import (
 )
 from tpuctl.model.inventory import GROUPS
 from tpuctl.view.base import outcome_word, progress_word
-from tpuctl.view.rate import Rate
+from tpuctl.view.transfer import Rate
 
 __all__ = ["UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
 

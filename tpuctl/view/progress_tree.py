@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
 from rich.text import Text
 
+from tpuctl.units import clock_time
 from tpuctl.view.progress_state import ProgressState, Row, RowState
-from tpuctl.view.rate import bar, clock_time, transfer_words
-from tpuctl.view.text_wrapping import columns, cut, plain
+from tpuctl.view.text_wrapping import plain
+from tpuctl.view.transfer import transfer_words
 
-__all__ = ["ProgressTree", "Terminal"]
+__all__ = ["ASCII_MARKS", "ProgressTree"]
 
-MIN_GROUP_WIDTH = 60  # columns below which group names are omitted
+MIN_GROUP_WIDTH = 60  # columns below which group names and bars are omitted
+MIN_TIME_WIDTH = 30  # columns below which times are omitted
 MAX_WIDTH = 110  # wider lines are hard to read
 BAR = 12
-TIME = 8  # columns of the time at the end
 MAX_ROWS = 40  # ended rows that are printed individually
 MIN_SUMMARY_ROWS = 6  # without a summary
 MIN_FOLDED = 3  # rows that are not folded
-ENDED = (RowState.DONE, RowState.UNCHANGED, RowState.SKIPPED)
-FRAMES, PLAIN_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+ENDED = (RowState.DONE, RowState.SKIPPED)
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 # Readable on dark and light backgrounds; the marks carry the same meaning.
 STYLES = {
     RowState.PLANNED: "dim",
@@ -34,7 +39,7 @@ STYLES = {
     RowState.INTERRUPTED: "magenta",
 }
 MARKS = dict(zip(STYLES, "○⠿✓·✗-!", strict=True))
-PLAIN_MARKS = dict(zip(STYLES, "o>+.x-!", strict=True))
+ASCII_MARKS = str.maketrans("○⠿✓·✗┬├└─…" + FRAMES, "o>+.x-||-~" + r"|/-\|/-\|/")
 WORDS = {
     RowState.PLANNED: "planned",
     RowState.RUNNING: "in progress",
@@ -45,230 +50,183 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Terminal:
-    """The size and capabilities of a terminal."""
-
-    width: int
-    height: int
-    plain: bool = False  # ASCII alone
-
-
-@dataclass(frozen=True)
 class _Line:
-    """One line of the tree: a row, or a count of folded rows."""
+    """One line of the tree: a row, or a count of folded rows with what is known of them."""
 
     group: str
     state: RowState
     row: Row | None = None
+    count: str = ""
     text: str = ""
 
 
 class ProgressTree:
     """Renders progress."""
 
-    def __init__(self, story: ProgressState) -> None:
-        self._state = story
+    def __init__(self, state: ProgressState) -> None:
+        self._state = state
 
-    def live(self, look: Terminal) -> list[Text]:
-        """The current state in the lines that fit, with a summary."""
+    def live(self, width: int, height: int) -> RenderableType:
+        """The current state in fewer lines than `height`, with a summary if there is room."""
         rows = self._state.rows
-        room = max(1, look.height - 1)
+        room = max(1, height - 1)
         has_summary = len(rows) > MIN_SUMMARY_ROWS and room > MIN_FOLDED
-        drawn = self._render(_fit(self._state, rows, room - has_summary), look)
-        return [*drawn, self._summary(rows, look)] if has_summary else drawn
+        table = self._table(_fit(self._state, rows, room - has_summary), width)
+        return Group(table, self._summary(rows, width - 1)) if has_summary else table
 
-    def ended_lines(self, rows: Sequence[Row], look: Terminal) -> list[Text]:
+    def ended(self, rows: Sequence[Row], width: int) -> Table:
         """Ended rows, for permanent output."""
-        fold = {RowState.UNCHANGED, RowState.SKIPPED}
-        if len(rows) > MAX_ROWS:
-            fold.add(RowState.DONE)
-        return self._render(_fold(rows, fold), look)
+        return self._table(_fold(rows, ENDED if len(rows) > MAX_ROWS else ENDED[1:]), width)
 
-    def _render(self, lines: Sequence[_Line], look: Terminal) -> list[Text]:
-        width = min(look.width - 1, MAX_WIDTH)
-        groups = [line.group for line in lines] if look.width >= MIN_GROUP_WIDTH else []
-        indent = max((columns(group) for group in groups), default=-1) + 1
-        names = [columns(line.row.name) for line in lines if line.row is not None]
-        room = width - (indent + 2 if groups else 0) - 2
-        name_width = min(max(names, default=0), max(12, room * 4 // 9))
-        drawn = []
+    def _table(self, lines: Sequence[_Line], width: int) -> Table:
+        is_wide, has_times = width >= MIN_GROUP_WIDTH, width >= MIN_TIME_WIDTH
+        table = Table.grid(
+            Column(no_wrap=True),
+            Column(no_wrap=True, ratio=1),
+            *[Column(no_wrap=True, style="dim", justify="right")][:has_times],
+            padding=(0, 1),
+        )
+        table.width = min(width - 1, MAX_WIDTH)
+        group_width = max((len(line.group) for line in lines), default=0)
         for number, line in enumerate(lines):
-            text = Text(no_wrap=True)
-            if groups:
-                is_first = number == 0 or groups[number - 1] != line.group
-                is_last = number == len(lines) - 1 or groups[number + 1] != line.group
-                text.append(f"{line.group if is_first else '':<{indent}}", style="bold")
-                text.append(_branch(is_first, is_last, look.plain) + " ", style="dim")
-            text.append(self._mark(line.state, look), style=STYLES[line.state])
-            text.append(" ")
-            self._body(text, line, name_width, width, look)
-            drawn.append(text)
-        return drawn
+            style = STYLES[line.state]
+            head = Text()
+            if is_wide:
+                is_first = number == 0 or lines[number - 1].group != line.group
+                is_last = number == len(lines) - 1 or lines[number + 1].group != line.group
+                branch = ("─" if is_last else "┬") if is_first else "└" if is_last else "├"
+                head.append(f"{line.group if is_first else '':<{group_width}} ", "bold")
+                head.append(f"{branch} ", "dim")
+            head.append(f"{self._mark(line.state)} ", style)
+            name = _name(line, max(16, table.width * 3 // 8))
+            head.append(f"{name} ", "dim" if style == "dim" else "")
+            time = (Text(self._time(line.row)),)[:has_times]
+            table.add_row(head, self._body(line, has_bar=is_wide), *time)
+        return table
 
-    def _mark(self, standing: RowState, look: Terminal) -> str:
-        if standing is RowState.RUNNING:
-            frames = PLAIN_FRAMES if look.plain else FRAMES
-            return frames[int(self._state.now() * 8) % len(frames)]
-        return (PLAIN_MARKS if look.plain else MARKS)[standing]
+    def _mark(self, state: RowState) -> str:
+        if state is RowState.RUNNING:
+            return FRAMES[int(self._state.now() * 4) % len(FRAMES)]
+        return MARKS[state]
 
-    def _body(self, text: Text, line: _Line, name_width: int, width: int, look: Terminal) -> None:
-        """Append name, description and time."""
+    def _body(self, line: _Line, *, has_bar: bool) -> RenderableType:
+        """What is known of a row: its transfer or its description."""
+        if line.row is None:
+            text = line.text
+        elif _is_transfer(line.row):
+            return _transfer(line.row, has_bar=has_bar)
+        else:
+            text = self._state.description(line.row)
+        # Only text of problems is colored: green is hard to read on white.
         style = STYLES[line.state]
-        row = line.row
-        if row is None:
-            left = width - columns(text.plain)
-            text.append(_shorten(line.text, left, look), style=_text_style(style))
-            return
-        is_weak = style == "dim"
-        name = _shorten_name(row.name, name_width, look)
-        text.append(name + " " * (name_width - columns(name)), style="dim" if is_weak else "")
-        seconds = self._state.seconds(row)
-        time = "" if seconds is None else clock_time(seconds)
-        left = width - columns(text.plain) - 2
-        if row.transferred is not None and row.state is RowState.RUNNING:
-            text.append("  ")
-            text.append_text(_transfer(row, left, look))
-            return
-        room = left - (TIME if time else 0)
-        words = _shorten(self._state.description(row), max(0, room), look)
-        if words:
-            text.append("  ")
-            text.append(words, style=_text_style(style))
-        if time and left >= TIME:
-            text.append(" " * max(1, width - columns(text.plain) - len(time)))
-            text.append(time, style="dim")
+        return Text(_flat(text), "" if style in ("bold", "green") else style)
 
-    def _summary(self, rows: Sequence[Row], look: Terminal) -> Text:
+    def _time(self, row: Row | None) -> str:
+        """A row's duration; transfers show the time that is left instead."""
+        seconds = None if row is None or _is_transfer(row) else self._state.seconds(row)
+        return "" if seconds is None else clock_time(seconds)
+
+    def _summary(self, rows: Sequence[Row], width: int) -> Text:
         counts = Counter(row.state for row in rows)
-        ended = sum(counts[state] for state in (RowState.DONE, RowState.FAILED, RowState.SKIPPED))
-        ended += counts[RowState.INTERRUPTED]
         all_work = len(rows) - counts[RowState.UNCHANGED]
+        ended = all_work - counts[RowState.PLANNED] - counts[RowState.RUNNING]
         words = [f"{ended} of {all_work} done", f"{counts[RowState.RUNNING]} in progress"]
         if counts[RowState.FAILED]:
             words.append(f"{counts[RowState.FAILED]} failed")
         words.append(clock_time(self._state.now() - self._state.started))
-        return Text(_shorten(", ".join(words), look.width - 1, look), no_wrap=True, style="dim")
+        text = Text(", ".join(words), "dim")
+        text.truncate(width, overflow="ellipsis")
+        return text
 
 
-def _text_style(style: str) -> str:
-    """Only text of problems is colored: green is hard to read on white."""
-    return "" if style in ("bold", "green") else style
+def _is_transfer(row: Row) -> bool:
+    return row.transferred is not None and row.state is RowState.RUNNING
 
 
-def _branch(is_first: bool, is_last: bool, is_plain: bool) -> str:
-    if is_plain:
-        return "-" if is_first else "|"
-    if is_first:
-        return "─" if is_last else "┬"
-    return "└" if is_last else "├"
-
-
-def _transfer(row: Row, room: int, look: Terminal) -> Text:
-    """A transfer as a bar and as text, shortened to fit."""
+def _transfer(row: Row, *, has_bar: bool) -> RenderableType:
+    """A transfer as a bar and as text."""
     done, total = row.transferred or (0, 0)
     words = transfer_words(done, total, row.rate.per_second)
-    while len(words) > 1 and len(", ".join(words)) > room:
-        words.pop(1)
-    summary = ", ".join(words)
-    fraction = done / max(1, total)
-    text = Text(no_wrap=True)
-    width = min(BAR, room - len(summary) - 6)
-    if width >= 4:
-        full, empty = bar(fraction, width, plain=look.plain)
-        text.append(full, style="green")
-        text.append(empty, style="dim")
-        text.append(f" {fraction:4.0%} ")
-    text.append(_shorten(summary, room, look))
-    return text
+    if not has_bar:
+        return Text(", ".join([words[0], *words[1:][-1:]]))  # the time left rather than the rate
+    bar = ProgressBar(
+        max(1, total), done, BAR, style="dim", complete_style="green", finished_style="green"
+    )
+    cells = Table.grid(Column(), Column(no_wrap=True), padding=(0, 1))
+    cells.add_row(bar, Text(f"{done / max(1, total):4.0%} {', '.join(words)}"))
+    return cells
 
 
-def _fit(story: ProgressState, rows: Sequence[Row], most: int) -> list[_Line]:
+def _name(line: _Line, width: int) -> str:
+    """The name of a line in at most `width` columns.
+
+    It is shortened in the middle: the kind and the end distinguish names.
+    """
+    name = _flat(line.count if line.row is None else line.row.name)
+    kind, slash, rest = name.partition("/")
+    if slash and cell_len(name) > width > cell_len(kind) + 8:
+        while cell_len(f"{kind}/…{rest}") > width:
+            rest = rest[1:]
+        return f"{kind}/…{rest}"
+    text = Text(name)
+    text.truncate(width, overflow="ellipsis")
+    return text.plain
+
+
+def _flat(text: str) -> str:
+    """A single line without control characters."""
+    return plain(" ".join(text.split()))
+
+
+def _fit(state: ProgressState, rows: Sequence[Row], most: int) -> list[_Line]:
     """At most `most` lines, with as little folded as possible."""
-    folds: list[set[RowState]] = [
-        {RowState.UNCHANGED},
-        {RowState.UNCHANGED, RowState.SKIPPED, RowState.DONE},
-        {RowState.UNCHANGED, RowState.SKIPPED, RowState.DONE, RowState.PLANNED},
-    ]
-    for fold in folds:
+    for fold in ((), ENDED, (*ENDED, RowState.PLANNED)):
         lines = _fold(rows, fold)
         if len(lines) <= most:
             return lines
-    at_work = [row for row in rows if row.state not in folds[-1]]
+    counts = [
+        _count_line(WORDS[folded], folded, some)
+        for folded in (RowState.DONE, RowState.UNCHANGED, RowState.SKIPPED, RowState.PLANNED)
+        if (some := [row for row in rows if row.state is folded])
+    ]
+    counted = {line.state for line in counts}
+    at_work = [row for row in rows if row.state not in counted]
     urgent = sorted(at_work, key=lambda row: row.state is RowState.RUNNING)  # failures first
-    lines = _counts(rows, folds[-1])
-    room = max(0, most - len(lines))
+    room = max(0, most - len(counts))
     if len(urgent) > room:
         room = max(0, room - 1)
-        rest = urgent[room:]
-        states = Counter(story.description(row) for row in rest).most_common()
+        states = Counter(state.description(row) for row in urgent[room:]).most_common()
         summary = ", ".join(f"{count} {word}" for word, count in states)
-        lines.insert(0, _Line("more", RowState.RUNNING, text=f"{len(rest)} more: {summary}"))
-    visible = [row for row in at_work if any(row is urgent_rows for urgent_rows in urgent[:room])]
-    return ([_Line(row.group, row.state, row) for row in visible] + lines)[:most]
+        count = f"{len(urgent) - room} more:"
+        counts.insert(0, _Line("more", RowState.RUNNING, count=count, text=summary))
+    visible = {row.address for row in urgent[:room]}
+    lines = [_Line(row.group, row.state, row) for row in at_work if row.address in visible]
+    return [*lines, *counts][:most]
 
 
-def _fold(rows: Sequence[Row], fold: set[RowState]) -> list[_Line]:
-    """One line per row; rows in the states of `fold` are counted: unchanged ones over all groups,
-    others per group."""
+def _fold(rows: Sequence[Row], fold: Collection[RowState]) -> list[_Line]:
+    """One line per row; rows in the states of `fold` are counted per group, and many unchanged
+    ones over all groups."""
     lines: list[_Line] = []
-    whole_counts = [row for row in rows if row.state is RowState.UNCHANGED]
-    few = len(whole_counts) <= MIN_FOLDED
+    unchanged = [row for row in rows if row.state is RowState.UNCHANGED]
+    if len(unchanged) <= MIN_FOLDED:
+        unchanged = []
     for group in dict.fromkeys(row.group for row in rows):
-        group_rows = [row for row in rows if row.group == group]
-        for standing in (RowState.DONE, RowState.SKIPPED):
-            some = [row for row in group_rows if row.state is standing]
-            if standing in fold and len(some) > 1:
-                group_rows = [row for row in group_rows if row.state is not standing]
-                lines.append(_Line(group, standing, text=_count(some, standing)))
-        later = [row for row in group_rows if row.state is RowState.PLANNED]
-        folds_later = RowState.PLANNED in fold and len(later) > 1
-        for row in group_rows:
-            if row.state is RowState.UNCHANGED and not few:
-                continue
-            if row.state is RowState.PLANNED and folds_later:
-                continue
-            lines.append(_Line(group, row.state, row))
-        if folds_later:
-            lines.append(_Line(group, RowState.PLANNED, text=_count(later, RowState.PLANNED)))
-    if whole_counts and not few:
-        lines.append(
-            _Line("as is", RowState.UNCHANGED, text=_count(whole_counts, RowState.UNCHANGED))
-        )
+        group_rows = [row for row in rows if row.group == group and row not in unchanged]
+        counts = {
+            state: _count_line(group, state, some)
+            for state in fold
+            if len(some := [row for row in group_rows if row.state is state]) > 1
+        }
+        planned = counts.get(RowState.PLANNED)
+        lines += [line for line in counts.values() if line is not planned]
+        lines += [_Line(group, row.state, row) for row in group_rows if row.state not in counts]
+        lines += [planned] if planned is not None else []
+    if unchanged:
+        lines.append(_count_line("as is", RowState.UNCHANGED, unchanged))
     return lines
 
 
-def _counts(rows: Sequence[Row], fold: set[RowState]) -> list[_Line]:
-    """One line for each folded state, over all groups."""
-    lines = []
-    for standing in (RowState.DONE, RowState.UNCHANGED, RowState.SKIPPED, RowState.PLANNED):
-        some = [row for row in rows if row.state is standing]
-        if standing in fold and some:
-            lines.append(_Line(WORDS[standing], standing, text=_count(some, standing)))
-    return lines
-
-
-def _count(rows: Sequence[Row], standing: RowState) -> str:
-    return f"{len(rows)} {WORDS[standing]}: {', '.join(row.name for row in rows)}"
-
-
-def _shorten_name(name: str, room: int, look: Terminal) -> str:
-    """Shorten in the middle: the kind and the end distinguish names."""
-    kind, slash, rest = plain(name).partition("/")
-    if columns(name) > room > columns(kind) + 8:
-        while columns(f"{kind}/…{rest}") > room:
-            rest = rest[1:]
-        name = f"{kind}{slash}{'~' if look.plain else '…'}{rest}"
-    return _shorten(name, room, look)
-
-
-def _shorten(text: str, room: int, look: Terminal) -> str:
-    """A single line of at most `room` columns."""
-    flat = plain(" ".join(text.split()))
-    if look.plain:
-        flat = flat.encode("ascii", "replace").decode()
-    if columns(flat) <= room:
-        return flat
-    if room < 2:
-        return ""
-    short = cut(flat, 0, room)[0]
-    return short.replace("…", "~") if look.plain else short
+def _count_line(group: str, state: RowState, rows: Sequence[Row]) -> _Line:
+    names = ", ".join(row.name for row in rows)
+    return _Line(group, state, count=f"{len(rows)} {WORDS[state]}:", text=names)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from tpuctl.preflight.findings import Severity
 from tpuctl.preflight.submit_gate import display_path
+from tpuctl.units import counted, dollars
 from tpuctl.view.findings import COLORS, INDENT, TextOutput
-from tpuctl.view.tables import money
-from tpuctl.view.text_wrapping import columns, cut, plain, wrap
+from tpuctl.view.text_wrapping import cut, plain
 
 if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.findings import Finding, Target
@@ -65,10 +67,10 @@ def _problem_lines(finding: Finding, paper: TextOutput) -> Iterator[str]:
     word, head, used = f"{finding.severity:<5}", "", 0
     if finding.where is not None:
         where = f"{plain(display_path(finding.where.file))}:{finding.where.line}"
-        head, used = f"{paper.colored(where, '1')} ", columns(where) + 1
+        head, used = f"{paper.colored(where, '1')} ", cell_len(where) + 1
     head += f"{paper.colored(word, COLORS[Severity(finding.severity)])} "
     used += len(word) + 1
-    yield head + _wrap(f"{finding.topic}: {finding.message}", paper, used, len(INDENT))
+    yield head + paper.wrapped(f"{finding.topic}: {finding.message}", used, len(INDENT))
     if finding.where is not None and finding.where.text and paper.is_terminal:
         text, _ = cut(plain(finding.where.text), 0, paper.width - 9)
         yield f"{finding.where.line:>6} | {text}"
@@ -77,7 +79,7 @@ def _problem_lines(finding: Finding, paper: TextOutput) -> Iterator[str]:
     label = "help: "
     for line in finding.hint.splitlines():
         is_code = line.startswith(" ")
-        body = plain(line) if is_code else _wrap(line, paper, len(INDENT) + len(label), 10)
+        body = plain(line) if is_code else paper.wrapped(line, len(INDENT) + len(label), 10)
         yield INDENT + paper.colored(label + body, "32")
         label = " " * len(label)
 
@@ -96,7 +98,7 @@ def _fact_lines(name: str, text: str, paper: TextOutput) -> Iterator[str]:
     label = f"{name:<{NAME}}"
     for line in text.splitlines():
         before = len(line) - len(line.lstrip())
-        body = " " * before + _wrap(line, paper, NAME + before, NAME)
+        body = " " * before + paper.wrapped(line, NAME + before, NAME)
         yield paper.colored(label, "1") + body
         label = " " * NAME
 
@@ -104,16 +106,10 @@ def _fact_lines(name: str, text: str, paper: TextOutput) -> Iterator[str]:
 def _price(target: Target) -> str:
     if target.per_hour is None:
         return "unknown"
-    return f"{money(target.per_hour)} per hour, {target.price_note}"
+    return f"{dollars(target.per_hour)} per hour, {target.price_note}"
 
 
 def _counted(problems: Sequence[Finding]) -> str:
     """`1 error, 2 costs`."""
     numbers = [(sum(finding.severity == name for finding in problems), name) for name in Severity]
-    return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in numbers if count)
-
-
-def _wrap(text: str, paper: TextOutput, used: int, by: int) -> str:
-    """One line for programs; wrapped on a terminal."""
-    text = plain(" ".join(text.split()))
-    return wrap(text, paper.width, used=used, indent=" " * by) if paper.is_terminal else text
+    return ", ".join(counted(count, name) for count, name in numbers if count)

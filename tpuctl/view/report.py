@@ -8,8 +8,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import dollars
-from tpuctl.model.duration import format_duration as shown_duration
+from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import on_google, run_cost
 from tpuctl.view.curves import number
 
@@ -56,7 +55,7 @@ def _facts(report: RunReport) -> Iterator[str]:
     facts = {
         "State": f'<span class="{good.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
-        "Ran": escape(shown_duration(sum(ran) * 3600)) if ran else "not yet ended",
+        "Ran": escape(format_duration(sum(ran) * 3600)) if ran else "not yet ended",
         "Cost": escape(run_cost(report)),
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),
@@ -141,7 +140,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
             str(attempt.record.attempt),
             escape(attempt.record.zone),
             _time(attempt.started),
-            escape(shown_duration(attempt.hours * 3600)) if attempt.hours is not None else "",
+            escape(format_duration(attempt.hours * 3600)) if attempt.hours is not None else "",
             escape(_end(report, attempt, following)),
         )
         cost = "" if attempt.cost is None else escape(dollars(attempt.cost))

@@ -6,7 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from tpuctl.model.duration import format_duration as shown_duration
+from tpuctl.units import format_duration
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import draw, number
 from tpuctl.view.tables import print_facts, print_table
@@ -29,7 +29,7 @@ def print_run(report: RunReport, command_prefix: str) -> None:
         ("command", f"tpuctl run {record.command}"),
         ("state", f"{status.state.replace('_', ' ')}{code}"),
         ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
-        ("ran", shown_duration(sum(hours) * 3600) if hours else "-"),
+        ("ran", format_duration(sum(hours) * 3600) if hours else "-"),
         ("cost", run_cost(report)),
         ("output", record.output),
     ]
@@ -45,7 +45,7 @@ def print_run(report: RunReport, command_prefix: str) -> None:
                     str(attempt.record.attempt),
                     attempt.record.zone,
                     f"{attempt.started:%m-%d %H:%M}",
-                    "" if attempt.hours is None else shown_duration(attempt.hours * 3600),
+                    "" if attempt.hours is None else format_duration(attempt.hours * 3600),
                     "" if attempt.restart is None else attempt.restart.verdict.name,
                 )
                 for attempt in report.attempts

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tpuctl.catalog import region_of
-from tpuctl.model.cost import Cost, dollars, egress_price
+from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.units import billed_size, counted, dollars
 from tpuctl.view.cost import on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
@@ -102,21 +103,12 @@ def _reason(item: Remaining, is_free: bool) -> str:
 def _monthly(item: Remaining, is_free: bool) -> str:
     if item.per_month is None or item.holding is None:
         return ", price unknown"
-    least = "" if item.holding.is_whole else "at least "
-    return on_google(f", {least}{dollars(item.per_month)} per month", is_free=is_free)
+    price = dollars(item.per_month, is_complete=item.holding.is_whole)
+    return on_google(f", {price} per month", is_free=is_free)
 
 
 def _holding_text(holding: Holding) -> str:
     if not holding.objects:
         return "nothing"
     least = "" if holding.is_whole else "at least "
-    many = "object" if holding.objects == 1 else "objects"
-    return f"{least}{_size(holding.bytes)} in {holding.objects:,} {many}"
-
-
-def _size(count: int) -> str:
-    """As Google counts: a GB is 2**30 bytes."""
-    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
-        if count >= 1024**power / 10:
-            return f"{count / 1024**power:,.1f} {unit}"
-    return f"{count} bytes"
+    return f"{least}{billed_size(holding.bytes)} in {counted(holding.objects, 'object')}"

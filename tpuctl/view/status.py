@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.model.charges import Charge, hourly, so_far
-from tpuctl.model.cost import dollars
-from tpuctl.model.duration import format_duration
+from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
 
@@ -101,7 +100,8 @@ def charges_table(
     per_hour, knows_prices = hourly(charges)
     spent, knows_all = so_far(charges)
     in_all = on_google("total", is_free=is_free)
-    rows.append((in_all, "", "", _sum(per_hour, knows_prices), _sum(spent, knows_all)))
+    total = dollars(per_hour, is_complete=knows_prices), dollars(spent, is_complete=knows_all)
+    rows.append((in_all, "", "", *total))
     return table(("resource", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
@@ -134,7 +134,3 @@ def _state(item: InventoryItem) -> str:
 
 def _money(amount: float | None) -> str:
     return "unknown" if amount is None else dollars(amount)
-
-
-def _sum(amount: float, is_complete: bool) -> str:
-    return dollars(amount) if is_complete else f"at least {dollars(amount)}"

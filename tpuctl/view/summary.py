@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tpuctl.model.curves import Curve
-from tpuctl.model.duration import format_duration as shown_duration
 from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.units import format_duration
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import number
 
@@ -59,7 +59,7 @@ def _facts(report: RunReport) -> Iterator[str]:
     rows = [
         ("Command", _code(f"tpuctl run {record.command}")),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
-        ("Ran", shown_duration(sum(hours) * 3600) if hours else "not yet ended"),
+        ("Ran", format_duration(sum(hours) * 3600) if hours else "not yet ended"),
         ("Cost", _text(run_cost(report))),
         ("Output", _code(record.output)),
     ]
@@ -100,7 +100,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 
 def _attempt(attempt: AttemptReport) -> str:
-    ran = "" if attempt.hours is None else shown_duration(attempt.hours * 3600)
+    ran = "" if attempt.hours is None else format_duration(attempt.hours * 3600)
     reason = "" if attempt.restart is None else _text(attempt.restart.verdict.cause)
     return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {reason} |"
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuctl.catalog import dollars
+from tpuctl.units import dollars
 
-__all__ = ["console", "facts_table", "money", "print_facts", "print_rows", "print_table", "table"]
+__all__ = ["console", "facts_table", "print_facts", "print_rows", "print_table", "table"]
 
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
@@ -88,7 +88,7 @@ def _cell(value: Any) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, float):
-        return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else money(value)
+        return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
@@ -96,7 +96,3 @@ def _cell(value: Any) -> str:
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     console().print(facts_table(facts))
-
-
-def money(amount: float) -> str:
-    return dollars(amount)

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["columns", "cut", "plain", "wrap"]
+__all__ = ["cut", "plain", "wrap"]
 
 TAB = "    "
-
-
-def columns(text: str) -> int:
-    """The width of a text in columns."""
-    return cell_len(text)
 
 
 def plain(text: str) -> str:
@@ -31,9 +26,9 @@ def wrap(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
     line, room = "", width - used
     for word in text.split():
         longer = f"{line} {word}" if line else word
-        if line and columns(longer) > room:
+        if line and cell_len(longer) > room:
             lines.append(line)
-            line, room = word, width - columns(indent)
+            line, room = word, width - cell_len(indent)
         else:
             line = longer
     return f"\n{indent}".join([*lines, line])
@@ -44,15 +39,15 @@ def cut(text: str, begin: int, width: int) -> tuple[str, int]:
 
     Cut ends are marked with an ellipsis; that character is always kept.
     """
-    before = columns(text[:begin])
-    if columns(text) <= width:
+    before = cell_len(text[:begin])
+    if cell_len(text) <= width:
         return text, before
     shift = 0
-    while shift < begin and columns(text[shift:begin]) > max(width - 20, width // 2):
+    while shift < begin and cell_len(text[shift:begin]) > max(width - 20, width // 2):
         shift += 1
     if shift:
         text = "…" + text[shift:]
-        before = columns(text[: begin - shift + 1])
-    if columns(text) > width:
+        before = cell_len(text[: begin - shift + 1])
+    if cell_len(text) > width:
         text = set_cell_size(text, width - 1).rstrip() + "…"
     return text, before

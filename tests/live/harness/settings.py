@@ -15,12 +15,12 @@ from tpuctl.catalog import (
     Runtime,
     accelerator_type,
     accelerator_types,
-    dollars,
     node_price,
     region_of,
     runtimes,
 )
 from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
+from tpuctl.units import dollars
 
 __all__ = ["NODE_TYPE", "ROOT", "InvalidSettings", "Settings", "default_type", "node_zone"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.cli.catalog.selection import live_client, select_zones
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
@@ -41,7 +42,7 @@ class LiveResult:
     def sentences(self) -> list[str]:
         """The differences in words."""
         compared = self.comparison
-        where = f"{len(compared.zones)} zone{'s' if len(compared.zones) != 1 else ''}"
+        where = counted(len(compared.zones), "zone")
         sentences = [f"Queried {where} for project {self.project}."]
         if not compared.new and not compared.removed:
             sentences[0] += " No differences from the catalog."

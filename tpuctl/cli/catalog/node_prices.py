@@ -222,7 +222,7 @@ class NodePrices:
         return {"as_of": self.live.read, "differences": self._differences()}
 
     def _print_differences(self) -> None:
-        from tpuctl.view.tables import money
+        from tpuctl.units import dollars
 
         if self.live is None:
             return
@@ -236,14 +236,14 @@ class NodePrices:
             )
             if difference["google"] is None:
                 _print_wrapped(
-                    f"No clear SKU for {subject}; the catalog has {money(difference['catalog'])}."
+                    f"No clear SKU for {subject}; the catalog has {dollars(difference['catalog'])}."
                 )
             elif difference["catalog"] is None:
                 _print_wrapped(
-                    f"New: {subject}: {money(difference['google'])}; the catalog has none."
+                    f"New: {subject}: {dollars(difference['google'])}; the catalog has none."
                 )
             else:
-                now, before = money(difference["google"]), money(difference["catalog"])
+                now, before = dollars(difference["google"]), dollars(difference["catalog"])
                 _print_wrapped(f"Changed: {subject}: {now}; the catalog has {before}.")
         if len(differences) > MAX_SHOWN:
             _print_wrapped(f"And {len(differences) - MAX_SHOWN} more differ; --json lists all.")
@@ -284,17 +284,17 @@ def _not_included(zone: str) -> str:
         region_of,
         storage_price,
     )
-    from tpuctl.view.tables import money
+    from tpuctl.units import dollars
 
     region = region_of(zone)
     demand, spot = address_price().per_hour, address_price(spot=True).per_hour
-    parts = [f"an external address per worker ({money(demand)}/h, {money(spot)}/h on spot)"]
+    parts = [f"an external address per worker ({dollars(demand)}/h, {dollars(spot)}/h on spot)"]
     storage = storage_price(region)
-    bucket = f" ({money(storage.amount)} per GB per month in {region})" if storage else ""
+    bucket = f" ({dollars(storage.amount)} per GB per month in {region})" if storage else ""
     parts.append(f"the bucket{bucket}")
     machine = machine_type(CONTROLLER)
     price = machine_price(machine, region) if machine is not None else None
-    paid = f" ({CONTROLLER} {money(price.per_hour)}/h in {region})" if price else ""
+    paid = f" ({CONTROLLER} {dollars(price.per_hour)}/h in {region})" if price else ""
     parts.append(f"a TPU node's controller{paid}")
     return f"Not included: {', '.join(parts)}, disks and traffic. `tpuctl plan` shows the total."
 

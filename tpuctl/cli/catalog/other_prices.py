@@ -167,6 +167,6 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
 
 
 def _money(amount: Any) -> str:
-    from tpuctl.catalog import dollars
+    from tpuctl.units import dollars
 
     return "-" if amount is None else dollars(float(amount))

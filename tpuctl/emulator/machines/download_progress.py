@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tpuctl.units import transferred
+
 __all__ = ["BytesProgress", "DownloadProgress"]
 
 # Bytes downloaded, total bytes, and a text with both.
@@ -46,5 +48,5 @@ class DownloadProgress:
         except (OSError, ValueError):  # not created yet, or already moved
             return
         done = min(done, self._size)
-        text = f"{self._name}: {done / 1e6:,.1f} of {self._size / 1e6:,.1f} MB"
+        text = f"{self._name}: {transferred(done, self._size)}"
         self._on_bytes(done, self._size, text)

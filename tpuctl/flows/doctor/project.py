@@ -23,6 +23,7 @@ from tpuctl.resources.cidr import free_range, ranges_in_use
 from tpuctl.resources.enabled_apis import Services, needed
 from tpuctl.resources.network import Network
 from tpuctl.resources.project import Project
+from tpuctl.units import counted
 
 __all__ = ["ProjectChecks"]
 
@@ -315,7 +316,7 @@ class ProjectChecks:
         if prepared.plan.is_empty:
             return Finding("plan", CheckState.OK, "the stack is up; nothing to do")
         count = sum(change.is_work for change in prepared.plan)
-        detail = f"`up` makes {count} change{'s' if count != 1 else ''}"
+        detail = f"`up` makes {counted(count, 'change')}"
         if not warnings:
             return Finding("plan", CheckState.OK, detail)
         return Finding(

@@ -29,6 +29,7 @@ from tpuctl.preflight.compile.compile_report import (
 from tpuctl.preflight.compile.protocol import Compiler, Disconnected, ScriptSocket
 from tpuctl.preflight.rehearsal.observations import ShimFailed, read
 from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
+from tpuctl.units import decimal_size
 
 __all__ = ["LOWERED_WITH", "CompileRequest", "compile_step", "settings_of"]
 
@@ -289,7 +290,7 @@ class _Compilation:
                 batch, sizes, excess_text(message) if message else "", message, compiled["seconds"]
             )
             progress.result = (
-                f"{sizes.peak / 1e9:.1f} GB" if sizes else f"does not fit: {result.shortfall}"
+                decimal_size(sizes.peak) if sizes else f"does not fit: {result.shortfall}"
             )
         self.results[batch] = result
         return result

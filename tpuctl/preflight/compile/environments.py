@@ -18,6 +18,7 @@ from tpuctl.environments import exclusive, run_installer
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
+from tpuctl.units import decimal_size
 
 __all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
 
@@ -121,10 +122,11 @@ class Environments:
         if free < kind.disk * DISK_MARGIN:
             raise Refused(
                 "Not enough disk space",
-                f"{_size(kind.disk)} required in {home.parent}, {_size(free)} free",
+                f"{decimal_size(kind.disk)} required in {home.parent}, {decimal_size(free)} free",
                 hint="Free up space, or set TPUCTL_IMAGE_CACHE to another folder.",
             )
-        report(f"downloading {_size(kind.download)} to {home.parent} ({_size(kind.disk)} on disk)")
+        needed = f"{decimal_size(kind.disk)} on disk"
+        report(f"downloading {decimal_size(kind.download)} to {home.parent} ({needed})")
         python = str(home / "bin" / "python3")
         try:
             await self._run((_interpreter().path, "-m", "venv", str(home)), kind, report, lock)
@@ -152,7 +154,3 @@ class Environments:
                 hint="Check disk space and access to the package index, then run again\n"
                 "    tpuctl rehearse --compile SCRIPT",
             )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

@@ -9,6 +9,7 @@ from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
+from tpuctl.units import binary_size
 
 __all__ = ["compilations", "dynamic_shapes", "memory", "refusals"]
 
@@ -90,11 +91,13 @@ def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
     if not peak:
         return Finding("memory", "unknown", "usage of the step's program is unknown")
     compile_hint = "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile"
-    usage = f"about {_size(peak)} of {_size(available)} per core, measured on the CPU"
+    usage = f"about {binary_size(peak)} of {binary_size(available)} per core, measured on the CPU"
     if peak <= available * 0.9:
         return Finding("memory", "fine", usage)
     if not _has_core_batch(first, second, target):
-        message = f"{_size(peak)} for the whole batch; less per core on {target.replicas} cores"
+        message = (
+            f"{binary_size(peak)} for the whole batch; less per core on {target.replicas} cores"
+        )
         return Finding("memory", "unknown", message, hint=compile_hint)
     return Finding("memory", "risk", f"{usage}: it may not fit", hint=compile_hint)
 
@@ -170,9 +173,3 @@ def _shape_lines(compilations: Sequence[Compiled]) -> str:
     lines = dict.fromkeys(", ".join(map(str, compiled.shapes)) or "()" for compiled in compilations)
     listed = list(lines)[:MAX_LISTED]
     return "\n".join([*listed, *(["…"] if len(lines) > MAX_LISTED else [])])
-
-
-def _size(size: int) -> str:
-    if size >= GIB / 10:
-        return f"{size / GIB:.1f} GiB"
-    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 17 else f"{size / 1024:.1f} KiB"

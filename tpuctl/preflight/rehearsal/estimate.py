@@ -13,17 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuctl.model.cost import dollars
-
 __all__ = [
     "PEAK_FLOPS",
     "UTILIZATION",
     "Chips",
     "Estimate",
     "estimate",
-    "format_cost",
-    "format_number",
-    "format_time",
 ]
 
 # FLOP/s per chip in bfloat16, which TensorFlow's matrix multiplications on a TPU also use for
@@ -95,27 +90,3 @@ def estimate(
     if chips.per_hour is not None:
         cost = (seconds[0] / 3600 * chips.per_hour, seconds[1] / 3600 * chips.per_hour)
     return Estimate(step_seconds=(low, high), seconds=seconds, dollars=cost, steps=steps)
-
-
-def format_time(bounds: tuple[float, float]) -> str:
-    """`2 to 7 hours`."""
-    for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("s", 1.0)):
-        if bounds[1] >= 2 * size:
-            return f"{format_number(bounds[0] / size)} to {format_number(bounds[1] / size)} {name}"
-    return f"{format_number(bounds[0] * 1000)} to {format_number(bounds[1] * 1000)} ms"
-
-
-def format_cost(bounds: tuple[float, float]) -> str:
-    """`$18 to $60`, with two significant digits from $10 up."""
-    low, high = bounds
-    if high < 10:
-        return f"{dollars(low)} to {dollars(high)}"
-    return f"${format_number(low)} to ${format_number(high)}"
-
-
-def format_number(value: float) -> str:
-    """Two significant digits: `3,100`, `42`, `2.3`."""
-    if value >= 100:
-        digits = 10 ** (len(str(int(value))) - 2)
-        return f"{round(value / digits) * digits:,}"
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

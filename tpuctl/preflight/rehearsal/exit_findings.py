@@ -9,6 +9,7 @@ from dataclasses import replace
 from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import Failure, Read, Refused, ShimFailed, Started
 from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.units import counted
 
 __all__ = ["first_pass", "missing_objects", "second_pass", "shorten", "used_tensorflow"]
 
@@ -39,7 +40,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
     elif run.stopped == "timeout":
         yield _timeout(run, requested_steps)
     elif run.stopped:
-        after = f"after {_count(len(run.steps), 'step')}"
+        after = f"after {counted(len(run.steps), 'step')}"
         yield Finding(
             TOPIC, "unknown", f"interrupted {after}: the findings are based on these steps"
         )
@@ -60,7 +61,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
             "observed.",
         )
     elif len(run.steps) < requested_steps:
-        yield Finding(TOPIC, "fine", f"finished after {_count(len(run.steps), 'step')}")
+        yield Finding(TOPIC, "fine", f"finished after {counted(len(run.steps), 'step')}")
     else:
         yield _stop(run)
 
@@ -194,7 +195,3 @@ def shorten(text: str) -> str:
 
 def _full_text(error: Failure) -> str:
     return f"{error.type} {error.message}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

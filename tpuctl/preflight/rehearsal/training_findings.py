@@ -6,17 +6,14 @@ import math
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from tpuctl.model.cost import dollars
 from tpuctl.preflight.rehearsal.estimate import (
     UTILIZATION,
     Estimate,
-    format_cost,
-    format_number,
-    format_time,
 )
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.units import approximate, cost_range, dollars, time_range
 
 __all__ = ["checkpoints", "duration_and_cost", "loss", "pipeline", "replicas"]
 
@@ -63,7 +60,7 @@ def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     share, seconds, examples = first.waited_share, first.step_seconds, first.examples
     if share is None or seconds is None:
         return Finding("data", "unknown", "whether steps wait for it is unknown")
-    rate = f", {format_number(examples / seconds)} examples/s" if examples else ""
+    rate = f", {approximate(examples / seconds)} examples/s" if examples else ""
     wait_seconds = share * seconds
     if share >= MAX_WAIT_SHARE and wait_seconds < MIN_WAIT_SECONDS:
         return Finding("data", "fine", f"a batch is ready in {wait_seconds * 1000:.1f} ms{rate}")
@@ -78,7 +75,7 @@ def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     message = f"keeps up with this machine's steps{rate}; waiting is {share:.0%}"
     if examples and run_estimate.step_seconds is not None:
         rate_needed = examples / run_estimate.step_seconds[0]
-        message += f". The TPU may need up to {format_number(rate_needed)} examples/s"
+        message += f". The TPU may need up to {approximate(rate_needed)} examples/s"
     return Finding("data", "fine", message)
 
 
@@ -161,12 +158,12 @@ def duration_and_cost(run_estimate: Estimate, target: Target) -> Finding:
     assumption = (
         f"if a chip reaches {low:.0%} to {high:.0%} of its peak performance, as larger models do"
     )
-    step = f"a step takes {format_time(run_estimate.step_seconds)}"
+    step = f"a step takes {time_range(run_estimate.step_seconds)}"
     if run_estimate.seconds is None:
         return Finding("estimate", "fine", f"{step}, {assumption}")
-    total = f"{run_estimate.steps:,} steps in {format_time(run_estimate.seconds)}"
+    total = f"{run_estimate.steps:,} steps in {time_range(run_estimate.seconds)}"
     if run_estimate.dollars is not None:
-        total += f", {format_cost(run_estimate.dollars)}"
+        total += f", {cost_range(run_estimate.dollars)}"
     return Finding("estimate", "fine", f"{total}, {assumption}: {step}")
 
 
