@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from tpuctl.cli.command_classes import Command, Group
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.fast_parameters import use_fast_parameters
-from tpuctl.cli.help import Command, Group
 from tpuctl.cli.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
@@ -30,8 +30,29 @@ class Root(Group):
             self.commands.update(_load_commands(COMMANDS[cmd_name].module))
         return self.commands.get(cmd_name)
 
-    def get_help(self, ctx: Any) -> str:
-        return root_page()
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(root_page())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._global_options_first(args))
+
+    def _global_options_first(self, args: list[str]) -> list[str]:
+        """Move global options from anywhere before `--` to the front, to the root."""
+        options = {
+            name: option for option in self.params if not option.is_eager for name in option.opts
+        }
+        front, rest = [], []
+        words = iter(args)
+        for word in words:
+            name, has_value, _ = word.partition("=")
+            option: Any = options.get(name)
+            if option is None or (option.is_flag and has_value):
+                rest.append(word)
+            else:
+                front += [word, *islice(words, 0 if option.is_flag or has_value else 1)]
+            if word == "--":
+                rest += words
+        return front + rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -46,10 +67,8 @@ def _load_commands(module: str) -> dict[str, Any]:
     holder.callback()(lambda: None)
     importlib.import_module(f"tpuctl.cli.{module}").register(holder)
     _use_command_classes(holder)
-    made: Any = typer.main.get_command(holder)
-    for command in made.commands.values():
-        use_fast_parameters(command)
-    commands: dict[str, Any] = made.commands
+    group: Any = typer.main.get_command(holder)
+    commands: dict[str, Any] = group.commands
     return commands
 
 
@@ -78,9 +97,7 @@ app = typer.Typer(
 
 def command_line() -> Any:
     """The root as click has it: what parses arguments."""
-    root = typer.main.get_command(app)
-    use_fast_parameters(root)
-    return root
+    return typer.main.get_command(app)
 
 
 def _version(requested: bool) -> None:

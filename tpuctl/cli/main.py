@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from tpuctl.cli.app import command_line
-from tpuctl.cli.arguments import hoist, require_text
+from tpuctl.cli.arguments import require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
 from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
             else contextlib.nullcontext()
         ):
             code = command_line().main(
-                hoist(all_arguments), standalone_mode=False, obj=state, prog_name="tpuctl"
+                all_arguments, standalone_mode=False, obj=state, prog_name="tpuctl"
             )
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.help import Command
+from tpuctl.cli.command_classes import Command
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:

@@ -1,0 +1,67 @@
+"""The classes of commands and groups: our help pages, and values without needless conversion."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from tpuctl.cli.help_pages import command_page, summary_of
+
+__all__ = ["Command", "Group"]
+
+
+class Command(TyperCommand):
+    """A command with our help page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_page(self, ctx))
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return summary_of(self)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse like Typer, but leave values alone that need no conversion.
+
+        Typer converts with pydantic, which takes 0.2 s to import.
+        """
+        values, rest, order = self.make_parser(ctx).parse_args(args)
+        parameters: dict[Any, None] = dict.fromkeys([*order, *self.get_params(ctx)])
+        for parameter in sorted(parameters, key=lambda parameter: not parameter.is_eager):
+            value = _value(parameter, ctx, values)
+            if parameter.expose_value:
+                ctx.params[parameter.name] = value
+        if rest and not ctx.allow_extra_args and not ctx.resilient_parsing:
+            from tpuctl.view.text_wrapping import plain
+
+            ctx.fail(f"Got unexpected extra argument(s) ({plain(' '.join(rest))})")
+        ctx.args = rest
+        return rest
+
+
+def _value(parameter: Any, ctx: Any, values: dict[str, Any]) -> Any:
+    """The parameter's value. Completion (resilient parsing) uses texts as they were typed."""
+    value, source = parameter.consume_value(ctx, values)
+    ctx.set_parameter_source(parameter.name, source)
+    kind = parameter.type_descriptor.annotation
+    is_default = source.name == "DEFAULT" and not parameter.required
+    if ctx.resilient_parsing or is_default or (value is not None and kind in (str, list[str])):
+        return value
+    if isinstance(kind, type) and issubclass(kind, Path | StrEnum) and value is not None:
+        with suppress(ValueError):
+            return kind(value)
+    return parameter.process_value(ctx, value)
+
+
+class Group(TyperGroup, Command):
+    """A group of commands with our help page."""
+
+    format_help = Command.format_help
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # completion looks up the commands in ctx.args
+            return Command.parse_args(self, ctx, args)
+        return super().parse_args(ctx, args)
