@@ -11,7 +11,7 @@ import typer
 
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
-from tpuctl.cli.script_arguments import AFTER_DASHES, parse_program
+from tpuctl.cli.script_arguments import AFTER_DASHES, Module, ScriptArguments, parse_program
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
@@ -35,14 +35,8 @@ def start(
         str | None,
         typer.Argument(metavar="[SCRIPT]", help="Script to run.", show_default=False),
     ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
-    ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
-    ] = None,
+    arguments: ScriptArguments = None,
+    module: Module = None,
     timeout: Annotated[
         str,
         typer.Option(
