@@ -100,6 +100,12 @@ def command_line() -> Any:
     return typer.main.get_command(app)
 
 
+def _option(name: str, *short: str, **settings: Any) -> Any:
+    """A global option, with its environment variable."""
+    variable = f"TPUCTL_{name.removeprefix('--').replace('-', '_').upper()}"
+    return typer.Option(name, *short, envvar=variable, show_envvar=False, **settings)
+
+
 def _version(requested: bool) -> None:
     if requested:
         typer.echo(f"tpuctl {__version__}")
@@ -130,73 +136,20 @@ def _show_completion(requested: bool) -> None:
 @app.callback()
 def root(
     context: typer.Context,
-    stack_file: Annotated[
-        Path,
-        typer.Option(
-            "--stack-file",
-            envvar="TPUCTL_STACK_FILE",
-            show_envvar=False,
-            help="Path to the stack file.",
-        ),
-    ] = Path("tpuctl.yaml"),
-    cloud: Annotated[
-        CloudName,
-        typer.Option("--cloud", envvar="TPUCTL_CLOUD", show_envvar=False, help="Cloud to use."),
-    ] = CloudName.google,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            envvar="TPUCTL_JSON",
-            show_envvar=False,
-            help="Print the result as one JSON object.",
-        ),
-    ] = False,
+    stack_file: Annotated[Path, _option("--stack-file", help="Path to the stack file.")] = Path(
+        "tpuctl.yaml"
+    ),
+    cloud: Annotated[CloudName, _option("--cloud", help="Cloud to use.")] = CloudName.google,
+    json: Annotated[bool, _option("--json", help="Print the result as one JSON object.")] = False,
     events: Annotated[
-        bool,
-        typer.Option(
-            "--events",
-            envvar="TPUCTL_EVENTS",
-            show_envvar=False,
-            help="With --json: stream events as JSON lines.",
-        ),
+        bool, _option("--events", help="With --json: stream events as JSON lines.")
     ] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            envvar="TPUCTL_QUIET",
-            show_envvar=False,
-            help="Print errors and warnings only.",
-        ),
+        bool, _option("--quiet", "-q", help="Print errors and warnings only.")
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            envvar="TPUCTL_VERBOSE",
-            show_envvar=False,
-            help="Show tracebacks.",
-        ),
-    ] = False,
-    no_color: Annotated[
-        bool,
-        typer.Option(
-            "--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="Disable colors."
-        ),
-    ] = False,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            envvar="TPUCTL_YES",
-            show_envvar=False,
-            help="Do not ask for confirmation.",
-        ),
-    ] = False,
+    verbose: Annotated[bool, _option("--verbose", "-v", help="Show tracebacks.")] = False,
+    no_color: Annotated[bool, _option("--no-color", help="Disable colors.")] = False,
+    yes: Annotated[bool, _option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -222,16 +175,10 @@ def root(
         ),
     ] = False,
 ) -> None:
-    state: State = context.obj
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
-    state.command = context.invoked_subcommand
-    state.stack_file = stack_file
-    state.cloud = cloud
-    state.json = json
-    state.events = events
-    state.quiet = quiet
-    state.verbose = verbose
-    state.no_color = no_color
-    state.yes = yes
+    state: State = context.obj
+    state.stack_file, state.cloud = stack_file, cloud
+    state.json, state.events = json, events
+    state.quiet, state.verbose, state.no_color, state.yes = quiet, verbose, no_color, yes

@@ -173,7 +173,6 @@ def write_pipeline(
     name = context.info_name or ""
     words = _run_arguments(context, script, arguments, module)
     options = PipelineOptions(words, account, provider, on_push, schedule, hours, install, hash_)
-    state.command = f"ci {name}"
     if to_stdout and output is not None:
         raise Usage(
             "Conflicting options",

@@ -53,7 +53,6 @@ def start(
     Example: tpuctl ci start --output "$GITHUB_OUTPUT" train.py -- --steps 9
     """
     state: State = context.obj
-    state.command = "ci start"
     seconds = duration(timeout, "--timeout")
     after = context.meta[AFTER_DASHES]
     program, form, words = parse_program(script, module, arguments or (), after, "ci start")
@@ -111,7 +110,6 @@ def follow(
     from tpuctl.model.log_range import LogRange
 
     state: State = context.obj
-    state.command = "ci follow"
     seconds = duration(length, "--for")
     attempt, offset = _parse_position(start_position)
     tpuctl = state.tpuctl()
@@ -210,7 +208,6 @@ def summary(
     from tpuctl.view.summary import markdown
 
     state: State = context.obj
-    state.command = "ci summary"
     tpuctl = state.tpuctl()
 
     async def work() -> Any:

@@ -23,6 +23,12 @@ class Command(TyperCommand):
     def get_short_help_str(self, limit: int = 0) -> str:
         return summary_of(self)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Record the command's name, without `tpuctl`, in the state."""
+        names = [*ctx.command_path.split()[1:], ctx.invoked_subcommand or ""]
+        ctx.obj.command = " ".join(names).strip()
+        return super().invoke(ctx)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse like Typer, but leave values alone that need no conversion.
 

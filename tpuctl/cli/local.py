@@ -28,8 +28,6 @@ def root(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
-    state: State = context.obj
-    state.command = f"local {context.invoked_subcommand}"
 
 
 def _print_facts(report: dict[str, Any]) -> None:

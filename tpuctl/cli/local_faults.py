@@ -37,8 +37,6 @@ def root(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
-    state: State = context.obj
-    state.command = f"local fault {context.invoked_subcommand}"
 
 
 @fault_app.command()

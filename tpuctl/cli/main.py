@@ -56,10 +56,6 @@ def run(arguments: Sequence[str]) -> int:
         state.problems(_with_causes(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
-        context = getattr(error, "ctx", None)
-        if context is not None and context.parent is not None and not state.command:
-            # No command ran that would have set it.
-            state.command = context.command_path.partition(" ")[2]
         state.problems([usage_diagnostic(error)])
     except (Declined, typer.Abort):
         exit_code = INTERRUPTED

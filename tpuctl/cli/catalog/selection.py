@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.completion.candidates import complete_capacities, complete_types
-from tpuctl.cli.options import project_option, region_option, type_option, zone_option
+from tpuctl.cli.completion.candidates import (
+    complete_capacities,
+    complete_regions,
+    complete_types,
+    complete_zones,
+)
+from tpuctl.cli.options import project_option, type_option
 from tpuctl.cli.suggestions import (
     require_generations,
     require_regions,
@@ -68,8 +73,24 @@ HiddenType = Annotated[
     typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
 ]
 """Hidden --type of commands that take the type as an argument."""
-Zones = Annotated[str, zone_option("Limit to these zones: name, pattern ('us-*'), or a list.")]
-Regions = Annotated[str, region_option("Limit to these regions.")]
+Zones = Annotated[
+    str,
+    typer.Option(
+        "--zone",
+        metavar="ZONE",
+        help="Limit to these zones: name, pattern ('us-*'), or a list.",
+        autocompletion=complete_zones,
+    ),
+]
+Regions = Annotated[
+    str,
+    typer.Option(
+        "--region",
+        metavar="REGION",
+        help="Limit to these regions.",
+        autocompletion=complete_regions,
+    ),
+]
 Generation = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,7 +21,6 @@ __all__ = [
     "complete_jobs",
     "complete_projects",
     "complete_regions",
-    "complete_runtimes",
     "complete_stacks",
     "complete_templates",
     "complete_types",
@@ -92,14 +91,6 @@ def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
 
 
 @_ignore_errors
-def complete_runtimes(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    from tpuctl.catalog import runtimes
-
-    for runtime in runtimes():
-        yield runtime.version, f"TensorFlow {runtime.tensorflow}" if runtime.tensorflow else ""
-
-
-@_ignore_errors
 def complete_templates(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     from tpuctl.assets import templates
 
@@ -158,8 +149,7 @@ def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:
     """The remembered stacks of the selected cloud."""
     from tpuctl.cli.completion.name_history import remembered_stacks
 
-    cloud: Any = ctx.find_root().params.get("cloud") or "google"
-    cloud = getattr(cloud, "value", cloud)
+    cloud = ctx.find_root().params.get("cloud") or "google"
     return (stack for stack in remembered_stacks() if stack.cloud == cloud)
 
 
