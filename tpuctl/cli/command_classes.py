@@ -52,13 +52,15 @@ def _value(parameter: Any, ctx: Any, values: dict[str, Any]) -> Any:
     """The parameter's value. Completion (resilient parsing) uses texts as they were typed."""
     value, source = parameter.consume_value(ctx, values)
     ctx.set_parameter_source(parameter.name, source)
-    kind = parameter.type_descriptor.annotation
-    is_default = source.name == "DEFAULT" and not parameter.required
-    if ctx.resilient_parsing or is_default or (value is not None and kind in (str, list[str])):
+    if ctx.resilient_parsing or (value is None and not parameter.required):
         return value
-    if isinstance(kind, type) and issubclass(kind, Path | StrEnum) and value is not None:
-        with suppress(ValueError):
-            return kind(value)
+    if value is not None and parameter.callback is None:
+        kind = parameter.type_descriptor.annotation
+        if source.name == "DEFAULT" or kind in (str, list[str]):
+            return value
+        if isinstance(kind, type) and issubclass(kind, Path | StrEnum):
+            with suppress(ValueError):
+                return kind(value)
     return parameter.process_value(ctx, value)
 
 
