@@ -105,6 +105,12 @@ def test_json_envelope_of_failure(
     assert len(answer["diagnostics"]) == 1  # type: ignore[arg-type]
 
 
+def test_error_in_arguments_names_nested_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("ci github --bogus", "local fault add", "local up --port 0"):
+        command = words.partition(" -")[0]
+        assert envelope(capsys, *words.split())["command"] == command
+
+
 def test_failure_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["prices", "v3-9"]) == 2
     captured = capsys.readouterr()

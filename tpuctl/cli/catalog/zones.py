@@ -45,11 +45,12 @@ def zones(
         for row in rows:
             row["live"] = comparison.of_zone(row["zone"])
     if len(choice.types) == 1:
-        keys, numbers = "zone region types chips price spot", {"on_demand": "on demand"}
-        numbers["spot"] = "spot"
+        keys = "zone region types chips price spot"
+        numbers = {"on_demand": "on demand", "spot": "spot"}
         note = "US dollars per hour, prices of {read}; spot prices vary."
     else:
-        keys, numbers = "zone region types chips", {"types": "types", "most_chips": "most chips"}
+        keys = "zone region types chips"
+        numbers = {"types": "types", "most_chips": "most chips"}
         note = ""
     answer_list(
         state,
