@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from tpuctl.cli.command_classes import Command, Group
+from tpuctl.cli.command_classes import App, Group
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
@@ -63,27 +62,15 @@ class Root(Group):
 
 def _load_commands(module: str) -> dict[str, Any]:
     """The commands that this module registers."""
-    holder = typer.Typer(add_completion=False)
+    holder = App(add_completion=False)
     holder.callback()(lambda: None)
     importlib.import_module(f"tpuctl.cli.{module}").register(holder)
-    _use_command_classes(holder)
     group: Any = typer.main.get_command(holder)
     commands: dict[str, Any] = group.commands
     return commands
 
 
-def _use_command_classes(holder: typer.Typer) -> None:
-    """Give all commands and groups our classes, which render our help."""
-    for command in holder.registered_commands:
-        if command.cls in (None, TyperCommand):
-            command.cls = Command
-    for group in holder.registered_groups:
-        if group.typer_instance is not None:
-            group.cls = Group
-            _use_command_classes(group.typer_instance)
-
-
-app = typer.Typer(
+app = App(
     name="tpuctl",
     cls=Root,
     help="From an empty Google Cloud project to a model training on a TPU, and back to zero cost.",

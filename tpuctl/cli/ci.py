@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpuctl.cli.ci_steps import follow, start, summary
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, Module, ScriptArguments
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
@@ -22,7 +23,7 @@ __all__ = ["register"]
 PANEL = "CI and help"
 WRITE, STEPS = "Write a pipeline", "Used in its steps"
 
-ci_app = typer.Typer(
+ci_app = App(
     help="Write CI pipelines that check, train on a TPU, and always clean up."
     "\n\nExample: tpuctl ci github",
     invoke_without_command=True,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tpuctl.cli.help_pages import command_page, summary_of
 
-__all__ = ["Command", "Group"]
+__all__ = ["App", "Command", "Group"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
@@ -73,3 +77,13 @@ class Group(TyperGroup, Command):
         if ctx.resilient_parsing:  # completion looks up the commands in ctx.args
             return Command.parse_args(self, ctx, args)
         return super().parse_args(ctx, args)
+
+
+class App(typer.Typer):
+    """A Typer application with these classes of commands and groups."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": Group, **settings})
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        return super().command(name, **{"cls": Command, **settings})

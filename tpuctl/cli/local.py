@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 from tpuctl.cli.state import State
 
 __all__ = ["register"]
 
-app = typer.Typer(
+app = App(
     help="Run an emulation of Google Cloud on this machine, with real processes behind it."
     "\n\nExample: tpuctl local up",
     invoke_without_command=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fault_app", "set_setting"]
 
-fault_app = typer.Typer(
+fault_app = App(
     help="Inject faults into the local cloud; each fault affects matching calls."
     "\n\nExample: tpuctl local fault list",
     invoke_without_command=True,
