@@ -28,9 +28,11 @@ class Command(TyperCommand):
         return summary_of(self)
 
     def invoke(self, ctx: Any) -> Any:
-        """Record the command's name, without `tpuctl`, in the state."""
+        """Record the command's name, without `tpuctl`, in the state; show a bare group's help."""
         names = [*ctx.command_path.split()[1:], ctx.invoked_subcommand or ""]
         ctx.obj.command = " ".join(names).strip()
+        if self.callback is None and ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
         return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

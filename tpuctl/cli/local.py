@@ -24,13 +24,6 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="local")
 
 
-@app.callback()
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
 def _print_facts(report: dict[str, Any]) -> None:
     from tpuctl.view.tables import print_facts
 

@@ -33,13 +33,6 @@ _METHOD = (
 Option = typer.Option
 
 
-@fault_app.callback()
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
 @fault_app.command()
 def add(
     context: typer.Context,
