@@ -8,7 +8,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -16,9 +15,7 @@ import typer
 from tests.docs.fast_command import fast_programs, real_programs
 from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, pages
 from tests.docs.shell_session import Session
-from tpuctl.cli.app import command_line
-from tpuctl.cli.arguments import hoist
-from tpuctl.cli.state import State
+from tests.support.command_lines import parse
 from tpuctl.emulator.client import server_process
 
 # Run by `make test`. Other pages, and all blocks that need TensorFlow, are run by `make soak`.
@@ -64,15 +61,6 @@ def tpuctl_lines(command: str) -> Iterator[list[str]]:
             words = []
         elif words or not re.fullmatch(r"[A-Z_]+=.*", word):
             words.append(word)
-
-
-def parse(words: list[str]) -> None:
-    """Raises the command line's error for unknown commands and options."""
-    command: Any = command_line()
-    context = command.make_context("tpuctl", hoist(words), obj=State())
-    while hasattr(command, "commands") and (rest := [*context._protected_args, *context.args]):
-        name, command, rest = command.resolve_command(context, rest)
-        context = command.make_context(name, rest, parent=context)
 
 
 @pytest.mark.parametrize("page", pages(), ids=page_name)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_lines import parse
 from tests.support.locked_environment import OTHER_PYTHONS, own_environment
-from tpuctl.cli.arguments import hoist
 from tpuctl.cli.main import run
+from tpuctl.cli.script_arguments import AFTER_DASHES
 from tpuctl.flows.init import guess_script
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
@@ -49,23 +50,27 @@ def test_help_imports_no_google_library(arguments: list[str]) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_global_options_are_accepted_anywhere_before_double_dash() -> None:
-    assert hoist(["up", "--json", "--cloud", "local", "-y"]) == [
-        "--json",
-        "--cloud",
-        "local",
-        "-y",
-        "up",
-    ]
-    assert hoist(["run", "job.py", "--cloud=local", "--", "--json", "--cloud", "x"]) == [
-        "--cloud=local",
-        "run",
-        "job.py",
-        "--",
-        "--json",
-        "--cloud",
-        "x",
-    ]
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--cloud local --json -y up",
+        "up --json --cloud local -y",
+        "--json up --cloud=local -y",
+    ],
+)
+def test_global_options_are_accepted_anywhere(words: str) -> None:
+    context = parse(words.split())
+    root = context.find_root().params
+    assert context.command.name == "up"
+    assert (root["cloud"], root["json"], root["yes"], root["quiet"]) == ("local", True, True, False)
+
+
+def test_global_options_after_double_dash_belong_to_script() -> None:
+    context = parse(["run", "job.py", "--cloud=local", "--", "--json", "--cloud", "x"])
+    root = context.find_root().params
+    assert (root["cloud"], root["json"]) == ("local", False)
+    assert context.params["script"] == "job.py"
+    assert context.meta[AFTER_DASHES] == ["--json", "--cloud", "x"]
 
 
 def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
@@ -99,6 +104,12 @@ def test_json_envelope_of_failure(
     answer = envelope(capsys, *arguments)
     assert (answer["status"], answer["exit_code"]) == ("failed", code)
     assert len(answer["diagnostics"]) == 1  # type: ignore[arg-type]
+
+
+def test_error_in_arguments_names_nested_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("ci github --bogus", "local fault add", "local up --port 0"):
+        command = words.partition(" -")[0]
+        assert envelope(capsys, *words.split())["command"] == command
 
 
 def test_failure_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

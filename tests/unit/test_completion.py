@@ -67,6 +67,7 @@ def test_commands_and_subcommands_are_completed() -> None:
     assert words("local st") == ["status"]
     assert words("local fault a") == ["add"]
     assert words("help local fa") == ["fault"]
+    assert words("init ke") == ["keras"]
 
 
 def test_used_options_are_not_offered_again() -> None:

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 import typer
 
+from tests.support.command_lines import parse
 from tests.support.hints import COMMAND, commands_in_texts, diagnostic_sites
-from tpuctl.cli.app import command_line
-from tpuctl.cli.arguments import hoist
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.state import State
 from tpuctl.model.known_errors import KnownError, table
 
 # Diagnostics without a hint, by module and summary, with the reason.
@@ -71,20 +69,6 @@ def test_commands_in_hints_are_on_separate_lines() -> None:
     assert not [
         (where, line) for where, line in lines if inline.search(line) and line[:4] != "    "
     ]
-
-
-@cache
-def root() -> Any:
-    return command_line()
-
-
-def parse(arguments: list[str]) -> None:
-    """Parse the words like the program, without running the command."""
-    command, path = root(), "tpuctl"
-    context = command.make_context(path, hoist(arguments), obj=State())
-    while hasattr(command, "get_command") and (rest := [*context._protected_args, *context.args]):
-        name, command, rest = command.resolve_command(context, rest)
-        context = command.make_context(name, rest, parent=context)
 
 
 def test_tpuctl_commands_in_texts_parse() -> None:

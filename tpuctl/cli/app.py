@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from tpuctl.cli.command_classes import App, Group
 from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.fast_parameters import use_fast_parameters
-from tpuctl.cli.help import Command, Group
 from tpuctl.cli.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
@@ -30,8 +29,29 @@ class Root(Group):
             self.commands.update(_load_commands(COMMANDS[cmd_name].module))
         return self.commands.get(cmd_name)
 
-    def get_help(self, ctx: Any) -> str:
-        return root_page()
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(root_page())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._global_options_first(args))
+
+    def _global_options_first(self, args: list[str]) -> list[str]:
+        """Move global options from anywhere before `--` to the front, to the root."""
+        options = {
+            name: option for option in self.params if not option.is_eager for name in option.opts
+        }
+        front, rest = [], []
+        words = iter(args)
+        for word in words:
+            name, has_value, _ = word.partition("=")
+            option: Any = options.get(name)
+            if option is None or (option.is_flag and has_value):
+                rest.append(word)
+            else:
+                front += [word, *islice(words, 0 if option.is_flag or has_value else 1)]
+            if word == "--":
+                rest += words
+        return front + rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,29 +62,15 @@ class Root(Group):
 
 def _load_commands(module: str) -> dict[str, Any]:
     """The commands that this module registers."""
-    holder = typer.Typer(add_completion=False)
+    holder = App(add_completion=False)
     holder.callback()(lambda: None)
     importlib.import_module(f"tpuctl.cli.{module}").register(holder)
-    _use_command_classes(holder)
-    made: Any = typer.main.get_command(holder)
-    for command in made.commands.values():
-        use_fast_parameters(command)
-    commands: dict[str, Any] = made.commands
+    group: Any = typer.main.get_command(holder)
+    commands: dict[str, Any] = group.commands
     return commands
 
 
-def _use_command_classes(holder: typer.Typer) -> None:
-    """Give all commands and groups our classes, which render our help."""
-    for command in holder.registered_commands:
-        if command.cls in (None, TyperCommand):
-            command.cls = Command
-    for group in holder.registered_groups:
-        if group.typer_instance is not None:
-            group.cls = Group
-            _use_command_classes(group.typer_instance)
-
-
-app = typer.Typer(
+app = App(
     name="tpuctl",
     cls=Root,
     help="From an empty Google Cloud project to a model training on a TPU, and back to zero cost.",
@@ -78,9 +84,13 @@ app = typer.Typer(
 
 def command_line() -> Any:
     """The root as click has it: what parses arguments."""
-    root = typer.main.get_command(app)
-    use_fast_parameters(root)
-    return root
+    return typer.main.get_command(app)
+
+
+def _option(name: str, *short: str, **settings: Any) -> Any:
+    """A global option, with its environment variable."""
+    variable = f"TPUCTL_{name.removeprefix('--').replace('-', '_').upper()}"
+    return typer.Option(name, *short, envvar=variable, show_envvar=False, **settings)
 
 
 def _version(requested: bool) -> None:
@@ -113,73 +123,20 @@ def _show_completion(requested: bool) -> None:
 @app.callback()
 def root(
     context: typer.Context,
-    stack_file: Annotated[
-        Path,
-        typer.Option(
-            "--stack-file",
-            envvar="TPUCTL_STACK_FILE",
-            show_envvar=False,
-            help="Path to the stack file.",
-        ),
-    ] = Path("tpuctl.yaml"),
-    cloud: Annotated[
-        CloudName,
-        typer.Option("--cloud", envvar="TPUCTL_CLOUD", show_envvar=False, help="Cloud to use."),
-    ] = CloudName.google,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            envvar="TPUCTL_JSON",
-            show_envvar=False,
-            help="Print the result as one JSON object.",
-        ),
-    ] = False,
+    stack_file: Annotated[Path, _option("--stack-file", help="Path to the stack file.")] = Path(
+        "tpuctl.yaml"
+    ),
+    cloud: Annotated[CloudName, _option("--cloud", help="Cloud to use.")] = CloudName.google,
+    json: Annotated[bool, _option("--json", help="Print the result as one JSON object.")] = False,
     events: Annotated[
-        bool,
-        typer.Option(
-            "--events",
-            envvar="TPUCTL_EVENTS",
-            show_envvar=False,
-            help="With --json: stream events as JSON lines.",
-        ),
+        bool, _option("--events", help="With --json: stream events as JSON lines.")
     ] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            envvar="TPUCTL_QUIET",
-            show_envvar=False,
-            help="Print errors and warnings only.",
-        ),
+        bool, _option("--quiet", "-q", help="Print errors and warnings only.")
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            envvar="TPUCTL_VERBOSE",
-            show_envvar=False,
-            help="Show tracebacks.",
-        ),
-    ] = False,
-    no_color: Annotated[
-        bool,
-        typer.Option(
-            "--no-color", envvar="TPUCTL_NO_COLOR", show_envvar=False, help="Disable colors."
-        ),
-    ] = False,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            envvar="TPUCTL_YES",
-            show_envvar=False,
-            help="Do not ask for confirmation.",
-        ),
-    ] = False,
+    verbose: Annotated[bool, _option("--verbose", "-v", help="Show tracebacks.")] = False,
+    no_color: Annotated[bool, _option("--no-color", help="Disable colors.")] = False,
+    yes: Annotated[bool, _option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -205,16 +162,10 @@ def root(
         ),
     ] = False,
 ) -> None:
-    state: State = context.obj
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
-    state.command = context.invoked_subcommand
-    state.stack_file = stack_file
-    state.cloud = cloud
-    state.json = json
-    state.events = events
-    state.quiet = quiet
-    state.verbose = verbose
-    state.no_color = no_color
-    state.yes = yes
+    state: State = context.obj
+    state.stack_file, state.cloud = stack_file, cloud
+    state.json, state.events = json, events
+    state.quiet, state.verbose, state.no_color, state.yes = quiet, verbose, no_color, yes

@@ -1,4 +1,4 @@
-"""Preprocessing and validation of raw command line arguments."""
+"""Validation of arguments and option values."""
 
 from __future__ import annotations
 
@@ -7,33 +7,7 @@ from collections.abc import Sequence
 
 from tpuctl.errors import Usage
 
-__all__ = ["duration", "hoist", "require_text"]
-
-GLOBAL_FLAGS = {"--json", "--events", "--quiet", "-q", "--verbose", "-v", "--no-color", "--yes"}
-GLOBAL_FLAGS |= {"-y"}
-GLOBAL_VALUES = {"--stack-file", "--cloud"}
-
-
-def hoist(arguments: Sequence[str]) -> list[str]:
-    """Move global options from anywhere before `--` to the front, where click expects them."""
-    front: list[str] = []
-    rest: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        argument = waiting.pop(0)
-        if argument == "--":
-            rest += [argument, *waiting]
-            break
-        if argument in GLOBAL_FLAGS or (
-            argument.split("=", 1)[0] in GLOBAL_VALUES and "=" in argument
-        ):
-            front.append(argument)
-        elif argument in GLOBAL_VALUES:
-            front += [argument, *waiting[:1]]
-            waiting = waiting[1:]
-        else:
-            rest.append(argument)
-    return front + rest
+__all__ = ["duration", "require_text"]
 
 
 def require_text(arguments: Sequence[str]) -> None:

@@ -9,77 +9,74 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpuctl.cli.ci_steps import follow, start, summary
-from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes
+from tpuctl.cli.command_classes import App
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, Module, ScriptArguments
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.flows.pipeline_setup import SetupStep
-    from tpuctl.flows.pipelines import Pipeline, PipelineOptions
+    from tpuctl.flows.pipelines import Pipeline
 
 __all__ = ["register"]
 
 PANEL = "CI and help"
 WRITE, STEPS = "Write a pipeline", "Used in its steps"
 
-ci_app = typer.Typer(
+ci_app = App(
     help="Write CI pipelines that check, train on a TPU, and always clean up."
     "\n\nExample: tpuctl ci github",
     invoke_without_command=True,
 )
 
-Script = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[SCRIPT]", help="Script to train with (default: detected).", show_default=False
+# Help and options that do not apply, for each CI system.
+PIPELINES = {
+    "github": (
+        """Write a GitHub Actions workflow and print the one-time setup commands.
+
+        The workflow trains when started manually, and with --on-push or
+        --schedule; pull requests are only checked. Existing files are kept.
+
+        Example: tpuctl ci github train.py -- --steps 1000
+        """,
+        (),
     ),
-]
-ScriptArguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
-]
-Module = Annotated[
-    str | None,
-    typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
-]
-Account = Annotated[
-    str, typer.Option("--service-account", metavar="EMAIL", help="Service account of the pipeline.")
-]
-Provider = Annotated[
-    str,
-    typer.Option("--provider", metavar="NAME", help="Full name of the workload identity provider."),
-]
-OnPush = Annotated[
-    str,
-    typer.Option("--on-push", metavar="BRANCH", help="Also train on every push to this branch."),
-]
-Hours = Annotated[
-    float | None,
-    typer.Option(
-        "--hours", help="Maximum duration of the job (default: limits.max_hours, or 4).", min=0
+    "gitlab": (
+        """Write a GitLab CI pipeline and print the one-time setup commands.
+
+        The pipeline trains when started manually or by a schedule, and with
+        --on-push; merge requests are only checked. Existing files are kept: next
+        to an existing .gitlab-ci.yml, a file to include is written.
+
+        Example: tpuctl ci gitlab train.py -- --steps 1000
+        """,
+        ("schedule",),
     ),
-]
-Install = Annotated[
-    str,
-    typer.Option(
-        "--install",
-        metavar="REQUIREMENT",
-        help="What pip installs (default: this version of tpuctl).",
+    "cloudbuild": (
+        """Write a Cloud Build configuration and print the one-time setup commands.
+
+        Existing files are kept.
+
+        Example: tpuctl ci cloudbuild train.py -- --steps 1000
+        """,
+        ("provider", "schedule"),
     ),
-]
-Hash = Annotated[
-    str, typer.Option("--hash", metavar="sha256:…", help="SHA-256 of the wheel; pip verifies it.")
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="File to write (default: the CI system's).")
-]
-Print = Annotated[bool, typer.Option("--print", help="Print to stdout instead of writing a file.")]
+}
+
+
+class PipelineCommand(AfterDashes):
+    """A command with only the options that apply to the CI system."""
+
+    def __init__(self, name: str, *, params: list[Any], **settings: Any) -> None:
+        _, omitted = PIPELINES[name]
+        params = [parameter for parameter in params if parameter.name not in omitted]
+        super().__init__(name, params=params, **settings)
 
 
 def register(app: typer.Typer) -> None:
     ci_app.callback()(listing)
-    for command in (github, gitlab, cloudbuild):
-        ci_app.command(cls=AfterDashes, rich_help_panel=WRITE)(command)
+    for name, (text, _) in PIPELINES.items():
+        ci_app.command(name, cls=PipelineCommand, help=text, rich_help_panel=WRITE)(write_pipeline)
     ci_app.command(cls=AfterDashes, rich_help_panel=STEPS)(start)
     ci_app.command(rich_help_panel=STEPS)(follow)
     ci_app.command(rich_help_panel=STEPS)(summary)
@@ -109,142 +106,74 @@ def listing(context: typer.Context) -> None:
     state.answer(data, show)
 
 
-def github(
+def write_pipeline(
     context: typer.Context,
-    script: Script = None,
+    script: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCRIPT]", help="Script to train with (default: detected).", show_default=False
+        ),
+    ] = None,
     arguments: ScriptArguments = None,
     module: Module = None,
-    account: Account = "",
-    provider: Provider = "",
-    on_push: OnPush = "",
+    account: Annotated[
+        str,
+        typer.Option("--service-account", metavar="EMAIL", help="Service account of the pipeline."),
+    ] = "",
+    provider: Annotated[
+        str,
+        typer.Option(
+            "--provider", metavar="NAME", help="Full name of the workload identity provider."
+        ),
+    ] = "",
+    on_push: Annotated[
+        str,
+        typer.Option(
+            "--on-push", metavar="BRANCH", help="Also train on every push to this branch."
+        ),
+    ] = "",
     schedule: Annotated[
         str,
         typer.Option(
             "--schedule", metavar="CRON", help='Cron schedule in UTC, such as "0 3 * * 1".'
         ),
     ] = "",
-    hours: Hours = None,
-    install: Install = "",
-    hash_: Hash = "",
-    output: Output = None,
-    to_stdout: Print = False,
-) -> None:
-    """Write a GitHub Actions workflow and print the one-time setup commands.
-
-    The workflow trains when started manually, and with --on-push or
-    --schedule; pull requests are only checked. Existing files are kept.
-
-    Example: tpuctl ci github train.py -- --steps 1000
-    """
-    words = _run_arguments(context, script, arguments, module)
-    options = _pipeline_options(words, account, provider, on_push, schedule, hours, install, hash_)
-    _write(context, "github", options, output, to_stdout)
-
-
-def gitlab(
-    context: typer.Context,
-    script: Script = None,
-    arguments: ScriptArguments = None,
-    module: Module = None,
-    account: Account = "",
-    provider: Provider = "",
-    on_push: OnPush = "",
-    hours: Hours = None,
-    install: Install = "",
-    hash_: Hash = "",
-    output: Output = None,
-    to_stdout: Print = False,
-) -> None:
-    """Write a GitLab CI pipeline and print the one-time setup commands.
-
-    The pipeline trains when started manually or by a schedule, and with
-    --on-push; merge requests are only checked. Existing files are kept: next
-    to an existing .gitlab-ci.yml, a file to include is written.
-
-    Example: tpuctl ci gitlab train.py -- --steps 1000
-    """
-    words = _run_arguments(context, script, arguments, module)
-    options = _pipeline_options(words, account, provider, on_push, "", hours, install, hash_)
-    _write(context, "gitlab", options, output, to_stdout)
-
-
-def cloudbuild(
-    context: typer.Context,
-    script: Script = None,
-    arguments: ScriptArguments = None,
-    module: Module = None,
-    account: Account = "",
-    on_push: OnPush = "",
-    hours: Hours = None,
-    install: Install = "",
-    hash_: Hash = "",
-    output: Output = None,
-    to_stdout: Print = False,
-) -> None:
-    """Write a Cloud Build configuration and print the one-time setup commands.
-
-    Existing files are kept.
-
-    Example: tpuctl ci cloudbuild train.py -- --steps 1000
-    """
-    words = _run_arguments(context, script, arguments, module)
-    options = _pipeline_options(words, account, "", on_push, "", hours, install, hash_)
-    _write(context, "cloudbuild", options, output, to_stdout)
-
-
-def _run_arguments(
-    context: typer.Context, script: str | None, arguments: list[str] | None, module: str | None
-) -> tuple[str, ...]:
-    """The arguments of `tpuctl run`; empty if no script is named."""
-    script_args = [*(arguments or ()), *context.meta[AFTER_DASHES]]
-    if module is not None:
-        head = ["-m", module]
-        script_args = [*([script] if script is not None else []), *script_args]
-    elif script is not None:
-        if not Path(script).exists():
-            raise Usage(
-                "Script not found",
-                f"{script} does not exist",
-                where="SCRIPT",
-                hint="Paths are relative to the current folder. Pass an existing script:\n"
-                "    tpuctl ci github SCRIPT",
-            )
-        head = [script]
-    elif script_args:
-        head = []
-    else:
-        return ()
-    return (*head, "--", *script_args) if script_args else tuple(head)
-
-
-def _pipeline_options(
-    words: tuple[str, ...],
-    account: str,
-    provider: str,
-    push: str,
-    schedule: str,
-    hours: float | None,
-    install: str,
-    hash_: str,
-) -> PipelineOptions:
-    from tpuctl.flows.pipelines import PipelineOptions
-
-    return PipelineOptions(words, account, provider, push, schedule, hours, install, hash_)
-
-
-def _write(
-    context: typer.Context,
-    name: str,
-    options: PipelineOptions,
-    output: Path | None,
-    to_stdout: bool,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            "--hours",
+            help="Maximum duration of the job (default: limits.max_hours, or 4).",
+            min=0,
+        ),
+    ] = None,
+    install: Annotated[
+        str,
+        typer.Option(
+            "--install",
+            metavar="REQUIREMENT",
+            help="What pip installs (default: this version of tpuctl).",
+        ),
+    ] = "",
+    hash_: Annotated[
+        str,
+        typer.Option("--hash", metavar="sha256:…", help="SHA-256 of the wheel; pip verifies it."),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write (default: the CI system's)."),
+    ] = None,
+    to_stdout: Annotated[
+        bool, typer.Option("--print", help="Print to stdout instead of writing a file.")
+    ] = False,
 ) -> None:
     from tpuctl.flows.git_checkout import checkout_of
     from tpuctl.flows.pipeline_setup import setup_steps
-    from tpuctl.flows.pipelines import SYSTEMS, output_path, render, write
+    from tpuctl.flows.pipelines import SYSTEMS, PipelineOptions, output_path, render, write
 
     state: State = context.obj
-    state.command = f"ci {name}"
+    name = context.info_name or ""
+    words = _run_arguments(context, script, arguments, module)
+    options = PipelineOptions(words, account, provider, on_push, schedule, hours, install, hash_)
     if to_stdout and output is not None:
         raise Usage(
             "Conflicting options",
@@ -275,6 +204,31 @@ def _write(
     include = _include_path(file, checkout.root) if is_apart else ""
     added = [_display_path(main), shown_path] if is_apart else [shown_path]
     state.answer(data, lambda: _show(pipeline, steps, shown_path, include, added))
+
+
+def _run_arguments(
+    context: typer.Context, script: str | None, arguments: list[str] | None, module: str | None
+) -> tuple[str, ...]:
+    """The arguments of `tpuctl run`; empty if no script is named."""
+    script_args = [*(arguments or ()), *context.meta[AFTER_DASHES]]
+    if module is not None:
+        head = ["-m", module]
+        script_args = [*([script] if script is not None else []), *script_args]
+    elif script is not None:
+        if not Path(script).exists():
+            raise Usage(
+                "Script not found",
+                f"{script} does not exist",
+                where="SCRIPT",
+                hint="Paths are relative to the current folder. Pass an existing script:\n"
+                "    tpuctl ci github SCRIPT",
+            )
+        head = [script]
+    elif script_args:
+        head = []
+    else:
+        return ()
+    return (*head, "--", *script_args) if script_args else tuple(head)
 
 
 def _show(

@@ -12,7 +12,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.options import Job
-from tpuctl.cli.script_arguments import AFTER_DASHES, parse_program
+from tpuctl.cli.script_arguments import AFTER_DASHES, Module, ScriptArguments, parse_program
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
@@ -36,14 +36,8 @@ def start(
         str | None,
         typer.Argument(metavar="[SCRIPT]", help="Script to run.", show_default=False),
     ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
-    ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
-    ] = None,
+    arguments: ScriptArguments = None,
+    module: Module = None,
     timeout: Annotated[
         str,
         typer.Option(
@@ -60,7 +54,6 @@ def start(
     Example: tpuctl ci start --output "$GITHUB_OUTPUT" train.py -- --steps 9
     """
     state: State = context.obj
-    state.command = "ci start"
     seconds = duration(timeout, "--timeout")
     after = context.meta[AFTER_DASHES]
     program, form, words = parse_program(script, module, arguments or (), after, "ci start")
@@ -119,7 +112,6 @@ def follow(
     from tpuctl.model.log_range import LogRange
 
     state: State = context.obj
-    state.command = "ci follow"
     seconds = duration(length, "--for")
     attempt, offset = _parse_position(start_position)
     tpuctl = state.tpuctl()
@@ -217,7 +209,6 @@ def summary(
     from tpuctl.view.summary import markdown
 
     state: State = context.obj
-    state.command = "ci summary"
     tpuctl = state.tpuctl()
 
     async def work() -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.completion.candidates import complete_templates
 from tpuctl.cli.state import State
 from tpuctl.units import counted
 
@@ -22,7 +23,8 @@ def register(app: typer.Typer) -> None:
 def init(
     context: typer.Context,
     template: Annotated[
-        str, typer.Argument(help="Template; --list shows all.")
+        str,
+        typer.Argument(help="Template; --list shows all.", autocompletion=complete_templates),
     ] = "bert-pretraining",
     project: Annotated[
         str, typer.Option("--project", help="Project id (generated for the local cloud).")

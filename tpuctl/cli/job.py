@@ -8,6 +8,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.follow import PANEL, AllWorkers, remember
 from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-job_app = typer.Typer(invoke_without_command=True)
+job_app = App(invoke_without_command=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 from tpuctl.cli.state import State
 
 __all__ = ["register"]
 
-app = typer.Typer(
+app = App(
     help="Run an emulation of Google Cloud on this machine, with real processes behind it."
     "\n\nExample: tpuctl local up",
     invoke_without_command=True,
@@ -22,15 +23,6 @@ app = typer.Typer(
 
 def register(root: typer.Typer) -> None:
     root.add_typer(app, name="local")
-
-
-@app.callback()
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-    state: State = context.obj
-    state.command = f"local {context.invoked_subcommand}"
 
 
 def _print_facts(report: dict[str, Any]) -> None:

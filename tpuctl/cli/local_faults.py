@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.command_classes import App
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
 from tpuctl.units import counted
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fault_app", "set_setting"]
 
-fault_app = typer.Typer(
+fault_app = App(
     help="Inject faults into the local cloud; each fault affects matching calls."
     "\n\nExample: tpuctl local fault list",
     invoke_without_command=True,
@@ -32,15 +33,6 @@ _METHOD = (
     "change something."
 )
 Option = typer.Option
-
-
-@fault_app.callback()
-def root(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
-    state: State = context.obj
-    state.command = f"local fault {context.invoked_subcommand}"
 
 
 @fault_app.command()

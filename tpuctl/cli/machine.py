@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.completion.candidates import complete_workers
 from tpuctl.cli.follow import PANEL
-from tpuctl.cli.options import Worker
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -99,7 +99,15 @@ def forward(
             help="Port on the worker, and local port (default: the same, or the next free one).",
         ),
     ],
-    worker: Worker = "0",
+    worker: Annotated[
+        str,
+        typer.Option(
+            "--worker",
+            metavar="WORKER",
+            help="Worker index, starting at 0.",
+            autocompletion=complete_workers,
+        ),
+    ] = "0",
 ) -> None:
     """Forward ports of a worker, such as TensorBoard's, to this machine.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from tpuctl.cli.app import command_line
-from tpuctl.cli.arguments import hoist, require_text
+from tpuctl.cli.arguments import require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
 from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
             else contextlib.nullcontext()
         ):
             code = command_line().main(
-                hoist(all_arguments), standalone_mode=False, obj=state, prog_name="tpuctl"
+                all_arguments, standalone_mode=False, obj=state, prog_name="tpuctl"
             )
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
@@ -56,10 +56,6 @@ def run(arguments: Sequence[str]) -> int:
         state.problems(_with_causes(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
-        context = getattr(error, "ctx", None)
-        if context is not None and context.parent is not None and not state.command:
-            # No command ran that would have set it.
-            state.command = context.command_path.partition(" ")[2]
         state.problems([usage_diagnostic(error)])
     except (Declined, typer.Abort):
         exit_code = INTERRUPTED

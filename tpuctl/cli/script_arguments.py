@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tpuctl.cli.help import Command
+import typer
+
+from tpuctl.cli.command_classes import Command
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.model.job import JobKind
 
-__all__ = ["AFTER_DASHES", "AfterDashes", "parse_program"]
+__all__ = ["AFTER_DASHES", "AfterDashes", "Module", "ScriptArguments", "parse_program"]
+
+ScriptArguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
+]
+Module = Annotated[
+    str | None,
+    typer.Option("--module", "-m", metavar="NAME", help="Run a module instead of a script."),
+]
 
 AFTER_DASHES = "tpuctl.after-dashes"
 

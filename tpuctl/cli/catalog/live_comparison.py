@@ -1,4 +1,4 @@
-"""`--live` for types, zones and runtimes: query the API and report differences."""
+"""Lists of types, zones and runtimes, and their differences from the API with `--live`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.cli.catalog.selection import live_client, select_zones
+from tpuctl.cli.catalog.selection import (
+    Filters,
+    LiveQuery,
+    Row,
+    answer_rows,
+    live_client,
+    name_filter,
+    select_zones,
+)
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
+    from tpuctl.catalog import Choice
     from tpuctl.cli.state import State
     from tpuctl.flows.live_catalog import CatalogList
     from tpuctl.model.live_catalog import Comparison
 
-__all__ = ["LiveResult", "query_live"]
+__all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
 
 MAX_SHOWN = 10  # differences that are listed
 
@@ -67,22 +76,21 @@ def _by_name(entries: Sequence[tuple[str, str]]) -> list[str]:
 
 def query_live(
     state: State,
-    project: str,
+    query: LiveQuery,
     catalog_list: CatalogList,
     catalog_names: Callable[[str], Iterable[str]],
     is_requested: Callable[[str], bool],
-    *,
     zone: str = "",
     region: str = "",
 ) -> LiveResult:
     """Query each zone that the options name, or all, including zones missing in the catalog.
 
-    `known` tells the catalog's names in a zone, `is_meant` which of the API's were asked for.
+    `catalog_names` has the catalog's names in a zone; `is_requested` selects names of the API.
     """
     from tpuctl.flows.live_catalog import list_in_zones, list_zones
     from tpuctl.model.live_catalog import Comparison
 
-    tpuctl = live_client(state, project)
+    tpuctl = live_client(state, query.project)
     cloud = tpuctl.cloud
     zones = select_zones(zone, region, also=state.wait_for(list_zones(cloud)))
     listed = state.wait_for(list_in_zones(cloud, catalog_list, zones, tpuctl.emit)).filter_names(
@@ -92,3 +100,54 @@ def query_live(
         zone_name: catalog_names(zone_name) for zone_name in listed.by_zone
     }
     return LiveResult(tpuctl.project, Comparison.of(here, listed))
+
+
+def query_types(
+    state: State, query: LiveQuery, choice: Choice, types: str, filters: Filters
+) -> LiveResult | None:
+    """Query the selected types in the selected zones; None without --live."""
+    if not query.is_requested:
+        return None
+    return query_live(
+        state,
+        query,
+        "types",
+        lambda place: (
+            accelerator.name
+            for accelerator in choice.types
+            if accelerator.in_tpu_api and place in accelerator.zones
+        ),
+        name_filter(choice, types, filters.generation),
+        filters.zone,
+        filters.region,
+    )
+
+
+def answer_list(
+    state: State,
+    name: str,
+    rows: list[Row],
+    columns: Mapping[str, str],
+    live_result: LiveResult | None,
+    *,
+    suggestion: tuple[str, str],
+    note: str = "",
+) -> None:
+    """Answer a list command. `{read}` in the note is the catalog's date, and fields in the
+    suggestion are those of the first row."""
+    from tpuctl.catalog import read_date
+
+    sentences = [note.format(read=read_date())] if rows and note else []
+    if live_result is not None:
+        columns = {**columns, "live": "live"}
+        sentences += live_result.sentences()
+    answer_rows(
+        state,
+        {"as_of": read_date(), name: rows, "live": live_result.data if live_result else None},
+        rows,
+        columns,
+        sentences,
+        suggestion=(suggestion[0], suggestion[1].format(**rows[0])) if rows else None,
+        counted=("zones",),
+        empty="No matching entries.",
+    )

@@ -5,10 +5,11 @@ Prices come from the catalog, or from Google's price list with --live.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tpuctl.cli.catalog.selection import field, natural_key, sort_rows, suggest
+from tpuctl.cli.catalog.selection import Order, Row, answer_rows
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NodePrices"]
 
-Row = dict[str, Any]
 TITLES = {"on-demand": "on demand", "spot": "spot", "flex-start": "flex-start"}
 TOLERANCE = 1e-4  # published prices may be rounded
 MAX_SHOWN = 10  # differences that are listed
 CONTROLLER = "n1-standard-1"  # the default in a stack file
-WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class NodePrices:
     state: State
     choice: Choice
     capacities: tuple[Capacity, ...]
+    order: Order
     live: PriceList | None = None
 
     @property
@@ -48,71 +48,42 @@ class NodePrices:
             return self.live.price(accelerator, zone, capacity)
         return node_price(accelerator, zone, capacity=capacity)
 
-    def by_zone(self, sort: str, limit: int | None) -> None:
+    def by_zone(self) -> None:
         """A single type by zone, cheapest first."""
         from tpuctl.catalog import region_of
-        from tpuctl.view.tables import print_rows
 
         (only,) = self.choice.types
+        columns = {_field(capacity): TITLES[capacity] for capacity in self.capacities}
         rows: list[Row] = []
         reads = []
         for zone in self.choice.zones_of(only):
-            by_capacity = {
-                capacity: self.price(only, zone, capacity) for capacity in self.capacities
-            }
-            reads += [
-                price.read
-                for price in by_capacity.values()
-                if price and price.capacity == "flex-start"
-            ]
+            prices = {capacity: self.price(only, zone, capacity) for capacity in self.capacities}
+            if flex_start := prices.get("flex-start"):
+                reads.append(flex_start.read)
             amounts = {
-                _field(name): price.per_hour if price else None
-                for name, price in by_capacity.items()
+                _field(name): price.per_hour if price else None for name, price in prices.items()
             }
             rows.append({"zone": zone, "region": region_of(zone), **amounts})
-        names = [_field(name) for name in self.capacities]
-        rows.sort(key=lambda row: (row[names[0]] is None, row[names[0]] or 0.0, row["zone"]))
-        rows = sort_rows(
-            rows,
-            sort,
-            limit,
-            {
-                "zone": field("zone"),
-                "region": field("region"),
-                "price": field(names[0]),
-                **{name: field(_field(name)) for name in self.capacities},
-            },
-        )
-        columns = {
-            "zone": "zone",
-            **{_field(capacity): TITLES[capacity] for capacity in self.capacities},
-        }
-        if not reads and len(columns) > 2:
-            columns.pop("flex_start", None)
-
-        def show() -> None:
-            print_rows(rows, columns, numbers=names)
-            _print_wrapped(
-                f"US dollars per hour for one {only.name}, {self._dated}; spot prices vary."
+        first = next(iter(columns))
+        rows.sort(key=lambda row: (row[first] is None, row[first] or 0.0, row["zone"]))
+        keys = " ".join(("zone region price", *self.capacities))
+        rows = self.order.apply(rows, keys, price=first)
+        sentences = [f"US dollars per hour for one {only.name}, {self._dated}; spot prices vary."]
+        if reads and self.live is None:
+            sentences.append(
+                f"Flex-start prices as of {reads[0]}; other regions have no published price."
             )
-            if reads and self.live is None:
-                _print_wrapped(
-                    f"Flex-start prices as of {reads[0]}; other regions have no published price."
-                )
-            self._print_differences()
-            if rows:
-                suggest(
-                    self.state,
-                    "To see what fits a budget:",
-                    f"tpuctl prices {only.name} --budget 20/day",
-                )
+        if not reads and len(columns) > 1:
+            columns.pop("flex_start", None)
+        self._answer(
+            {"type": only.name, "as_of": self.read, "prices": rows},
+            rows,
+            {"zone": "zone", **columns},
+            sentences,
+            ("To see what fits a budget:", f"tpuctl prices {only.name} --budget 20/day"),
+        )
 
-        data = {"type": only.name, "as_of": self.read, "prices": rows, "live": self._live_data()}
-        self.state.answer(data, show)
-
-    def offers(
-        self, budget: Budget | None, *, every_zone: bool, sort: str, limit: int | None
-    ) -> None:
+    def offers(self, budget: Budget | None, *, every_zone: bool) -> None:
         """Several types, each in its cheapest zone; or the offers within a budget."""
         from tpuctl.catalog import cheapest, offers_of
 
@@ -122,77 +93,88 @@ class NodePrices:
             matches = cheapest(matches)
         if budget is not None:  # cheapest first, then most chips
             matches.sort(key=lambda offer: (round(offer.per_hour, 9), -offer.accelerator.chips))
-        rows = sort_rows(
+        keys = "type capacity chips zone price per-chip" + (" hours" if budget is not None else "")
+        rows = self.order.apply(
             [_offer_row(offer, budget) for offer in matches],
-            sort,
-            limit,
-            {
-                "type": lambda row: natural_key(row["type"]),
-                "capacity": field("capacity"),
-                "chips": field("chips"),
-                "zone": field("zone"),
-                "price": field("per_hour"),
-                "per-chip": field("per_chip_hour"),
-                **({"hours": field("hours")} if budget is not None else {}),
-            },
+            keys,
+            price="per_hour",
+            **{"per-chip": "per_chip_hour"},
         )
-
-        def show() -> None:
-            if rows:
-                self._show_offers(rows, budget)
-            else:
-                self._print_no_offers(everything, budget)
-            self._print_differences()
-
-        data: Row = {"type": None, "as_of": self.read, "offers": rows, "live": self._live_data()}
+        data: Row = {"type": None, "as_of": self.read, "offers": rows}
         if budget is not None:
             data["budget"] = {"amount": budget.sum, "hours": budget.hours}
-        self.state.answer(data, show)
+        columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
+        if not rows:
+            self._answer(data, rows, columns, self._no_offers(everything, budget))
+            return
+        least = rows[0]["type"]
+        if budget is None:
+            self._answer(
+                data,
+                rows,
+                {**columns, "per_chip_hour": "a chip"},
+                [f"US dollars per hour for one node, {self._dated}; spot prices vary."],
+                ("To see all zones of a type:", f"tpuctl prices {least}"),
+            )
+            return
+        if budget.hours is not None:
+            columns["cost"] = budget.period_text if budget.is_named else budget.period
+        self._answer(
+            data,
+            [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows],
+            {**columns, "hours": "hours"},
+            [
+                f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
+                f"{budget.amount} lasts.",
+                _not_included(str(rows[0]["zone"])),
+            ],
+            (
+                "To see all zones of a type within the budget:",
+                f"tpuctl prices {least} --budget {budget.expression}",
+            ),
+        )
+
+    def _answer(
+        self,
+        data: Row,
+        rows: list[Row],
+        columns: Mapping[str, str],
+        sentences: Iterable[str],
+        suggestion: tuple[str, str] | None = None,
+    ) -> None:
+        """Answer with prices, and with --live the differences from the catalog."""
+        live = None
+        if self.live is not None:
+            differences = self._differences()
+            live = {"as_of": self.live.read, "differences": differences}
+            sentences = [*sentences, *_difference_sentences(differences)]
+        numbers = ("hours", *map(_field, self.capacities))
+        answer_rows(
+            self.state,
+            {**data, "live": live},
+            rows,
+            columns,
+            sentences,
+            suggestion=suggestion,
+            numbers=numbers,
+        )
+
+    def _no_offers(self, everything: list[Offer], budget: Budget | None) -> Iterator[str]:
+        if not self.choice.types:
+            yield "None of these zones offers such a type. To list zones: tpuctl zones"
+        elif not everything or budget is None:
+            yield "No price is known for this selection."
+        else:
+            least = everything[0]
+            yield (
+                f"{budget} is not enough: the cheapest is {least.accelerator.name} in "
+                f"{least.zone} for {least.price}."
+            )
+            yield f"{budget.amount} would last {budget.hours_of(least.per_hour):,.1f} hours."
 
     @property
     def _dated(self) -> str:
         return f"Google's list of {self.read}" if self.live else f"prices of {self.read}"
-
-    def _show_offers(self, rows: list[Row], budget: Budget | None) -> None:
-        from tpuctl.view.tables import print_rows
-
-        columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
-        if budget is None:
-            print_rows(rows, {**columns, "per_chip_hour": "a chip"})
-            _print_wrapped(f"US dollars per hour for one node, {self._dated}; spot prices vary.")
-            suggest(self.state, "To see all zones of a type:", f"tpuctl prices {rows[0]['type']}")
-            return
-        if budget.hours is not None:
-            columns["cost"] = budget.period_text if budget.is_named else budget.period
-        formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
-        print_rows(formatted, {**columns, "hours": "hours"}, numbers=("hours",))
-        _print_wrapped(
-            f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
-            f"{budget.amount} lasts."
-        )
-        _print_wrapped(_not_included(str(rows[0]["zone"])))
-        suggest(
-            self.state,
-            "To see all zones of a type within the budget:",
-            f"tpuctl prices {rows[0]['type']} --budget {budget.expression}",
-        )
-
-    def _print_no_offers(self, everything: list[Offer], budget: Budget | None) -> None:
-        if not self.choice.types:
-            _print_wrapped("None of these zones offers such a type. To list zones: tpuctl zones")
-        elif not everything:
-            _print_wrapped("No price is known for this selection.")
-        else:
-            least = everything[0]
-            price = least.price
-            _print_wrapped(
-                f"{budget} is not enough: the cheapest is {least.accelerator.name} in "
-                f"{least.zone} for {price}."
-            )
-            if budget is not None:
-                _print_wrapped(
-                    f"{budget.amount} would last {budget.hours_of(least.per_hour):,.1f} hours."
-                )
 
     def _differences(self) -> list[Row]:
         """Prices that differ between Google's list and the catalog, or are in only one."""
@@ -216,37 +198,23 @@ class NodePrices:
                         )
         return found
 
-    def _live_data(self) -> Row | None:
-        if self.live is None:
-            return None
-        return {"as_of": self.live.read, "differences": self._differences()}
 
-    def _print_differences(self) -> None:
-        from tpuctl.units import dollars
+def _difference_sentences(differences: list[Row]) -> Iterator[str]:
+    from tpuctl.units import dollars
 
-        if self.live is None:
-            return
-        differences = self._differences()
-        if not differences:
-            _print_wrapped("No differences from the catalog.")
-            return
-        for difference in differences[:MAX_SHOWN]:
-            subject = (
-                f"{difference['type']} in {difference['zone']}, {TITLES[difference['capacity']]}"
-            )
-            if difference["google"] is None:
-                _print_wrapped(
-                    f"No clear SKU for {subject}; the catalog has {dollars(difference['catalog'])}."
-                )
-            elif difference["catalog"] is None:
-                _print_wrapped(
-                    f"New: {subject}: {dollars(difference['google'])}; the catalog has none."
-                )
-            else:
-                now, before = dollars(difference["google"]), dollars(difference["catalog"])
-                _print_wrapped(f"Changed: {subject}: {now}; the catalog has {before}.")
-        if len(differences) > MAX_SHOWN:
-            _print_wrapped(f"And {len(differences) - MAX_SHOWN} more differ; --json lists all.")
+    if not differences:
+        yield "No differences from the catalog."
+    for difference in differences[:MAX_SHOWN]:
+        subject = f"{difference['type']} in {difference['zone']}, {TITLES[difference['capacity']]}"
+        now, before = difference["google"], difference["catalog"]
+        if now is None:
+            yield f"No clear SKU for {subject}; the catalog has {dollars(before)}."
+        elif before is None:
+            yield f"New: {subject}: {dollars(now)}; the catalog has none."
+        else:
+            yield f"Changed: {subject}: {dollars(now)}; the catalog has {dollars(before)}."
+    if len(differences) > MAX_SHOWN:
+        yield f"And {len(differences) - MAX_SHOWN} more differ; --json lists all."
 
 
 def _field(capacity: str) -> str:
@@ -297,9 +265,3 @@ def _not_included(zone: str) -> str:
     paid = f" ({CONTROLLER} {dollars(price.per_hour)}/h in {region})" if price else ""
     parts.append(f"a TPU node's controller{paid}")
     return f"Not included: {', '.join(parts)}, disks and traffic. `tpuctl plan` shows the total."
-
-
-def _print_wrapped(text: str) -> None:
-    from tpuctl.view.text_wrapping import wrap
-
-    print(wrap(text, WIDTH))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tpuctl.cli.catalog.selection import field, natural_key, sort_rows
+from tpuctl.cli.catalog.selection import Order, Row, answer_rows
 from tpuctl.cli.state import State
 
 __all__ = ["disk_prices", "machine_prices", "storage_prices"]
 
 
-def machine_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+def machine_prices(state: State, region: str, order: Order) -> None:
     """In one region, or each in its cheapest region."""
     from tpuctl.catalog import machine_price, machine_types, regions
-    from tpuctl.view.tables import print_table
 
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     read = ""
     for machine in machine_types().values():
         offers = [
@@ -39,94 +36,61 @@ def machine_prices(state: State, region: str, sort: str, limit: int | None) -> N
             }
         )
     rows.sort(key=lambda row: (row["machine_type"].split("-")[0], row["on_demand"]))
-    rows = sort_rows(
-        rows,
-        sort,
-        limit,
+    rows = order.apply(rows, "machine-type vcpus memory-gb region price spot", price="on_demand")
+    cheapest = "" if region else ", each in its cheapest region"
+    note = f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary."
+    answer_rows(
+        state,
+        {"as_of": read, "machines": rows},
+        [{**row, "memory_gb": f"{row['memory_gb']:g}"} for row in rows],
         {
-            "machine-type": lambda row: natural_key(row["machine_type"]),
-            "vcpus": field("vcpus"),
-            "memory-gb": field("memory_gb"),
-            "region": field("region"),
-            "price": field("on_demand"),
-            "spot": field("spot"),
+            "machine_type": "machine type",
+            "vcpus": "vCPUs",
+            "memory_gb": "GB",
+            "region": "region",
+            "on_demand": "on demand",
+            "spot": "spot",
         },
+        [note] if rows else [f"No machine prices are published for {region}."],
+        numbers=("memory_gb", "spot"),
     )
-    columns = ("machine type", "vCPUs", "GB", "region", "on demand", "spot")
-
-    def show() -> None:
-        if not rows:
-            print(f"No machine prices are published for {region}.")
-            return
-        print_table(
-            columns,
-            [
-                (
-                    row["machine_type"],
-                    str(row["vcpus"]),
-                    f"{row['memory_gb']:g}",
-                    row["region"],
-                    _money(row["on_demand"]),
-                    _money(row["spot"]),
-                )
-                for row in rows
-            ],
-            numbers=("vCPUs", "GB", "on demand", "spot"),
-        )
-        cheapest = "" if region else ", each in its cheapest region"
-        print(f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary.")
-
-    state.answer({"as_of": read, "machines": rows}, show)
 
 
-def disk_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+def disk_prices(state: State, region: str, order: Order) -> None:
     from tpuctl.catalog import disk_price, disk_types, regions
-    from tpuctl.view.tables import print_table
 
+    kinds = disk_types()
     rates = {
-        name: {kind: disk_price(kind, name) for kind in disk_types()}
+        name: {kind: disk_price(kind, name) for kind in kinds}
         for name in ([region] if region else regions())
     }
     rows = [
         {"region": name, **{kind: rate.amount if rate else None for kind, rate in prices.items()}}
         for name, prices in rates.items()
     ]
-    rows = sort_rows(rows, sort, limit, {name: field(name) for name in ("region", *disk_types())})
-    available = [rate for prices in rates.values() for rate in prices.values() if rate is not None]
-    read = available[0].read if available else ""
-    general = sorted(
-        {
-            kind
-            for prices in rates.values()
-            for kind, rate in prices.items()
-            if rate and rate.is_general
-        }
+    rows = order.apply(rows, " ".join(("region", *kinds)), **{kind: kind for kind in kinds})
+    available = [(kind, rate) for prices in rates.values() for kind, rate in prices.items() if rate]
+    read = available[0][1].read if available else ""
+    general = sorted({kind for kind, rate in available if rate.is_general})
+    sentences = [f"US dollars per GB per month, prices of {read}."]
+    if general:
+        sentences.append(f"{', '.join(general)}: only the price of us-central1 is published.")
+    answer_rows(
+        state,
+        {"as_of": read, "general": general, "disks": rows},
+        rows if available else [],
+        {name: name for name in ("region", *kinds)},
+        sentences if available else [f"No disk prices are published for {region}."],
+        numbers=kinds,
     )
 
-    def show() -> None:
-        if not available:
-            print(f"No disk prices are published for {region}.")
-            return
-        print_table(
-            ("region", *disk_types()),
-            [(str(row["region"]), *(_money(row[kind]) for kind in disk_types())) for row in rows],
-            numbers=disk_types(),
-        )
-        print(f"US dollars per GB per month, prices of {read}.")
-        if general:
-            print(f"{', '.join(general)}: only the price of us-central1 is published.")
 
-    state.answer({"as_of": read, "general": general, "disks": rows}, show)
-
-
-def storage_prices(state: State, region: str, sort: str, limit: int | None) -> None:
+def storage_prices(state: State, region: str, order: Order) -> None:
     """Buckets in TPU regions, dual-regions and multi-regions; with traffic to one region."""
     from tpuctl.catalog import read_date, regions, storage_locations, storage_price, traffic_price
-    from tpuctl.view.tables import print_table
 
-    joint = [location for location in storage_locations() if "-" not in location]
-    rows = []
-    for place in [*regions(), *joint]:
+    rows: list[Row] = []
+    for place in (*regions(), *(name for name in storage_locations() if "-" not in name)):
         storage, traffic = storage_price(place), traffic_price(place, region) if region else None
         rows.append(
             {
@@ -135,38 +99,16 @@ def storage_prices(state: State, region: str, sort: str, limit: int | None) -> N
                 "traffic_gb": traffic.amount if traffic else None,
             }
         )
-    columns = ["location", "per GB per month"]
+    keys, columns = "location price", {"location": "location", "gb_month": "per GB per month"}
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
-        columns.append(f"per GB read from {region}")
-    rows = sort_rows(
+        keys, columns = f"{keys} traffic", {**columns, "traffic_gb": f"per GB read from {region}"}
+    rows = order.apply(rows, keys, price="gb_month", traffic="traffic_gb")
+    answer_rows(
+        state,
+        {"as_of": read_date(), "region": region or None, "storage": rows},
         rows,
-        sort,
-        limit,
-        {
-            "location": field("location"),
-            "price": field("gb_month"),
-            **({"traffic": field("traffic_gb")} if region else {}),
-        },
+        columns,
+        [f"US dollars for the Standard class, prices of {read_date()}."],
+        numbers=("gb_month", "traffic_gb"),
     )
-
-    def show() -> None:
-        print_table(
-            columns,
-            [
-                (str(row["location"]), _money(row["gb_month"]), _money(row["traffic_gb"]))[
-                    : len(columns)
-                ]
-                for row in rows
-            ],
-            numbers=columns[1:],
-        )
-        print(f"US dollars for the Standard class, prices of {read_date()}.")
-
-    state.answer({"as_of": read_date(), "region": region or None, "storage": rows}, show)
-
-
-def _money(amount: Any) -> str:
-    from tpuctl.units import dollars
-
-    return "-" if amount is None else dollars(float(amount))

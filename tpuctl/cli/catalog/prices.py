@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpuctl.cli.catalog.selection import (
     CapacityName,
-    Generation,
+    Filters,
     HiddenType,
-    Limit,
     Live,
-    MaxChips,
-    MinChips,
-    Regions,
-    Sort,
-    Zones,
+    Order,
+    TypeArgument,
     capacities,
-    select,
+    select_zones,
 )
-from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -34,15 +28,7 @@ __all__ = ["prices"]
 
 def prices(
     context: typer.Context,
-    accelerator: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TYPE]",
-            help="Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list.",
-            autocompletion=complete_types,
-            show_default=False,
-        ),
-    ] = "",
+    accelerator: TypeArgument = "",
     budget: Annotated[
         str,
         typer.Option(
@@ -52,17 +38,13 @@ def prices(
         ),
     ] = "",
     capacity: CapacityName = "",
-    generation: Generation = "",
-    zone: Zones = "",
-    region: Regions = "",
-    min_chips: MinChips = 1,
-    max_chips: MaxChips = None,
+    *,
+    filters: Filters,
     every_zone: Annotated[
         bool,
         typer.Option("--every-zone", help="Show every zone, not only the cheapest of each type."),
     ] = False,
-    sort: Sort = "",
-    limit: Limit = None,
+    order: Order,
     machines: Annotated[
         bool, typer.Option("--machines", help="Show prices of controller machine types.")
     ] = False,
@@ -78,7 +60,7 @@ def prices(
     Example: tpuctl prices --budget 20/day --generation v5e
     """
     from tpuctl.cli.catalog.node_prices import NodePrices
-    from tpuctl.errors import Usage
+    from tpuctl.cli.catalog.other_prices import disk_prices, machine_prices, storage_prices
     from tpuctl.model.events import Note
     from tpuctl.view.cost import FREE
 
@@ -86,80 +68,65 @@ def prices(
     if state.is_free:
         state.view.on(Note(f"{FREE} These are Google's prices."))
     accelerator = ",".join(filter(None, (accelerator, type_too)))
-    other_kinds = [
-        name for name, is_wanted in _selected_flags(machines, disks, storage) if is_wanted
-    ]
-    nodes = [
-        name
-        for name, value in (
-            ("TYPE", accelerator),
-            ("--budget", budget),
-            ("--capacity", capacity),
-            ("--generation", generation),
-            ("--min-chips", min_chips > 1),
-            ("--max-chips", max_chips),
-            ("--every-zone", every_zone),
-            ("--live", live),
+    others = {
+        name: answer
+        for name, answer, is_selected in (
+            ("--machines", machine_prices, machines),
+            ("--disks", disk_prices, disks),
+            ("--storage", storage_prices, storage),
         )
-        if value
-    ]
-    if len(other_kinds) > 1 or (other_kinds and nodes):
+        if is_selected
+    }
+    nodes = {
+        "TYPE": accelerator,
+        "--budget": budget,
+        "--capacity": capacity,
+        "--generation": filters.generation,
+        "--min-chips": filters.min_chips > 1,
+        "--max-chips": filters.max_chips,
+        "--every-zone": every_zone,
+        "--live": live,
+    }
+    if others:
+        _require_single_kind([*others], [name for name, value in nodes.items() if value])
+        (answer,) = others.values()
+        answer(state, _single_region(filters), order)
+        return
+    choice = filters.choice(accelerator)
+    priced, parsed_budget = capacities(capacity), _budget(budget)
+    shown = NodePrices(state, choice, priced, order, _price_list(state, choice) if live else None)
+    if parsed_budget is None and len(choice.types) == 1:
+        shown.by_zone()
+    else:
+        shown.offers(parsed_budget, every_zone=every_zone)
+
+
+def _require_single_kind(others: list[str], nodes: list[str]) -> None:
+    from tpuctl.errors import Usage
+
+    if len(others) > 1 or nodes:
         raise Usage(
             "Conflicting options",
-            f"{' and '.join([*other_kinds, *nodes])} select different prices",
+            f"{' and '.join([*others, *nodes])} select different prices",
             hint="Select one kind of price at a time:\n"
             "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
-    if other_kinds:
-        from tpuctl.cli.catalog import other_prices
-
-        getattr(other_prices, OTHER_PRICES[other_kinds[0]])(
-            state, _one_region(zone, region), sort, limit
-        )
-        return
-    choice = select(
-        types=accelerator,
-        generation=generation,
-        zone=zone,
-        region=region,
-        min_chips=min_chips,
-        max_chips=max_chips,
-    )
-    selected = capacities(capacity)
-    parsed_budget = _budget(budget)
-    shown = NodePrices(state, choice, selected, _price_list(state, choice) if live else None)
-    if parsed_budget is None and len(choice.types) == 1:
-        shown.by_zone(sort, limit)
-    else:
-        shown.offers(parsed_budget, every_zone=every_zone, sort=sort, limit=limit)
 
 
-OTHER_PRICES = {
-    "--machines": "machine_prices",
-    "--disks": "disk_prices",
-    "--storage": "storage_prices",
-}
-
-
-def _selected_flags(*flags: bool) -> Iterable[tuple[str, bool]]:
-    return zip(OTHER_PRICES, flags, strict=True)
-
-
-def _one_region(zone: str, region: str) -> str:
+def _single_region(filters: Filters) -> str:
     """The region of machine, disk or bucket prices; empty for all."""
     from tpuctl.catalog import region_of
-    from tpuctl.cli.catalog.selection import select_zones
     from tpuctl.errors import Usage
 
-    if not zone and not region:
+    if not filters.zone and not filters.region:
         return ""
-    regions = {region_of(zone_name) for zone_name in select_zones(zone, region)}
+    regions = {region_of(zone_name) for zone_name in select_zones(filters.zone, filters.region)}
     if len(regions) > 1:
         raise Usage(
             "Too many regions",
             "machine, disk and storage prices are for one region, or for all",
             hint="Pass one region, or remove the option.",
-            where="--zone" if zone else "--region",
+            where="--zone" if filters.zone else "--region",
         )
     return regions.pop()
 

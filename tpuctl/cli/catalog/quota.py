@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -10,31 +10,29 @@ import typer
 from tpuctl.cli.catalog.selection import (
     CapacityName,
     HiddenType,
-    Limit,
     LiveProject,
+    Order,
     Regions,
-    Sort,
+    Row,
     Zones,
+    answer_rows,
     capacities,
-    field,
     live_client,
     select,
-    sort_rows,
-    suggest,
 )
 from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.catalog import AcceleratorType
     from tpuctl.model.quota_room import Room
 
 __all__ = ["quota"]
 
-Row = dict[str, Any]
 CAPACITIES = {"on-demand": False, "spot": True}
 ADDRESSES = "IN_USE_ADDRESSES"
-WIDTH = 80
+KEYS = "quota capacity scope per-node default"
 
 
 def quota(
@@ -51,8 +49,8 @@ def quota(
     zone: Zones = "",
     region: Regions = "",
     capacity: CapacityName = "",
-    sort: Sort = "",
-    limit: Limit = None,
+    *,
+    order: Order,
     live: Annotated[
         bool, typer.Option("--live", help="Query limits and usage of a project, zone by zone.")
     ] = False,
@@ -71,41 +69,37 @@ def quota(
     # Flex-start nodes count like spot nodes.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
     if live or project:
-        _show_live(state, name, zone, region, spot, sort, limit, project)
+        _show_live(state, live_client(state, project), name, zone, region, spot, order, project)
         return
     if zone or region:
-        select(
-            types=name, zone=zone, region=region
-        )  # validates the names; limits are the same everywhere
+        select(name, zone=zone, region=region)  # validates the names; limits are equal everywhere
     if name:
-        _show_type(state, name, spot, sort, limit)
+        _show_type(state, name, spot, order)
     else:
-        _show_all(state, spot, sort, limit)
+        _show_all(state, spot, order)
 
 
-def _show_type(state: State, name: str, spot: bool | None, sort: str, limit: int | None) -> None:
+def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None:
     from tpuctl.catalog import accelerator_type
-    from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import wrap
 
-    accelerator_info = accelerator_type(name)
-    assert accelerator_info is not None
-    rows = sort_rows(_limit_rows(accelerator_info, spot), sort, limit, _sort_keys())
-    formatted = [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows]
-
-    def show() -> None:
-        if not accelerator_info.in_tpu_api:
-            print(f"{name} is offered through Compute Engine or GKE only: no Cloud TPU limits.")
-        if rows:
-            print_rows(
-                formatted, {"capacity": "capacity", "quota": "quota", "per_node": "per node"}
-            )
-        for sentence in _notes(accelerator_info, spot):
-            print(wrap(sentence, WIDTH))
-        if accelerator_info.in_tpu_api:
-            _suggest_live(state, name)
-
-    state.answer({"type": name, "limits": rows, "live": None}, show)
+    accelerator = accelerator_type(name)
+    assert accelerator is not None
+    rows = order.apply(_limit_rows(accelerator, spot), KEYS)
+    is_limited = accelerator.in_tpu_api
+    unlimited = f"{name} is offered through Compute Engine or GKE only: no Cloud TPU limits."
+    answer_rows(
+        state,
+        {"type": name, "limits": rows, "live": None},
+        [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
+        {"capacity": "capacity", "quota": "quota", "per_node": "per node"},
+        _notes(accelerator, spot) if is_limited else [unlimited],
+        suggestion=(
+            "To see how many nodes fit in a project, and how to request more:",
+            f"{state.cloud_prefix} quota {name} --live --project my-project",
+        )
+        if is_limited
+        else None,
+    )
 
 
 def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
@@ -145,8 +139,6 @@ def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
 def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
     from tpuctl.catalog import usual_quota
 
-    if not accelerator.in_tpu_api:
-        return []
     sentences = [f"{ADDRESSES} is a Compute Engine limit; network.ssh internal or iap uses none."]
     usual = [
         f"{amount} {'spot' if is_spot else 'on demand'}"
@@ -160,10 +152,9 @@ def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
     return sentences
 
 
-def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> None:
+def _show_all(state: State, spot: bool | None, order: Order) -> None:
     """All Cloud TPU limits, with the types that count against them."""
     from tpuctl.catalog import accelerator_types
-    from tpuctl.view.tables import print_rows
 
     by_limit: dict[tuple[str, str], Row] = {}
     pairs: dict[tuple[str, ...], Row] = {}
@@ -184,7 +175,7 @@ def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> 
                     "count": 0,
                 },
             )["count"] += 1
-    rows = sort_rows(by_limit.values(), sort, limit, _sort_keys())
+    rows = order.apply(by_limit.values(), KEYS)
     formatted = [
         {**row, "types": f"{row['types']}{'+' if row['count'] > 1 else ''}"}
         for row in pairs.values()
@@ -193,41 +184,32 @@ def _show_all(state: State, spot: bool | None, sort: str, limit: int | None) -> 
     if spot is not None:
         del columns["on-demand" if spot else "spot"]
 
-    def show() -> None:
-        print_rows(formatted, columns)
-        print("+ includes larger types. Each name stands for two limits:")
-        print("TPUV3sPerProjectPerZoneForTPUAPI and TPUV3sPerProjectPerRegionForTPUAPI.")
-        suggest(state, "To see what one node needs:", "tpuctl quota v3-8")
-
-    state.answer({"type": None, "limits": rows, "live": None}, show)
-
-
-def _sort_keys() -> dict[str, Any]:
-    return {
-        "quota": field("quota"),
-        "capacity": field("capacity"),
-        "scope": field("scope"),
-        "per-node": field("per_node"),
-        "default": field("default"),
-    }
+    answer_rows(
+        state,
+        {"type": None, "limits": rows, "live": None},
+        formatted,
+        columns,
+        (
+            "+ includes larger types. Each name stands for two limits:",
+            "TPUV3sPerProjectPerZoneForTPUAPI and TPUV3sPerProjectPerRegionForTPUAPI.",
+        ),
+        suggestion=("To see what one node needs:", "tpuctl quota v3-8"),
+    )
 
 
 def _show_live(
     state: State,
+    tpuctl: Tpuctl,
     name: str,
     zone: str,
     region: str,
     spot: bool | None,
-    sort: str,
-    limit: int | None,
+    order: Order,
     project: str,
 ) -> None:
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
-    from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import wrap
 
-    tpuctl = live_client(state, project)
     if not name:
         if not state.stack_file.exists() or project:
             raise Usage(
@@ -258,72 +240,59 @@ def _show_live(
         read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
     )
     rooms = [room for room in all_rooms if spot is None or (room.capacity == "spot") is spot]
-    rows = sort_rows(
-        [_room_row(room) for room in rooms],
-        sort,
-        limit,
-        {
-            "zone": field("zone"),
-            "capacity": field("capacity"),
-            "limit": field("limit"),
-            "usage": field("usage"),
-            "nodes": field("nodes"),
-        },
-    )
+    rows = order.apply(map(_room_row, rooms), "zone capacity limit usage nodes")
     best = next((room for room in rooms if room.nodes == 0), rooms[0])
     increase = {
         "url": console_url(tpuctl.project),
         "command": increase_command(tpuctl.project, best),
     }
     unavailable = [problem] if problem else []
-
-    def show() -> None:
-        formatted = [
-            {
-                **row,
-                "limit": _amount(row["limit"], row["limit_known"]),
-                "usage": f"{row['usage']:g}",
-                "nodes": _nodes(row["nodes"], row["limit_known"]),
-            }
-            for row in rows
-        ]
-        columns = {
+    formatted = [
+        {
+            **row,
+            "limit": _amount(row["limit"], row["limit_known"]),
+            "usage": f"{row['usage']:g}",
+            "nodes": _nodes(row["nodes"], row["limit_known"]),
+        }
+        for row in rows
+    ]
+    first = next((row for row in rows if row["nodes"]), None)
+    command = increase["command"].replace(" --", " \\\n        --")
+    sentences = [
+        f"In {rooms[0].unit}; one {name} needs {rooms[0].takes}. Quota does not guarantee capacity."
+    ]
+    sentences += (f"External addresses are not checked: {reason}." for reason in unavailable)
+    answer_rows(
+        state,
+        {
+            "type": name,
+            "limits": _limit_rows(accelerator, spot),
+            "live": {
+                "project": tpuctl.project,
+                "zones": rows,
+                "unavailable": unavailable,
+                "increase": increase,
+            },
+        },
+        formatted,
+        {
             "zone": "zone",
             "capacity": "capacity",
             "limit": "limit",
             "usage": "usage",
             "nodes": "nodes that fit",
             "limited_by": "limited by",
-        }
-        print_rows(formatted, columns, numbers=("limit", "usage", "nodes"))
-        print(
-            f"In {rooms[0].unit}; one {name} needs {rooms[0].takes}. "
-            "Quota does not guarantee capacity."
-        )
-        for reason in unavailable:
-            print(wrap(f"External addresses are not checked: {reason}.", WIDTH))
-        print(f"\nTo request more:\n    {increase['url']}")
-        for line in increase["command"].split(" --"):
-            lead = "    " if line.startswith("gcloud") else "        --"
-            last = increase["command"].endswith(line)
-            print(f"{lead}{line}{'' if last else ' ' + chr(92)}")
-        first = next((row for row in rows if row["nodes"]), None)
-        if first is not None:
-            suggest(
-                state, "To see its price there:", f"tpuctl prices {name} --zone {first['zone']}"
-            )
-
-    data = {
-        "type": name,
-        "limits": _limit_rows(accelerator, spot),
-        "live": {
-            "project": tpuctl.project,
-            "zones": rows,
-            "unavailable": unavailable,
-            "increase": increase,
         },
-    }
-    state.answer(data, show)
+        sentences,
+        suggestion=(
+            "To see its price there:",
+            f"tpuctl prices {name} --zone {first['zone']}",
+        )
+        if first
+        else None,
+        numbers=("limit", "usage", "nodes"),
+        footer=f"\nTo request more:\n    {increase['url']}\n    {command}",
+    )
 
 
 def _room_row(room: Room) -> Row:
@@ -367,12 +336,4 @@ def increase_command(project: str, room: Room) -> str:
         f"gcloud quotas preferences create --project={project} --service=tpu.googleapis.com"
         f" --quota-id={room.limit} --dimensions=zone={room.zone}"
         f" --preferred-value={room.preferred}"
-    )
-
-
-def _suggest_live(state: State, name: str) -> None:
-    suggest(
-        state,
-        "To see how many nodes fit in a project, and how to request more:",
-        f"{state.cloud_prefix} quota {name} --live --project my-project",
     )

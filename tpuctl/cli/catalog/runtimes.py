@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
     Generation,
-    Limit,
-    Live,
-    LiveProject,
-    Sort,
+    LiveQuery,
+    Order,
+    Row,
     Types,
     Zones,
-    answer_list,
-    field,
     natural_key,
     select,
-    sort_rows,
 )
 from tpuctl.cli.state import State
 
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
     from tpuctl.catalog import Choice
 
 __all__ = ["runtimes"]
-
-Row = dict[str, Any]
 
 
 def runtimes(
@@ -46,10 +41,9 @@ def runtimes(
         bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
-    sort: Sort = "",
-    limit: Limit = None,
-    live: Live = False,
-    project: LiveProject = "",
+    *,
+    order: Order,
+    query: LiveQuery,
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
@@ -58,8 +52,7 @@ def runtimes(
     Example: tpuctl runtimes --type v3-8
     """
     state: State = context.obj
-    is_live = live or bool(project)
-    choice = select(types=accelerator, generation=generation, zone=zone, is_live=is_live)
+    choice = select(accelerator, generation, zone, is_live=query.is_requested)
     everything = _node_rows() if nodes else _rows()
     rows = [
         row
@@ -67,42 +60,28 @@ def runtimes(
         if (nodes or not (accelerator or generation) or _fits(row["runtime"], choice))
         and _has_version(row["tensorflow"], tensorflow)
     ]
+    columns = {name: name for name in everything[0]}
     live_result = None
-    if is_live:
-        from tpuctl.cli.catalog.live_comparison import query_live
-
+    if query.is_requested:
         names = [row["runtime"] for row in rows]
         others = {row["runtime"] for row in everything} - {*names}
         live_result = query_live(
             state,
-            project,
+            query,
             "node versions" if nodes else "runtimes",
             lambda place: names,
             lambda name: name not in others and (name in names or tensorflow in name),
-            zone=zone,
+            zone,
         )
         new = sorted({name for name, _ in live_result.comparison.new} - {*names}, key=natural_key)
         rows += [{**dict.fromkeys(everything[0]), "runtime": name} for name in new]
         for row in rows:
             row["live"] = live_result.comparison.of_name(row["runtime"])
-    rows = sort_rows(
-        rows,
-        sort,
-        limit,
-        {
-            "runtime": lambda row: natural_key(row["runtime"]),
-            "tensorflow": lambda row: natural_key(row["tensorflow"]) if row["tensorflow"] else None,
-            **({} if nodes else {"hosts": field("hosts")}),
-        },
-    )
-    columns = {name: name for name in everything[0]}
-    if live_result is not None:
         columns.pop("generations", None)
-        columns["live"] = "live"
     answer_list(
         state,
         "runtimes",
-        rows,
+        order.apply(rows, "runtime tensorflow" if nodes else "runtime tensorflow hosts"),
         columns,
         live_result,
         suggestion=("To use one in the stack file:", "tpu: {{runtime: {runtime}}}"),

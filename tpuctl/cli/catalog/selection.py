@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpuctl.cli.completion.candidates import complete_capacities, complete_types
-from tpuctl.cli.options import project_option, region_option, type_option, zone_option
+from tpuctl.cli.completion.candidates import (
+    complete_capacities,
+    complete_regions,
+    complete_types,
+    complete_zones,
+)
+from tpuctl.cli.options import project_option, type_option
 from tpuctl.cli.suggestions import (
     require_generations,
     require_regions,
@@ -25,42 +31,66 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CapacityName",
+    "Filters",
     "Generation",
     "HiddenType",
-    "Limit",
     "Live",
     "LiveProject",
-    "MaxChips",
-    "MinChips",
+    "LiveQuery",
+    "Order",
     "Regions",
-    "Sort",
+    "Row",
+    "TypeArgument",
     "Types",
     "Zones",
-    "answer_list",
+    "answer_rows",
     "capacities",
-    "field",
     "live_client",
     "name_filter",
     "natural_key",
     "select",
     "select_zones",
-    "sort_rows",
-    "suggest",
 ]
 
-T = TypeVar("T")
+Row = dict[str, Any]
+WIDTH = 80
 
 Types = Annotated[
     str,
     type_option("Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list."),
+]
+TypeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[TYPE]",
+        help="Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list.",
+        autocompletion=complete_types,
+        show_default=False,
+    ),
 ]
 HiddenType = Annotated[
     str,
     typer.Option("--type", metavar="TYPE", hidden=True, autocompletion=complete_types),
 ]
 """Hidden --type of commands that take the type as an argument."""
-Zones = Annotated[str, zone_option("Limit to these zones: name, pattern ('us-*'), or a list.")]
-Regions = Annotated[str, region_option("Limit to these regions.")]
+Zones = Annotated[
+    str,
+    typer.Option(
+        "--zone",
+        metavar="ZONE",
+        help="Limit to these zones: name, pattern ('us-*'), or a list.",
+        autocompletion=complete_zones,
+    ),
+]
+Regions = Annotated[
+    str,
+    typer.Option(
+        "--region",
+        metavar="REGION",
+        help="Limit to these regions.",
+        autocompletion=complete_regions,
+    ),
+]
 Generation = Annotated[
     str,
     typer.Option(
@@ -76,31 +106,106 @@ CapacityName = Annotated[
         autocompletion=complete_capacities,
     ),
 ]
-MinChips = Annotated[
-    int, typer.Option("--min-chips", min=1, show_default=False, help="Minimum number of chips.")
-]
-MaxChips = Annotated[
-    int | None, typer.Option("--max-chips", min=1, help="Maximum number of chips.")
-]
-Sort = Annotated[
-    str,
-    typer.Option("--sort", metavar="KEY", help="Sort by this column; -KEY for descending order."),
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
-]
 Live = Annotated[bool, typer.Option("--live", help="Query Google and show differences.")]
 LiveProject = Annotated[str, project_option("Project for --live (default: the stack file's).")]
 
 
+@dataclass(frozen=True)
+class Filters:
+    """Options that select types and zones."""
+
+    generation: Generation = ""
+    zone: Zones = ""
+    region: Regions = ""
+    min_chips: Annotated[
+        int, typer.Option("--min-chips", min=1, show_default=False, help="Minimum number of chips.")
+    ] = 1
+    max_chips: Annotated[
+        int | None, typer.Option("--max-chips", min=1, help="Maximum number of chips.")
+    ] = None
+
+    def choice(self, types: str, *, is_live: bool = False) -> Choice:
+        """The selection among these types. Raises Usage like `select`."""
+        from tpuctl.errors import Usage
+
+        if self.max_chips is not None and self.max_chips < self.min_chips:
+            raise Usage(
+                "Conflicting options",
+                f"no type has {self.min_chips} chips or more and {self.max_chips} or fewer",
+                hint="Remove one of them.",
+                where="--max-chips",
+            )
+        chips = self.min_chips, self.max_chips
+        return select(types, self.generation, self.zone, self.region, chips, is_live=is_live)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Options that sort and limit rows."""
+
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort", metavar="KEY", help="Sort by this column; -KEY for descending order."
+        ),
+    ] = ""
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
+    ] = None
+
+    def apply(self, rows: Iterable[Row], keys: str, **columns: str) -> list[Row]:
+        """The rows sorted by --sort, up to --limit.
+
+        `keys` are the valid ones, separated by spaces. A key is the name of its column with dashes,
+        unless `columns` maps it to another. Text is in natural order, lists are sorted by length;
+        rows without a value come last in both orders. Raises Usage for other keys.
+        """
+        ordered = list(rows)
+        key = self.sort.removeprefix("-").replace("_", "-").lower()
+        if key:
+            if key not in keys.split():
+                raise self._unknown_key(keys.split())
+            column = columns.get(key, key.replace("-", "_"))
+            present = [row for row in ordered if row[column] is not None]
+            missing = [row for row in ordered if row[column] is None]
+            present.sort(key=lambda row: _sortable(row[column]), reverse=self.sort[0] == "-")
+            ordered = [*present, *missing]
+        return ordered[: self.limit]
+
+    def _unknown_key(self, keys: Sequence[str]) -> Exception:
+        from tpuctl.errors import Usage
+        from tpuctl.spelling import nearest
+
+        name = self.sort.removeprefix("-")
+        like = nearest(name, keys, count=1)
+        suggestion = f"Did you mean {like[0]}? " if like else ""
+        return Usage(
+            "Unknown sort key",
+            f"cannot sort by {name}",
+            hint=f"{suggestion}Valid keys: {', '.join(keys)}.",
+            where="--sort",
+        )
+
+
+@dataclass(frozen=True)
+class LiveQuery:
+    """Options that compare the catalog with Google."""
+
+    live: Live = False
+    project: LiveProject = ""
+
+    @property
+    def is_requested(self) -> bool:
+        return self.live or bool(self.project)
+
+
 def select(
-    *,
     types: str = "",
     generation: str = "",
     zone: str = "",
     region: str = "",
-    min_chips: int = 1,
-    max_chips: int | None = None,
+    chips: tuple[int, int | None] = (1, None),
+    *,
     is_live: bool = False,
 ) -> Choice:
     """The types and zones that the options select. Raises Usage for names not in the catalog.
@@ -108,20 +213,12 @@ def select(
     With `is_live`, zones and regions may be missing in the catalog.
     """
     from tpuctl.catalog import choose
-    from tpuctl.errors import Usage
 
-    if max_chips is not None and max_chips < min_chips:
-        raise Usage(
-            "Conflicting options",
-            f"no type has {min_chips} chips or more and {max_chips} or fewer",
-            hint="Remove one of them.",
-            where="--max-chips",
-        )
     return choose(
         types=require_types(types),
         generations=require_generations(generation),
         zones=None if is_live else select_zones(zone, region),
-        chips=(min_chips, max_chips),
+        chips=chips,
     )
 
 
@@ -170,31 +267,6 @@ def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[st
     return selected
 
 
-def sort_rows(
-    rows: Iterable[T],
-    sort: str,
-    limit: int | None,
-    keys: Mapping[str, Callable[[T], Any]],
-) -> list[T]:
-    """The rows sorted by the key that `sort` names, up to `limit`; unsorted if empty.
-
-    Rows without a value come last in both orders. Raises Usage for unknown keys.
-    """
-    found = list(rows)
-    name = sort.removeprefix("-").replace("_", "-").lower()
-    if name:
-        value = keys.get(name) or _unknown_key(sort, keys)
-        # Two passes: rows without a value come last in both orders.
-        found.sort(key=_comparable(value), reverse=sort.startswith("-"))
-        found.sort(key=lambda row: value(row) is None)
-    return found[:limit]
-
-
-def field(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    """A sort key: the value of this column."""
-    return lambda row: row[name]
-
-
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A natural sort key: v3-8 before v3-32, 2.9 before 2.18."""
     return [
@@ -204,36 +276,10 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _comparable(value: Callable[[T], Any]) -> Callable[[T], Any]:
-    """A sort key in which all missing values are equal."""
-
-    def comparable(row: T) -> tuple[bool, Any]:
-        sort_value = value(row)
-        return (sort_value is not None, 0 if sort_value is None else sort_value)
-
-    return comparable
-
-
-def _unknown_key(sort: str, keys: Mapping[str, Any]) -> Any:
-    from tpuctl.errors import Usage
-    from tpuctl.spelling import nearest
-
-    like = nearest(sort.removeprefix("-"), keys, count=1)
-    suggestion = f"Did you mean {like[0]}? " if like else ""
-    raise Usage(
-        "Unknown sort key",
-        f"cannot sort by {sort.removeprefix('-') or 'an empty key'}",
-        hint=f"{suggestion}Valid keys: {', '.join(keys)}.",
-        where="--sort",
-    )
-
-
-def suggest(state: State, text: str, *commands: str) -> None:
-    """Suggest commands on stderr, on terminals only."""
-    if state.json or state.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        return
-    lines = "".join(f"\n    {command}" for command in commands)
-    typer.echo(f"\n{text}{lines}", err=True)
+def _sortable(value: Any) -> Any:
+    if isinstance(value, str):
+        return natural_key(value)
+    return len(value) if isinstance(value, list) else value
 
 
 def live_client(state: State, project: str) -> Tpuctl:
@@ -292,39 +338,39 @@ def _prefix(word: str) -> str:
     return f"{first.rpartition('-')[0]}-*"
 
 
-def answer_list(
+def answer_rows(
     state: State,
-    name: str,
-    rows: list[dict[str, Any]],
+    data: Mapping[str, Any],
+    rows: Sequence[Row],
     columns: Mapping[str, str],
-    live_result: Any,
+    sentences: Iterable[str] = (),
     *,
-    suggestion: tuple[str, str],
-    note: str = "",
+    suggestion: tuple[str, str] | None = None,
     counted: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    footer: str = "",
+    empty: str = "",
 ) -> None:
-    """Answer a list command: a table, the differences of --live, and the next command."""
-    from tpuctl.catalog import read_date
+    """Answer with data; shown are rows as by `view.tables.print_rows`, wrapped sentences, the
+    footer as it is, and a suggestion.
+
+    The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
+    stderr instead.
+    """
     from tpuctl.view.tables import print_rows
+    from tpuctl.view.text_wrapping import wrap
 
     def show() -> None:
         if rows:
-            print_rows(rows, columns, counted=counted)
-        if rows and note:
-            print(note.format(read=read_date()))
-        for sentence in live_result.sentences() if live_result is not None else ():
-            print(sentence)
-        if not rows:
-            typer.echo("No matching entries.", err=True)
-        elif suggestion:
-            text, command = suggestion
-            suggest(state, text, command.format(**rows[0]))
+            print_rows(rows, columns, counted=counted, numbers=numbers)
+        for sentence in sentences:
+            print(wrap(sentence, WIDTH))
+        if footer:
+            print(footer)
+        is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+        if not rows and empty:
+            typer.echo(empty, err=True)
+        elif suggestion and is_terminal and not state.quiet:
+            typer.echo("\n{}\n    {}".format(*suggestion), err=True)
 
-    state.answer(
-        {
-            "as_of": read_date(),
-            name: rows,
-            "live": live_result.data if live_result is not None else None,
-        },
-        show,
-    )
+    state.answer(dict(data), show)

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from tpuctl.cli.catalog.selection import (
-    Generation,
-    Limit,
-    Live,
-    LiveProject,
-    MaxChips,
-    MinChips,
-    Regions,
-    Sort,
-    Types,
-    Zones,
-    answer_list,
-    field,
-    name_filter,
-    natural_key,
-    select,
-    sort_rows,
-)
+from tpuctl.cli.catalog.live_comparison import answer_list, query_types
+from tpuctl.cli.catalog.selection import Filters, LiveQuery, Order, Row, Types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -31,95 +15,38 @@ if TYPE_CHECKING:
 
 __all__ = ["types"]
 
-Row = dict[str, Any]
-
 
 def types(
     context: typer.Context,
     accelerator: Types = "",
-    generation: Generation = "",
-    zone: Zones = "",
-    region: Regions = "",
-    min_chips: MinChips = 1,
-    max_chips: MaxChips = None,
-    sort: Sort = "",
-    limit: Limit = None,
-    live: Live = False,
-    project: LiveProject = "",
+    *,
+    filters: Filters,
+    order: Order,
+    query: LiveQuery,
 ) -> None:
     """List TPU types: chips, workers, memory, and the hourly price in the cheapest zone.
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
     state: State = context.obj
-    is_live = live or bool(project)
-    choice = select(
-        types=accelerator,
-        generation=generation,
-        zone=zone,
-        region=region,
-        min_chips=min_chips,
-        max_chips=max_chips,
-        is_live=is_live,
-    )
-    live_result = None
+    choice = filters.choice(accelerator, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, accelerator, filters)
     rows = [_row(accelerator, choice) for accelerator in choice.types]
-    if is_live:
-        from tpuctl.cli.catalog.live_comparison import query_live
-
-        live_result = query_live(
-            state,
-            project,
-            "types",
-            lambda place: (
-                accelerator.name
-                for accelerator in choice.types
-                if accelerator.in_tpu_api and place in accelerator.zones
-            ),
-            name_filter(choice, accelerator, generation),
-            zone=zone,
-            region=region,
-        )
-        rows = [row for row in rows if set(row["zones"]) & set(live_result.comparison.zones)]
-        rows += [
-            _unknown(name)
-            for name in sorted({name for name, _ in live_result.comparison.new})
-            if name not in {row["type"] for row in rows}
-        ]
+    if live_result is not None:
+        comparison = live_result.comparison
+        rows = [row for row in rows if set(row["zones"]) & set(comparison.zones)]
+        listed = {row["type"] for row in rows}
+        rows += [_unknown(name) for name in sorted({name for name, _ in comparison.new} - listed)]
         for row in rows:
             is_asked = row["tpu_api"] is not False
-            row["live"] = live_result.comparison.of_name(row["type"]) if is_asked else "-"
+            row["live"] = comparison.of_name(row["type"]) if is_asked else "-"
             if is_asked:
-                row["zones"] = list(live_result.comparison.zones_of(row["type"]))
-    rows = sort_rows(
-        rows,
-        sort,
-        limit,
-        {
-            "type": lambda row: natural_key(row["type"]),
-            "generation": field("generation"),
-            "chips": field("chips"),
-            "workers": field("workers"),
-            "devices": field("devices"),
-            "hbm-gb": field("hbm_gb"),
-            "zones": lambda row: len(row["zones"]),
-            "price": field("on_demand"),
-            "spot": field("spot"),
-        },
-    )
-    columns = {
-        "type": "type",
-        "chips": "chips",
-        "workers": "workers",
-        "devices": "devices",
-        "topology": "topology",
-        "hbm_gb": "HBM GB",
-        "zones": "zones",
-        "on_demand": "from",
-        "live": "live",
-    }
-    for name in ["live"] if live_result is None else ["devices", "topology"]:
-        del columns[name]
+                row["zones"] = list(comparison.zones_of(row["type"]))
+    keys = "type generation chips workers devices hbm-gb zones price spot"
+    rows = order.apply(rows, keys, price="on_demand")
+    shape = {"devices": "devices", "topology": "topology"} if live_result is None else {}
+    columns = {"type": "type", "chips": "chips", "workers": "workers", **shape}
+    columns |= {"hbm_gb": "HBM GB", "zones": "zones", "on_demand": "from"}
     answer_list(
         state,
         "types",
@@ -128,7 +55,6 @@ def types(
         live_result,
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
         note="From: US dollars per hour on demand in the cheapest zone; prices of {read}.",
-        counted=("zones",),
     )
 
 

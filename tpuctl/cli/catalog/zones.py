@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from tpuctl.cli.catalog.selection import (
-    Generation,
-    Limit,
-    Live,
-    LiveProject,
-    MaxChips,
-    MinChips,
-    Regions,
-    Sort,
-    Types,
-    Zones,
-    answer_list,
-    field,
-    name_filter,
-    select,
-    sort_rows,
-)
+from tpuctl.cli.catalog.live_comparison import answer_list, query_types
+from tpuctl.cli.catalog.selection import Filters, LiveQuery, Order, Row, Types
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -30,95 +15,51 @@ if TYPE_CHECKING:
 
 __all__ = ["zones"]
 
-Row = dict[str, Any]
-
 
 def zones(
     context: typer.Context,
     accelerator: Types = "",
-    generation: Generation = "",
-    zone: Zones = "",
-    region: Regions = "",
-    min_chips: MinChips = 1,
-    max_chips: MaxChips = None,
-    sort: Sort = "",
-    limit: Limit = None,
-    live: Live = False,
-    project: LiveProject = "",
+    *,
+    filters: Filters,
+    order: Order,
+    query: LiveQuery,
 ) -> None:
     """List zones and what they offer; for a single type, also its price in each.
 
     Example: tpuctl zones --type v3-8 --sort price
     """
     state: State = context.obj
-    is_live = live or bool(project)
-    choice = select(
-        types=accelerator,
-        generation=generation,
-        zone=zone,
-        region=region,
-        min_chips=min_chips,
-        max_chips=max_chips,
-        is_live=is_live,
-    )
-    live_result = None
+    choice = filters.choice(accelerator, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, accelerator, filters)
     rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
-    if is_live:
-        from tpuctl.cli.catalog.live_comparison import query_live
-
-        live_result = query_live(
-            state,
-            project,
-            "types",
-            lambda place: (
-                accelerator.name
-                for accelerator in choice.types
-                if accelerator.in_tpu_api and place in accelerator.zones
-            ),
-            name_filter(choice, accelerator, generation),
-            zone=zone,
-            region=region,
-        )
-        queried = {*live_result.comparison.zones, *live_result.comparison.listed.unread}
+    if live_result is not None:
+        comparison = live_result.comparison
+        queried = {*comparison.zones, *comparison.listed.unread}
         rows = [row for row in rows if row["zone"] in queried]
         listed = {row["zone"] for row in rows}
         rows += [
             _unknown(place)
-            for place, names in live_result.comparison.listed.by_zone.items()
+            for place, names in comparison.listed.by_zone.items()
             if names and place not in listed
         ]
         for row in rows:
-            row["live"] = live_result.comparison.of_zone(row["zone"])
-    is_priced = len(choice.types) == 1
-    prices = {"price": field("on_demand"), "spot": field("spot")}
-    rows = sort_rows(
-        rows,
-        sort,
-        limit,
-        {
-            "zone": field("zone"),
-            "region": field("region"),
-            "types": field("types"),
-            "chips": field("most_chips"),
-            **(prices if is_priced else {}),
-        },
-    )
-    numbers = (
-        {"on_demand": "on demand", "spot": "spot"}
-        if is_priced
-        else {"types": "types", "most_chips": "most chips"}
-    )
-    columns = {"zone": "zone", **numbers, "generations": "generations"}
-    if live_result is not None:
-        columns["live"] = "live"
+            row["live"] = comparison.of_zone(row["zone"])
+    if len(choice.types) == 1:
+        keys = "zone region types chips price spot"
+        numbers = {"on_demand": "on demand", "spot": "spot"}
+        note = "US dollars per hour, prices of {read}; spot prices vary."
+    else:
+        keys = "zone region types chips"
+        numbers = {"types": "types", "most_chips": "most chips"}
+        note = ""
     answer_list(
         state,
         "zones",
-        rows,
-        columns,
+        order.apply(rows, keys, chips="most_chips", price="on_demand"),
+        {"zone": "zone", **numbers, "generations": "generations"},
         live_result,
         suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
-        note="US dollars per hour, prices of {read}; spot prices vary." if is_priced else "",
+        note=note,
     )
 
 

@@ -1,15 +1,14 @@
 """Completion candidates: names from the catalog, templates, nearby stack files and the history.
 
-Every function here uses local data only, returns quickly and never raises.
+Every function here uses local data only and returns quickly. Typer filters the candidates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,7 +20,6 @@ __all__ = [
     "complete_jobs",
     "complete_projects",
     "complete_regions",
-    "complete_runtimes",
     "complete_stacks",
     "complete_templates",
     "complete_types",
@@ -30,7 +28,6 @@ __all__ = [
 ]
 
 Candidate = str | tuple[str, str]  # a word, with a few words about it
-Complete = Callable[[typer.Context, str], list[Candidate]]
 
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")
 PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][-a-z0-9]+)""")
@@ -39,23 +36,6 @@ MAX_READ_BYTES = 64 * 1024
 MAX_FOLDERS = 200
 
 
-def _ignore_errors(offers: Callable[[typer.Context, str], Iterable[Candidate]]) -> Complete:
-    @wraps(offers)
-    def complete(ctx: typer.Context, incomplete: str) -> list[Candidate]:
-        try:
-            found = list(offers(ctx, incomplete))
-        except Exception:  # an error message would garble the command line
-            return []
-        return [offer for offer in found if _word(offer).startswith(incomplete)]
-
-    return complete
-
-
-def _word(offer: Candidate) -> str:
-    return offer if isinstance(offer, str) else offer[0]
-
-
-@_ignore_errors
 def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """TPU types: those of the zone already on the command line, otherwise all."""
     from tpuctl.catalog import accelerator_types
@@ -69,7 +49,6 @@ def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
             )
 
 
-@_ignore_errors
 def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Zones: those that offer the type already on the command line, otherwise all."""
     from tpuctl.catalog import accelerator_types, zones
@@ -84,34 +63,22 @@ def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
 _TYPES = ("type", "tpu_type", "accelerator")  # what parameters of TPU types are called
 
 
-@_ignore_errors
 def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     from tpuctl.catalog import regions
 
     return regions()
 
 
-@_ignore_errors
-def complete_runtimes(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    from tpuctl.catalog import runtimes
-
-    for runtime in runtimes():
-        yield runtime.version, f"TensorFlow {runtime.tensorflow}" if runtime.tensorflow else ""
-
-
-@_ignore_errors
 def complete_templates(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     from tpuctl.assets import templates
 
     return sorted(path.stem for path in (templates() / "stacks").glob("*.yaml"))
 
 
-@_ignore_errors
 def complete_capacities(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     return "on-demand", "spot", "reserved", "flex-start"
 
 
-@_ignore_errors
 def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """Stacks of stack files in this and neighboring folders, and of the history."""
     offers = dict(_nearby_stacks())
@@ -120,7 +87,6 @@ def complete_stacks(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     yield from offers.items()
 
 
-@_ignore_errors
 def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Projects of the same stacks; only that of a stack already on the command line."""
     stack = ctx.params.get("stack")
@@ -128,7 +94,6 @@ def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate
     return dict.fromkeys(where for name, where in pairs if where and stack in (None, "", name))
 
 
-@_ignore_errors
 def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """Jobs of the stack file's stack, newest first; also their last words, once typing began."""
     stack = _stack_in(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
@@ -139,7 +104,6 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
                 yield from (job.rpartition("-")[2] for job in entry.jobs)
 
 
-@_ignore_errors
 def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Worker indexes of the stack file's type."""
     from tpuctl.catalog import accelerator_types
@@ -158,8 +122,7 @@ def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:
     """The remembered stacks of the selected cloud."""
     from tpuctl.cli.completion.name_history import remembered_stacks
 
-    cloud: Any = ctx.find_root().params.get("cloud") or "google"
-    cloud = getattr(cloud, "value", cloud)
+    cloud = ctx.find_root().params.get("cloud") or "google"
     return (stack for stack in remembered_stacks() if stack.cloud == cloud)
 
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tpuctl.files import private_folder
 
@@ -22,16 +23,13 @@ MAX_STACKS = 50
 MAX_JOBS = 40
 
 
-class RememberedStack:
+class RememberedStack(NamedTuple):
     """A stack of one cloud, and its job ids, newest first."""
 
-    def __init__(self, cloud: str, project: str, name: str, jobs: Iterable[str] = ()) -> None:
-        self.cloud, self.project, self.name = cloud, project, name
-        self.jobs = tuple(dict.fromkeys(jobs))[:MAX_JOBS]
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.cloud, self.project, self.name
+    cloud: str
+    project: str
+    name: str
+    jobs: tuple[str, ...]
 
 
 def history_file() -> Path:
@@ -50,7 +48,7 @@ def remembered_stacks() -> list[RememberedStack]:
         if read["version"] != VERSION:
             return []
         return [
-            RememberedStack(str(cloud), str(project), str(name), map(str, jobs))
+            RememberedStack(str(cloud), str(project), str(name), tuple(map(str, jobs)))
             for cloud, project, name, jobs in read["stacks"]
         ]
     except (OSError, ValueError, KeyError, TypeError):
@@ -60,7 +58,12 @@ def remembered_stacks() -> list[RememberedStack]:
 def remember(stacks: Iterable[tuple[str, str, str]], jobs: Sequence[str]) -> None:
     """Remember the stacks (cloud, project, name) and job ids that a command came across."""
     for key in stacks:
-        _remember(RememberedStack(*key, jobs))
+        before = remembered_stacks()
+        earlier = (job for stack in before if stack[:3] == key for job in stack.jobs)
+        newest = tuple(sorted({*jobs, *earlier}, reverse=True)[:MAX_JOBS])  # ids begin with a date
+        after = [RememberedStack(*key, newest), *(stack for stack in before if stack[:3] != key)]
+        if after != before:
+            _write(after)
 
 
 def forget(cloud: str) -> None:
@@ -71,23 +74,11 @@ def forget(cloud: str) -> None:
         _write(after)
 
 
-def _remember(current: RememberedStack) -> None:
-    before = remembered_stacks()
-    earlier_jobs = next((stack.jobs for stack in before if stack.key == current.key), ())
-    now = RememberedStack(
-        *current.key, sorted({*current.jobs, *earlier_jobs}, reverse=True)
-    )  # ids begin with a date
-    if before and before[0].key == now.key and before[0].jobs == now.jobs:
-        return
-    _write([now, *(stack for stack in before if stack.key != now.key)])
-
-
 def _write(stacks: list[RememberedStack]) -> None:
     path = history_file()
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    rows = [[*stack.key, list(stack.jobs)] for stack in stacks[:MAX_STACKS]]
-    text = json.dumps({"version": VERSION, "stacks": rows}, ensure_ascii=False)
+    history = {"version": VERSION, "stacks": stacks[:MAX_STACKS]}
     with suppress(OSError):
         private_folder(path.parent)
-        partial.write_text(text, "utf-8")
+        partial.write_text(json.dumps(history, ensure_ascii=False), "utf-8")
         partial.replace(path)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import shellingham
 
 from tpuctl.errors import Usage
 
 __all__ = ["SHELLS", "InstalledScript", "current_shell", "install"]
 
-MAX_PARENTS = 6
 BASH = """\
 _tpuctl_completion() {
     local IFS=$'\\n'
@@ -64,79 +63,45 @@ class InstalledScript(NamedTuple):
 
 def current_shell() -> str:
     """The shell that started this program, or $SHELL. Raises Usage if it is not supported."""
-    above = list(_parent_programs())
-    for program in (*above, Path(os.environ.get("SHELL", "")).name):
-        if program in SHELLS:
-            return program
-    name = above[0] if above else "unknown"
+    parent = "unknown"
+    with suppress(shellingham.ShellDetectionFailure):
+        parent, _ = shellingham.detect_shell()
+    for shell in (parent, Path(os.environ.get("SHELL", "")).name):
+        if shell in SHELLS:
+            return shell
     raise Usage(
         "Unknown shell",
-        f"completion supports {', '.join(SHELLS)}; this shell is {name}",
+        f"completion supports {', '.join(SHELLS)}; this shell is {parent}",
         hint="To choose a shell:\n    SHELL=bash tpuctl --install-completion",
     )
 
 
-def _parent_programs() -> Iterator[str]:
-    """The names of the parent processes, nearest first."""
-    process = os.getppid()
-    for _ in range(MAX_PARENTS):
-        done = None
-        with suppress(OSError):
-            done = subprocess.run(
-                ["ps", "-o", "ppid=,comm=", "-p", str(process)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        parent, _, name = (done.stdout if done else "").strip().partition(" ")
-        if not parent.isdigit():
-            return
-        yield Path(name.strip().lstrip("-")).name  # a login shell begins with -
-        process = int(parent)
-
-
 def install(shell: str) -> InstalledScript:
-    """Write the shell's completion script. Idempotent."""
-    return INSTALL[shell]()
+    """Write the shell's completion script where the shell looks for it. Idempotent."""
+    home = Path.home()
+    startup_file, line = None, ""
+    if shell == "bash":
+        data = os.environ.get("XDG_DATA_HOME") or home / ".local/share"
+        script = Path(data, "bash-completion/completions/tpuctl")
+        # For users without bash-completion, which would load the script.
+        startup_file, line = home / ".bashrc", f"source {_quote(script)}"
+    elif shell == "zsh":
+        script = home / ".zfunc/_tpuctl"
+        startup_file = Path(os.environ.get("ZDOTDIR", home), ".zshrc")
+        line = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
+    else:
+        config = os.environ.get("XDG_CONFIG_HOME") or home / ".config"
+        script = Path(config, "fish/completions/tpuctl.fish")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(SHELLS[shell], "utf-8")
+    is_changed = startup_file is not None and _add_line(startup_file, line)
+    return InstalledScript(script, startup_file if is_changed else None)
 
 
-def _bash() -> InstalledScript:
-    script = _data("XDG_DATA_HOME", ".local/share") / "bash-completion/completions/tpuctl"
-    _write(script, BASH)
-    rc = Path.home() / ".bashrc"  # for users without bash-completion, which would load the script
-    return InstalledScript(script, rc if _add_line(rc, f"source {_quoted(script)}") else None)
-
-
-def _zsh() -> InstalledScript:
-    folder = Path.home() / ".zfunc"
-    _write(folder / "_tpuctl", ZSH)
-    rc = Path(os.environ.get("ZDOTDIR", Path.home())) / ".zshrc"
-    line = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
-    return InstalledScript(folder / "_tpuctl", rc if _add_line(rc, line) else None)
-
-
-def _fish() -> InstalledScript:
-    script = _data("XDG_CONFIG_HOME", ".config") / "fish/completions/tpuctl.fish"
-    _write(script, FISH)
-    return InstalledScript(script, None)
-
-
-INSTALL: dict[str, Callable[[], InstalledScript]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
-
-
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     """Always quoted, so that the line is the same in all versions."""
     text = str(path).replace("'", "'\\''")
     return f"'{text}'"
-
-
-def _data(variable: str, usual: str) -> Path:
-    return Path(os.environ.get(variable) or Path.home() / usual)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
 
 
 def _add_line(path: Path, line: str) -> bool:
@@ -145,5 +110,6 @@ def _add_line(path: Path, line: str) -> bool:
     if line in text.splitlines():
         return False
     end = "" if not text or text.endswith("\n") else "\n"
-    _write(path, f"{text}{end}{line}\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}{end}{line}\n", "utf-8")
     return True

@@ -1,7 +1,6 @@
 """Answer a shell's completion request; the shells' scripts are in `shells`.
 
-Handles global options anywhere, and bash's splitting of words at `=` and `:`. Uses local data only
-and never prints errors.
+Handles bash's splitting of words at `=` and `:`. Uses local data only and never prints errors.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tpuctl.cli.arguments import GLOBAL_VALUES, hoist
 from tpuctl.cli.commands import COMMANDS
 
 __all__ = ["SHELL_VARIABLE", "Candidate", "answer", "candidates_for", "main"]
@@ -51,7 +49,8 @@ def _bash_answer(environment: Mapping[str, str]) -> str:
     if ":" in (incomplete, *words[-1:]):
         return ""
     return "\n".join(
-        offer.word for offer in candidates_for([_unquote(word) for word in words], incomplete)
+        candidate.word
+        for candidate in candidates_for([_unquote(word) for word in words], incomplete)
     )
 
 
@@ -80,124 +79,95 @@ def _unquote(word: str) -> str:
 
 def candidates_for(words: Sequence[str], incomplete: str) -> list[Candidate]:
     """Candidates after these words that start with `incomplete`; empty where files may follow."""
-    words = list(words)
     if "--" in words:
         return []
-    before = ""
+    start = ""
     if incomplete.startswith("--") and "=" in incomplete:
         name, _, incomplete = incomplete.partition("=")
-        words.append(name)
-        before = f"{name}="
-    elif not incomplete.startswith("-") and not hoist(words):
-        return _matching(
-            [Candidate(name, entry.summary) for name, entry in COMMANDS.items()], incomplete
-        )
-    candidates = _matching(_candidates(words, incomplete), incomplete)
-    return [Candidate(before + offer.word, offer.about) for offer in candidates]
+        words, start = [*words, name], f"{name}="
+    candidates = (
+        _commands() if not words and incomplete[:1] != "-" else _candidates(words, incomplete)
+    )
+    return [
+        Candidate(start + candidate.word, candidate.about)
+        for candidate in dict.fromkeys(candidates)
+        if candidate.word.startswith(incomplete)
+    ]
 
 
-def _matching(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]:
-    return [offer for offer in dict.fromkeys(candidates) if offer.word.startswith(incomplete)]
+def _commands() -> Iterator[Candidate]:
+    """All commands, without loading them."""
+    return (Candidate(name, entry.summary) for name, entry in COMMANDS.items())
 
 
-def _candidates(words: list[str], incomplete: str) -> Iterator[Candidate]:
+def _candidates(words: Sequence[str], incomplete: str) -> Iterable[Candidate]:
     from tpuctl.cli.app import command_line
 
     root = command_line()
-    last = words.pop() if words and words[-1].startswith("-") else None
-    if last is not None and last not in GLOBAL_VALUES and not _takes_value(root, words, last):
-        words.append(last)
-        last = None
-    command, context = _context(root, words)
-    if command is None:
-        return
-    parameters = [*command.params, *([] if command is root else root.params)]
-    if last is not None:
-        yield from _values(
-            next(parameter for parameter in parameters if last in parameter.opts),
-            context,
-            incomplete,
-        )
-    elif incomplete.startswith("-"):
-        yield from _options(parameters, context)
-    elif command is root:
-        yield from (Candidate(name, entry.summary) for name, entry in COMMANDS.items())
-    elif hasattr(command, "list_commands"):
-        from tpuctl.cli.help_pages import summary_of
-
-        yield from (
-            Candidate(name, summary_of(subcommand)) for name, subcommand in command.commands.items()
-        )
-    else:
-        argument = _next_argument(command, context)
-        if argument is not None:
-            yield from _values(argument, context, incomplete)
-        elif not incomplete:
-            yield from _options(command.params, context)
-
-
-def _takes_value(root: Any, words: Sequence[str], name: str) -> bool:
-    command, _ = _context(root, words)
-    return command is not None and any(
-        name in parameter.opts and not parameter.is_flag
-        for parameter in command.params
-        if parameter.param_type_name == "option"
+    if words and words[-1].startswith("-") and (context := _context(root, words[:-1])):
+        for option in _options(context):
+            if words[-1] in option.opts and not option.is_flag:
+                return _from_items(option.shell_complete(context, incomplete))
+    context = _context(root, words)
+    if context is None:
+        return ()
+    if incomplete.startswith("-"):
+        return _names(_options(context), words)
+    if context.command is root:
+        return _commands()
+    arguments = (
+        parameter
+        for parameter in context.command.params
+        if parameter.param_type_name == "argument"
+        and (parameter.nargs == -1 or _is_missing(context, parameter))
     )
+    for argument in arguments:
+        return _from_items(argument.shell_complete(context, incomplete))
+    if incomplete or hasattr(context.command, "list_commands"):
+        return _from_items(context.command.shell_complete(context, incomplete))
+    return _names(context.command.get_params(context), words)
 
 
-def _context(root: Any, words: Sequence[str]) -> tuple[Any, Any]:
-    """The command that the words name, or None, and its context."""
-    front = hoist(words)
-    rest = [*front]
-    while rest and rest[0].startswith("-"):
-        del rest[: 2 if rest[0] in GLOBAL_VALUES else 1]
-    context = root.make_context("tpuctl", front[: len(front) - len(rest)], resilient_parsing=True)
-    command = root
-    while rest and hasattr(command, "list_commands"):
-        name = rest.pop(0)
-        command = command.get_command(context, name)
+def _context(root: Any, words: Sequence[str]) -> Any:
+    """The context of the command that the words name; None if there is none."""
+    context = root.make_context("tpuctl", [*words], resilient_parsing=True)
+    while context.args and hasattr(context.command, "resolve_command"):
+        name, command, rest = context.command.resolve_command(context, context.args)
         if command is None:
-            return None, context
-        if hasattr(command, "list_commands"):
-            context = command.make_context(name, [], parent=context, resilient_parsing=True)
-        else:
-            context = command.make_context(name, rest, parent=context, resilient_parsing=True)
-    return command, context
+            return None
+        context = command.make_context(name, rest, parent=context, resilient_parsing=True)
+    return context
 
 
-def _is_set(parameter: Any, context: Any) -> bool:
-    while context is not None:
-        source = context.get_parameter_source(parameter.name)
-        if parameter in context.command.params and source is not None:
-            return bool(source.name == "COMMANDLINE")
-        context = context.parent
-    return False
+def _is_missing(context: Any, parameter: Any) -> bool:
+    return bool(context.get_parameter_source(parameter.name).name != "COMMANDLINE")
 
 
-def _options(parameters: Iterable[Any], context: Any) -> Iterator[Candidate]:
-    for parameter in parameters:
-        is_shown = parameter.param_type_name == "option" and not parameter.hidden
-        if is_shown and (parameter.multiple or not _is_set(parameter, context)):
+def _options(context: Any) -> list[Any]:
+    """The options of a command, and the global options."""
+    commands = dict.fromkeys((context.command, context.find_root().command))
+    return [
+        parameter
+        for command in commands
+        for parameter in command.get_params(context)
+        if parameter.param_type_name == "option"
+    ]
+
+
+def _names(options: Iterable[Any], words: Sequence[str]) -> Iterator[Candidate]:
+    """The options' long names, without those that were given already."""
+    used = {word.partition("=")[0] for word in words}
+    for option in options:
+        if not option.hidden and (option.multiple or used.isdisjoint(option.opts)):
             yield from (
-                Candidate(name, _one_line(parameter.help))
-                for name in parameter.opts
-                if name[:2] == "--"
+                Candidate(name, _one_line(option.help))
+                for name in option.opts
+                if name.startswith("--")
             )
-    yield Candidate("--help", "Show help.")
 
 
-def _next_argument(command: Any, context: Any) -> Any:
-    for parameter in command.params:
-        if parameter.param_type_name == "argument" and (
-            parameter.nargs == -1 or not _is_set(parameter, context)
-        ):
-            return parameter
-    return None
-
-
-def _values(parameter: Any, context: Any, incomplete: str) -> Iterator[Candidate]:
-    for item in parameter.shell_complete(context, incomplete):
-        yield Candidate(item.value, _one_line(item.help))
+def _from_items(items: Iterable[Any]) -> Iterator[Candidate]:
+    return (Candidate(item.value, _one_line(item.help)) for item in items)
 
 
 def _one_line(text: str | None) -> str:

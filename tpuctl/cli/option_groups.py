@@ -1,0 +1,53 @@
+"""Groups of options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+__all__ = ["expand_option_groups"]
+
+
+def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the fields of each parameter that is a dataclass as options of its own.
+
+    @dataclass(frozen=True)
+    class Order:
+        sort: Annotated[str, typer.Option("--sort")] = ""
+
+    def types(context: typer.Context, *, order: Order) -> None: ...
+
+    app.command()(expand_option_groups(types))
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(
+                parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
+            )
+            continue
+        inner = get_type_hints(groups[name], include_extras=True)
+        parameters += (
+            Parameter(
+                field.name,
+                Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=inner[field.name],
+            )
+            for field in fields(groups[name])
+        )
+
+    @wraps(command)
+    def run(**values: Any) -> Any:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        return command(**values)
+
+    run.__dict__["__signature__"] = Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
