@@ -3,6 +3,8 @@
 # Each sets up its own environment; all they need is Python 3.11 to 3.14, make and PyPI.
 
 SHELL := /bin/bash
+# Otherwise each process compiles all modules that it imports, and pytest rewrites all tests.
+unexport PYTHONDONTWRITEBYTECODE
 # The oldest first: most TensorFlows of the machine images have wheels for it. A name on PATH may be
 # a shim of pyenv's that leads nowhere, or a Python of Debian's without ensurepip.
 PYTHON ?= $(firstword $(shell for name in python3.11 python3.12 python3.13 python3.14; do \

@@ -12,8 +12,11 @@ from tpuctl.cli.app import command_line
 from tpuctl.model.schema import StackFile
 from tpuctl.preflight.rules import RULES
 
-PAGE = texts_page()
-TEXTS = PAGE.replace("`", "")
+
+@pytest.fixture(scope="module")
+def texts() -> str:
+    """The page, without its marks of code."""
+    return texts_page().replace("`", "")
 
 
 def normalize(text: str) -> str:
@@ -28,7 +31,7 @@ def commands(group: Any) -> Iterator[Any]:
             yield from commands(command)
 
 
-def test_page_has_help_of_every_command_and_option() -> None:
+def test_page_has_help_of_every_command_and_option(texts: str) -> None:
     helps = [command.help for command in commands(command_line())]
     helps += [
         parameter.help
@@ -37,12 +40,12 @@ def test_page_has_help_of_every_command_and_option() -> None:
         if getattr(parameter, "help", None) and parameter.name != "help"
     ]
     assert len(helps) > 200
-    missing = [text for text in map(normalize, helps) if " " in text and text not in TEXTS]
+    missing = [text for text in map(normalize, helps) if " " in text and text not in texts]
     # The page has only parts of texts that are composed at runtime.
     assert len(missing) < 0.1 * len(helps), missing
 
 
-def test_page_has_description_of_every_stack_file_key() -> None:
+def test_page_has_description_of_every_stack_file_key(texts: str) -> None:
     schema = StackFile.model_json_schema()
     descriptions = [
         field["description"]
@@ -50,13 +53,13 @@ def test_page_has_description_of_every_stack_file_key() -> None:
         for field in section["properties"].values()
         if "description" in field
     ]
-    missing = [text for text in map(normalize, descriptions) if text not in TEXTS]
+    missing = [text for text in map(normalize, descriptions) if text not in texts]
     assert len(descriptions) > 40
     assert len(missing) <= 1, "the description of secrets is composed at runtime"
 
 
-def test_page_has_summary_of_every_rule() -> None:
-    assert not [rule.code for rule in RULES.values() if normalize(rule.summary) not in TEXTS]
+def test_page_has_summary_of_every_rule(texts: str) -> None:
+    assert not [rule.code for rule in RULES.values() if normalize(rule.summary) not in texts]
 
 
 @pytest.mark.parametrize(
