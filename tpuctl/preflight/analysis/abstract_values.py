@@ -1,4 +1,4 @@
-"""Abstract values of expressions during tracing: Python values, objects and kinds of tensors."""
+"""Abstract values of expressions: Python values, objects and tensors, with known constants."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from tpuctl.preflight.analysis.constants import Constant, Constants, alternatives
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import Function
 
@@ -20,6 +21,7 @@ __all__ = [
     "Owner",
     "Scope",
     "Value",
+    "constant",
     "container",
     "join",
 ]
@@ -50,8 +52,13 @@ class Value:
     is_structure: bool = False
     items: tuple[Value, ...] | None = None  # of a tuple or list of known length
     element: Value | None = None  # of a list or dictionary of unknown length
+    # Of a dictionary by constant key; of an object by keyword argument of its constructor.
+    fields: tuple[tuple[object, Value], ...] = ()
     name: str = ""  # the class or function of a library
     closure: Closure | None = None  # a function of the project
+    # The values that host code may compute for it; of a collection, such as the matches of a
+    # pattern, those of its elements. Empty if unknown, and in traced code.
+    constants: Constants = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -88,8 +95,38 @@ class Value:
         if self.kind is Kind.KNOWN:
             return replace(self, kind=Kind.TENSOR)
         if self.kind in (Kind.OBJECT, Kind.RAGGED):
-            return TENSOR if self.kind is Kind.RAGGED else UNKNOWN
-        return replace(self, name="", closure=None)
+            return (TENSOR if self.kind is Kind.RAGGED else UNKNOWN).holding(self.constants)
+        return replace(self, name="", closure=None) if self.name or self.closure else self
+
+    def item(self, number: int) -> Value:
+        """The value of an item; negative numbers count from the end."""
+        items = self.items or ()
+        return items[number] if -len(items) <= number < len(items) else self.inner
+
+    def field(self, key: object) -> Value | None:
+        """The value of a constant key or of a keyword argument, if it is known."""
+        return next((value for name, value in self.fields if name == key), None)
+
+    @property
+    def all_constants(self) -> Constants:
+        """The constants of the value, or those of its elements."""
+        if self.constants or not self.is_container:
+            return self.constants
+        items = self.items or ((self.element,) if self.element is not None else ())
+        return alternatives(item.all_constants for item in items)
+
+    def holding(self, constants: Constants) -> Value:
+        """The same value with these constants instead of its own."""
+        return self if self.constants == constants else replace(self, constants=constants)
+
+    @property
+    def opaque(self) -> Value:
+        """The same value without constants, also of its elements."""
+        if not self.is_container:
+            return self.holding(())
+        items = None if self.items is None else tuple(item.opaque for item in self.items)
+        element = None if self.element is None else self.element.opaque
+        return replace(self, items=items, element=element, fields=(), constants=())
 
     @property
     def single(self) -> Value:
@@ -135,26 +172,36 @@ def join(*values: Value) -> Value:
     """The value of an expression that has one of several values."""
     if not values:
         return UNKNOWN
-    first = values[0]
+    joined = values[0]
     for value in values[1:]:
-        if value is not first and value != first:
-            first = _join_two(first, value)
-    return first
+        if value is not joined and value != joined:
+            joined = _join_two(joined, value)
+    if len(values) > 1 and not all(value.is_container for value in values):
+        return joined.holding(alternatives(value.all_constants for value in values))
+    return joined
 
 
 def _join_two(left: Value, right: Value) -> Value:
     strong, weak = (left, right) if left.kind >= right.kind else (right, left)
     if strong.kind == weak.kind == Kind.STATIC and left.is_container and right.is_container:
-        return container([join(left.inner, right.inner)])
+        constants = (alternatives([left.all_constants, right.all_constants])
+                     if left.constants or right.constants else ())  # fmt: skip
+        return container([join(left.inner, right.inner)]).holding(constants)
     if strong.kind is Kind.UNKNOWN and weak.kind is Kind.OBJECT:
         strong = weak  # most objects are created conditionally, or None at first
     return replace(
         strong,
         is_boolean=left.is_boolean or right.is_boolean,
         is_structure=strong.is_structure,
+        fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
         closure=strong.closure or weak.closure,
     )
+
+
+def constant(value: str | float | None) -> Value:
+    """A Python value that is written in the source."""
+    return Value(Kind.STATIC, isinstance(value, bool), constants=(Constant(value),))
 
 
 def container(values: list[Value]) -> Value:

@@ -6,7 +6,8 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
-from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.functions import class_of, function_of
+from tpuctl.preflight.analysis.scope_definitions import is_super
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function
 
@@ -25,23 +26,28 @@ class Callers:
         """The calls of a project's function, and whether the list is complete."""
         if isinstance(function, ast.Lambda):
             return [], False
-        around = module.parents.get(function)
-        name = function.name
-        if name == "__init__" and isinstance(around, ast.ClassDef):
-            name = around.name
+        owner = module.parents.get(function)
+        definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef = function
+        if isinstance(owner, ast.ClassDef) and function.name == "__init__":
+            definition = owner
         calls, is_complete = [], True
-        for where, node in self.mentions.get(name, ()):
+        for where, node in self.mentions.get(definition.name, ()):
+            resolve = class_of if definition is owner else function_of
+            resolved = resolve(self.project, where, node)
+            is_same = resolved is not None and resolved[1] is definition
             parent = where.parents.get(node)
-            if isinstance(parent, ast.Call) and parent.func is node:
-                if isinstance(around, ast.ClassDef) or self._is(where, node, function):
-                    calls.append((where, parent))
-            elif self._is(where, node, function):
-                is_complete = False
+            if not isinstance(parent, ast.Call) or parent.func is not node:
+                is_complete = is_complete and not is_same
+            elif is_same or (
+                # A method of an object of unknown class is matched by its name.
+                resolved is None
+                and isinstance(owner, ast.ClassDef)
+                and isinstance(node, ast.Attribute)
+                and where.names.of(node) is None
+                and not is_super(node.value)
+            ):
+                calls.append((where, parent))
         return calls, is_complete
-
-    def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
-        definition = function_of(self.project, where, node)
-        return definition is not None and definition[1] is function
 
     @cached_property
     def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpuctl.preflight.analysis.callers import Callers
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
@@ -48,8 +48,8 @@ class Scopes:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.constants = Constants.of(project)
-        self.callers: Callers = self.constants.callers
+        self.host = HostCode.of(project)
+        self.callers: Callers = self.host.callers
         self._active: set[ast.AST] = set()
 
     def is_entered_elsewhere(self) -> bool:
@@ -127,7 +127,7 @@ class Scopes:
             if definition is not None and ".scope()" in definition[0].segment(definition[1]):
                 return True
         if isinstance(item.context_expr, ast.Name):
-            bindings = self.constants.bindings(module, item.context_expr)
+            bindings = self.host.bindings(module, item.context_expr)
             return any(
                 binding.value is not None and _is_scope(binding.value) for binding in bindings
             )
@@ -156,7 +156,7 @@ class Scopes:
         try:
             if isinstance(node, ast.Call):
                 return self._creations_by_call(module, node, kind)
-            values = self.constants.assigned_values(module, node)
+            values = self.host.assigned_values(module, node)
             creations = [self.creations(module, value, kind) for value in values]
         finally:
             self._active.discard(node)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import is_legacy_keras
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import dotted
 from tpuctl.preflight.findings import Target
@@ -195,7 +195,7 @@ def _is_defined(project: Project, name: str) -> bool:
 
 
 def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
-    values = Constants.of(project).assigned_values(module, node)
+    values = HostCode.of(project).assigned_values(module, node)
     called = (module.names.called(value) or "" for value in values if value is not None)
     return (dotted(node) or "").endswith("strategy") or any(
         name.startswith("tensorflow.distribute.") and name.endswith("Strategy") for name in called

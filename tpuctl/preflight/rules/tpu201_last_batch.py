@@ -132,7 +132,7 @@ def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
 def _is_dataset(
     inference: Inference, module: Module, node: ast.expr, calls_before: list[ast.Call]
 ) -> bool:
-    value = inference.host_value(module, node)
+    value = inference.host.evaluate(module, node)
     if value.kind is Kind.OBJECT and value.name.startswith("tensorflow.data"):
         return True
     if value.is_symbolic or value.kind is Kind.STATIC:

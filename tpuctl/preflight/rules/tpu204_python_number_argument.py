@@ -205,7 +205,7 @@ def _stores(node: ast.AST, name: str) -> bool:
 
 def _program(inference: Inference, module: Module, node: ast.Call) -> Function | None:
     """The project's `tf.function` that a call runs, if any."""
-    closure = inference.host_value(module, node.func).closure
+    closure = inference.host.evaluate(module, node.func).closure
     if closure is None:
         return None
     traced = inference.traced.get(closure.node)
