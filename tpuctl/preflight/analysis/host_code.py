@@ -81,6 +81,12 @@ class HostCode(Evaluator):
         constants = self.constants(module, node)
         return constants if all(type(constant.value) is int for constant in constants) else ()
 
+    def number(self, module: Module, node: ast.expr | None) -> int | None:
+        """The integer that an expression certainly is; None if there is no single one."""
+        constants = self.numbers(module, node)
+        is_known = len(constants) == 1 and constants[0].is_certain
+        return constants[0].value if is_known and isinstance(constants[0].value, int) else None
+
     def bindings(self, module: Module, node: ast.Name) -> list[Binding]:
         """The bindings of a name in the innermost scope that binds it."""
         bindings = self._bindings_of(module)
