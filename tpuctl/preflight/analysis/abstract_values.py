@@ -12,6 +12,7 @@ from tpuctl.preflight.analysis.syntax import Function
 
 __all__ = [
     "KNOWN",
+    "NUMBER",
     "OBJECT",
     "STATIC",
     "TENSOR",
@@ -48,6 +49,7 @@ class Value:
 
     kind: Kind
     is_boolean: bool = False
+    is_number: bool = False  # certainly a Python number, in host code
     # A tensor or a structure of tensors, such as a parameter or the result of a layer.
     is_structure: bool = False
     items: tuple[Value, ...] | None = None  # of a tuple or list of known length
@@ -121,9 +123,10 @@ class Value:
 
     @property
     def opaque(self) -> Value:
-        """The same value without constants, also of its elements."""
+        """The same value without what only host code determines, also of its elements."""
         if not self.is_container:
-            return self.holding(())
+            is_plain = not (self.constants or self.is_number)
+            return self if is_plain else replace(self, is_number=False, constants=())
         items = None if self.items is None else tuple(item.opaque for item in self.items)
         element = None if self.element is None else self.element.opaque
         return replace(self, items=items, element=element, fields=(), constants=())
@@ -135,6 +138,7 @@ class Value:
 
 
 STATIC = Value(Kind.STATIC)
+NUMBER = Value(Kind.STATIC, is_number=True)
 UNKNOWN = Value(Kind.UNKNOWN)
 OBJECT = Value(Kind.OBJECT)
 KNOWN = Value(Kind.KNOWN)
@@ -192,6 +196,7 @@ def _join_two(left: Value, right: Value) -> Value:
     return replace(
         strong,
         is_boolean=left.is_boolean or right.is_boolean,
+        is_number=left.is_number and right.is_number,
         is_structure=strong.is_structure,
         fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
@@ -201,7 +206,8 @@ def _join_two(left: Value, right: Value) -> Value:
 
 def constant(value: str | float | None) -> Value:
     """A Python value that is written in the source."""
-    return Value(Kind.STATIC, isinstance(value, bool), constants=(Constant(value),))
+    is_number = type(value) in (int, float)
+    return Value(Kind.STATIC, isinstance(value, bool), is_number, constants=(Constant(value),))
 
 
 def container(values: list[Value]) -> Value:

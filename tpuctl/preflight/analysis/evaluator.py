@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from tpuctl.preflight.analysis.abstract_values import (
+    NUMBER,
     OBJECT,
     STATIC,
     TENSOR,
@@ -223,7 +224,7 @@ class Evaluator(ABC):
         value = scope.find(func.id)
         if value is None and func.id in BUILTINS:
             is_number = func.id in NUMBER_BUILTINS and not self.is_converted
-            result = STATIC if is_number else _builtin(func.id, arguments)
+            result = NUMBER if is_number else _builtin(func.id, arguments)
             constants = [argument.all_constants for argument in arguments]
             return result.holding(function_constants(func.id, constants))
         if value is None:
@@ -325,7 +326,8 @@ class Evaluator(ABC):
             return left
         strong = left if left.kind >= right.kind else right
         if not strong.is_symbolic:
-            return STATIC if strong.kind is Kind.STATIC else UNKNOWN
+            is_number = left.is_number and right.is_number
+            return NUMBER if is_number else STATIC if strong.kind is Kind.STATIC else UNKNOWN
         is_boolean = left.is_boolean and right.is_boolean
         return Value(strong.kind, is_boolean=is_boolean)
 
@@ -496,11 +498,11 @@ def _builtin(name: str, arguments: list[Value]) -> Value:
     first = arguments[0] if arguments else STATIC
     if name == "range":
         is_tensor = any(value.is_tensor for value in arguments)
-        return Value(max(value.kind for value in arguments)) if is_tensor else container([STATIC])
+        return Value(max(value.kind for value in arguments)) if is_tensor else container([NUMBER])
     if name == "enumerate":
         if first.is_tensor:
             return Value(Kind.STATIC, element=Value(Kind.STATIC, items=(TENSOR, first.inner)))
-        return container([Value(Kind.STATIC, items=(STATIC, first.inner))])
+        return container([Value(Kind.STATIC, items=(NUMBER, first.inner))])
     if name == "zip":
         return container([Value(Kind.STATIC, items=tuple(value.inner for value in arguments))])
     if name in ("map", "dict", "list", "tuple", "reversed", "sorted", "set"):

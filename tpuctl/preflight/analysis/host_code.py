@@ -220,7 +220,9 @@ class HostCode(Evaluator):
         if value.kind is Kind.KNOWN:
             # A tensor created on the host is an argument of the program.
             value = replace(value, kind=Kind.TENSOR)
-        return value.opaque if binding.is_updated else value
+        if binding.is_updated:
+            return replace(value.opaque, is_number=value.is_number)
+        return value
 
     def _defined(self, module: Module, node: ast.AST) -> Value:
         """The value of a function or class."""
