@@ -43,7 +43,7 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
     """
     bindings: dict[Key, list[Binding]] = defaultdict(list)
     shared: set[Key] = set()
-    for node in module.nodes:
+    for node in module.of_types(*BINDING_NODES, *SCOPES, ast.Global, ast.Nonlocal):
         if isinstance(node, BINDING_NODES):
             for target, binding in _bindings_in(node):
                 for key in _keys(module, target):

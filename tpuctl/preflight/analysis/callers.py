@@ -54,9 +54,8 @@ class Callers:
         """The reads of each name, as a name or an attribute."""
         mentions: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
         for module in self.project:
-            for node in module.nodes:
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    mentions[node.id].append((module, node))
-                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    mentions[node.attr].append((module, node))
+            for node in module.of_types(ast.Name, ast.Attribute):
+                if isinstance(node.ctx, ast.Load):
+                    name = node.id if isinstance(node, ast.Name) else node.attr
+                    mentions[name].append((module, node))
         return mentions
