@@ -24,7 +24,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     join,
 )
 from tpuctl.preflight.analysis.bindings import Binding, bindings_of
-from tpuctl.preflight.analysis.callers import Callers
+from tpuctl.preflight.analysis.callers import calls_of
 from tpuctl.preflight.analysis.constants import Constant, Constants, alternatives, incomplete
 from tpuctl.preflight.analysis.evaluator import Evaluator, class_value, is_self
 from tpuctl.preflight.analysis.functions import class_of, method_of
@@ -62,7 +62,6 @@ class HostCode(Evaluator):
 
     def __init__(self, project: Project) -> None:
         super().__init__(project)
-        self.callers = Callers(project)
         # By scope and name, class and attribute, or function and "return".
         self._values: dict[tuple[ast.AST, str], Value] = {}
         self._bindings: dict[Module, dict[tuple[ast.AST, str], list[Binding]]] = {}
@@ -245,7 +244,7 @@ class HostCode(Evaluator):
         if option is not None:
             return UNKNOWN.holding(self._default(option))
         default = default_of(function, node.arg)
-        calls, is_complete = self.callers.calls_of(module, function)
+        calls, is_complete = calls_of(self.project, module, function)
         values = []
         for where, call in calls[:MAX_VALUES]:
             passed = argument_of(function, call, node.arg, is_method)

@@ -22,6 +22,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     container,
     join,
 )
+from tpuctl.preflight.analysis.callers import calls_of
 from tpuctl.preflight.analysis.evaluator import Evaluator, loop_carried
 from tpuctl.preflight.analysis.functions import class_of
 from tpuctl.preflight.analysis.host_code import HostCode
@@ -216,7 +217,7 @@ class Inference(Evaluator):
     def _passed_by_callers(self, traced: Traced, name: str, index: int) -> Value | None:
         """The value that host code passes for a parameter; None unless all calls are clear."""
         values: list[Value] = []
-        for module, call in self.host.callers.calls_of(traced.module, traced.node)[0]:
+        for module, call in calls_of(self.project, traced.module, traced.node)[0]:
             passed = next((key.value for key in call.keywords if key.arg == name), None)
             if passed is None and len(call.args) > index >= 0:
                 passed = call.args[index]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.preflight.analysis.callers import Callers
+from tpuctl.preflight.analysis.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.qualified_names import keras_name
@@ -49,7 +49,6 @@ class Scopes:
     def __init__(self, project: Project) -> None:
         self.project = project
         self.host = HostCode.of(project)
-        self.callers: Callers = self.host.callers
         self._active: set[ast.AST] = set()
 
     def is_entered_elsewhere(self) -> bool:
@@ -82,7 +81,7 @@ class Scopes:
             return None
         self._active.add(function)
         try:
-            calls, is_complete = self.callers.calls_of(module, function)
+            calls, is_complete = calls_of(self.project, module, function)
             is_started = self._is_started(module, function)
             states = {self.is_inside(*call) for call in calls}
         finally:
@@ -110,7 +109,7 @@ class Scopes:
         name = getattr(function, "name", "")
         return any(
             where.names.called(parent) == "absl.app.run"
-            for where, node in self.callers.mentions.get(name, ())
+            for where, node in mentions_of(self.project, name)
             if (parent := where.parents.get(node)) is not None
         )
 
