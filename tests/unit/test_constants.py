@@ -64,6 +64,11 @@ def whole(*values: str | int | float | None) -> list[Constant]:
         ("ask(str(Path('a').joinpath('b')))", ["a/b"]),
         ("ask(Path('a', 'b').as_posix())", ["a/b"]),
         ("ask(['a', 'b'])", ["a", "b"]),
+        ("ask(['a'] + ['b'])", ["a", "b"]),
+        ("A = ['a', 'b']\nask(A[-1])", ["b"]),
+        ("A = {'x': ['a', 'b']}\nask(A['x'])", ["a", "b"]),
+        ("for A, B in [('a', 1), ('b', 2)]:\n    ask(A)", ["a", "b"]),
+        ("for A, B in zip(['x', 'y'], ['a', 'b']):\n    ask(B)", ["a", "b"]),
         ("ask('a' if input() else 'b')", ["a", "b"]),
         ("A = {'x': 'a', 'y': 'b'}\nask(A['y'])", ["b"]),
         ("A = {'x': 'a', 'y': 'b'}\nask(A.get('x'))", ["a"]),
@@ -76,6 +81,9 @@ def whole(*values: str | int | float | None) -> list[Constant]:
         ("def f():\n    return 'x'\nask(f())", ["x"]),
         ("def f(a):\n    return os.path.join(a, 'x')\nask(f('b'))", ["b/x"]),
         ("class A:\n    b = 'x'\nask(A.b)", ["x"]),
+        ("class A:\n    b = 'x'\nclass B(A): ...\nask(B().b)", ["x"]),
+        ("class A:\n    def f(self):\n        return 'x'\nask(A().f())", ["x"]),
+        ("class A:\n    def f(self, b):\n        return b\nask(A().f('x'))", ["x"]),
         ("class A:\n    b: str = 'x'\nc = A()\nask(c.b)", ["x"]),
         ("class A:\n    b: str = 'x'\nc = A(b='y')\nask(c.b)", ["y"]),
         (
@@ -203,6 +211,9 @@ def test_uncertain_values(tmp_path: Path, source: str, value: str | int, option:
         "ask(10**10**9)",
         "ask('a' - 1)",
         "ask({}['x'])",
+        "for A in {'x': 'a'}:\n    ask(A)",
+        "ask(max(1, 2))",
+        "ask(' / '.join(['a', 'b']))",
     ],
 )
 def test_unknown_values_are_empty(tmp_path: Path, source: str) -> None:

@@ -57,6 +57,8 @@ class Value:
     # Of a dictionary by constant key; of an object by keyword argument of its constructor.
     fields: tuple[tuple[object, Value], ...] = ()
     name: str = ""  # the class or function of a library
+    owner: Owner | None = None  # the project's class that it is, or is an instance of
+    is_class: bool = False
     closure: Closure | None = None  # a function of the project
     # The values that host code may compute for it; of a collection, such as the matches of a
     # pattern, those of its elements. Empty if unknown, and in traced code.
@@ -98,7 +100,8 @@ class Value:
             return replace(self, kind=Kind.TENSOR)
         if self.kind in (Kind.OBJECT, Kind.RAGGED):
             return (TENSOR if self.kind is Kind.RAGGED else UNKNOWN).holding(self.constants)
-        return replace(self, name="", closure=None) if self.name or self.closure else self
+        is_plain = not (self.name or self.closure)
+        return self if is_plain else replace(self, name="", closure=None)
 
     def item(self, number: int) -> Value:
         """The value of an item; negative numbers count from the end."""
@@ -188,9 +191,10 @@ def join(*values: Value) -> Value:
 def _join_two(left: Value, right: Value) -> Value:
     strong, weak = (left, right) if left.kind >= right.kind else (right, left)
     if strong.kind == weak.kind == Kind.STATIC and left.is_container and right.is_container:
-        constants = (alternatives([left.all_constants, right.all_constants])
-                     if left.constants or right.constants else ())  # fmt: skip
-        return container([join(left.inner, right.inner)]).holding(constants)
+        if left.items and right.items and len(left.items) == len(right.items):
+            pairs = zip(left.items, right.items, strict=True)
+            return Value(Kind.STATIC, items=tuple(join(*pair) for pair in pairs))
+        return container([join(left.inner, right.inner)])
     if strong.kind is Kind.UNKNOWN and weak.kind is Kind.OBJECT:
         strong = weak  # most objects are created conditionally, or None at first
     return replace(
@@ -200,6 +204,8 @@ def _join_two(left: Value, right: Value) -> Value:
         is_structure=strong.is_structure,
         fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
+        owner=strong.owner or weak.owner,
+        is_class=(strong if strong.owner else weak).is_class,
         closure=strong.closure or weak.closure,
     )
 

@@ -14,7 +14,6 @@ from tpuctl.preflight.analysis.abstract_values import (
     UNKNOWN,
     Closure,
     Kind,
-    Owner,
     Scope,
     Value,
     constant,
@@ -37,10 +36,10 @@ from tpuctl.preflight.analysis.constants import (
 from tpuctl.preflight.analysis.library import attribute_of, method_result, result_of
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import FUNCTIONS, argument, elements_of
+from tpuctl.preflight.analysis.syntax import argument, elements_of
 from tpuctl.preflight.analysis.tensorflow_calls import TRACE_ARGUMENTS
 
-__all__ = ["Evaluator", "class_value", "loop_carried"]
+__all__ = ["Evaluator", "is_self", "loop_carried"]
 
 # Builtins that return Python values, and those that AutoGraph converts to return tensors.
 STATIC_BUILTINS = {
@@ -54,7 +53,6 @@ TENSOR_BUILTINS = {
 BUILTINS = STATIC_BUILTINS | TENSOR_BUILTINS | {"range", "enumerate", "zip", "map", "dict"}
 # Builtins that return Python numbers unless AutoGraph converts them.
 NUMBER_BUILTINS = {"int", "float", "len", "round"}
-CLASS_PREFIX = "type "  # prefix of names that mean a class, not an instance
 CONDITIONALS = ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case")
 STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 
@@ -136,9 +134,8 @@ class Evaluator(ABC):
         if value.closure is not None and isinstance(value.closure.node, ast.Lambda):
             return UNKNOWN
         field = value.field(node.attr) if value.kind is Kind.OBJECT else None
-        owner_class = self.class_of_value(value)
-        if owner_class is not None:
-            result = self.member(*owner_class, node.attr)
+        if value.owner is not None:
+            result = self.member(*value.owner, node.attr)
         else:
             result = attribute_of(value, node.attr).holding(())
         return result if field is None else result.holding(field.constants)
@@ -173,9 +170,8 @@ class Evaluator(ABC):
         keywords: dict[str, Value],
         scope: Scope,
     ) -> Value:
-        definition = self.project.find(name)
-        if definition is not None:
-            return self._call_definition(definition[0], definition[1], arguments, keywords)
+        if self.project.find(name) is not None:
+            return self._object_call(self.imported(name), arguments, keywords)
         results = []
         for number in TRACE_ARGUMENTS.get(name, ()):
             for part in elements_of(argument(node, number, "")):
@@ -184,15 +180,11 @@ class Evaluator(ABC):
                     results.append(self._traced_call(name, value.closure, arguments, keywords))
         if results and name in CONDITIONALS:
             return _symbolic(join(*results))
-        if (
-            name in ("tensorflow.function", "functools.partial")
-            and arguments
-            and arguments[0].closure
-        ):
-            bound = tuple(arguments[1:])
-            closure = replace(arguments[0].closure, bound=arguments[0].closure.bound + bound)
-            return replace(arguments[0], closure=closure)
-        if name in TRACE_ARGUMENTS and arguments and arguments[0].closure and len(arguments) == 1:
+        closure = arguments[0].closure if arguments else None
+        if closure is not None and name in ("tensorflow.function", "functools.partial"):
+            bound = (*closure.bound, *arguments[1:])
+            return replace(arguments[0], closure=replace(closure, bound=bound))
+        if closure is not None and name in TRACE_ARGUMENTS and len(arguments) == 1:
             return arguments[0]
         constants = function_constants(name, [value.all_constants for value in arguments])
         owner, _, method = name.rpartition(".")
@@ -244,9 +236,8 @@ class Evaluator(ABC):
                 return self._object_call(value, arguments, keywords)
             return _unknown_result([*arguments, *keywords.values()])
         owner = self.value(func.value, scope)
-        owner_class = self.class_of_value(owner)
-        if owner_class is not None:
-            return self._object_call(self.member(*owner_class, func.attr), arguments, keywords)
+        if owner.owner is not None:
+            return self._object_call(self.member(*owner.owner, func.attr), arguments, keywords)
         if isinstance(func.value, ast.Call) and getattr(func.value.func, "id", "") == "super":
             return _unknown_result(arguments)
         if isinstance(func.value, ast.Name) and func.attr in ("append", "extend", "add"):
@@ -262,14 +253,12 @@ class Evaluator(ABC):
         """The result of calling a value."""
         if value.closure is not None:
             return self.call(value.closure, arguments, keywords)
-        if value.name.startswith(CLASS_PREFIX):
-            instance = Value(Kind.OBJECT, name=value.name.removeprefix(CLASS_PREFIX))
-            return _built(instance, keywords)
-        owner_class = self.class_of_value(value)
-        if owner_class is not None:
-            method = self.member(*owner_class, "call")
+        if value.is_class:
+            return _built(Value(Kind.OBJECT, owner=value.owner), keywords)
+        if value.owner is not None:
+            method = self.member(*value.owner, "call")
             if method.closure is None:
-                method = self.member(*owner_class, "__call__")
+                method = self.member(*value.owner, "__call__")
             if method.closure is not None:
                 return _symbolic(self.call(method.closure, arguments, keywords))
         if keras_name(value.name) is not None and ".losses." in value.name:
@@ -277,15 +266,6 @@ class Evaluator(ABC):
         if value.kind is Kind.STATIC:
             return STATIC
         return _unknown_result([*arguments, *keywords.values()])
-
-    def _call_definition(
-        self, module: Module, node: ast.AST, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        if isinstance(node, ast.ClassDef):
-            instance = class_value(self.project, module, node)
-            return self._object_call(instance, arguments, keywords)
-        assert isinstance(node, FUNCTIONS)
-        return self.call(Closure(module, node, None), arguments, keywords)
 
     def _of_subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         value, index = self.value(node.value, scope), self.value(node.slice, scope)
@@ -435,21 +415,6 @@ class Evaluator(ABC):
         elif isinstance(target, ast.Subscript):
             self.value(target.value, scope)
             self.value(target.slice, scope)
-
-    def class_of_value(self, value: Value) -> Owner | None:
-        """The project's class that a value is, or is an instance of."""
-        if value.kind is not Kind.OBJECT or not value.name:
-            return None
-        key = ("class", value.name.removeprefix(CLASS_PREFIX))
-        definition: Owner | None = self.project.cache.get(key)
-        return definition
-
-
-def class_value(project: Project, module: Module, node: ast.ClassDef) -> Value:
-    """The value of a project's class."""
-    key = f"{module.name}:{node.name}"
-    project.cache[("class", key)] = (module, node)
-    return Value(Kind.OBJECT, name=CLASS_PREFIX + key)
 
 
 def is_self(node: ast.expr) -> bool:

@@ -26,7 +26,7 @@ from tpuctl.preflight.analysis.abstract_values import (
 from tpuctl.preflight.analysis.bindings import Binding, bindings_of
 from tpuctl.preflight.analysis.callers import calls_of
 from tpuctl.preflight.analysis.constants import Constant, Constants, alternatives, incomplete
-from tpuctl.preflight.analysis.evaluator import Evaluator, class_value, is_self
+from tpuctl.preflight.analysis.evaluator import Evaluator, is_self
 from tpuctl.preflight.analysis.functions import class_of, method_of
 from tpuctl.preflight.analysis.script_options import Option, declared, function_options
 from tpuctl.preflight.analysis.source import Module, Project
@@ -226,7 +226,7 @@ class HostCode(Evaluator):
     def _defined(self, module: Module, node: ast.AST) -> Value:
         """The value of a function or class."""
         if isinstance(node, ast.ClassDef):
-            return class_value(self.project, module, node)
+            return Value(Kind.OBJECT, owner=(module, node), is_class=True)
         assert isinstance(node, FUNCTIONS)
         owner = module.enclosing_class(node)
         outer = self.outer_scope(module, node)

@@ -24,7 +24,7 @@ class Definitions:
 
     @classmethod
     def of(cls, project: Project) -> Definitions:
-        """The instance of a project, shared by all analyses."""
+        """The instance of a project, shared by all rules."""
         definitions = project.cache.get(cls)
         if not isinstance(definitions, Definitions):
             definitions = project.cache[cls] = cls(project)

@@ -55,8 +55,8 @@ class Module:
 
     def of_types(self, *types: type[ast.AST]) -> list[Any]:
         """The nodes of these types, in the order of `nodes`."""
-        wanted = frozenset(types)
-        return [node for node in self.nodes if node.__class__ in wanted]
+        classes = frozenset(types)
+        return [node for node in self.nodes if node.__class__ in classes]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
