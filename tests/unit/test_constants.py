@@ -220,6 +220,27 @@ def test_unknown_values_are_empty(tmp_path: Path, source: str) -> None:
     assert values_of(tmp_path, source) == []
 
 
+LENGTH = 200
+CHAINS = {
+    "variables": "a0 = 'x'\n"
+    + "".join(f"a{n + 1} = os.path.join(a{n}, 'x')\n" for n in range(LENGTH))
+    + f"ask(a{LENGTH})",
+    "functions": "def f0():\n    return 'x'\n"
+    + "".join(f"def f{n + 1}():\n    return f{n}()\n" for n in range(LENGTH))
+    + f"ask(f{LENGTH}())",
+    "classes": "class A0:\n    b = 'x'\n"
+    + "".join(f"class A{n + 1}:\n    b = A{n}().b\n" for n in range(LENGTH))
+    + f"ask(A{LENGTH}().b)",
+    "terms": f"ask({' + '.join(['input()'] * LENGTH)})",
+}
+
+
+@pytest.mark.parametrize("source", CHAINS.values(), ids=CHAINS)
+def test_long_chains_are_unknown(tmp_path: Path, source: str) -> None:
+    """They do not exceed Python's stack, which would skip a rule."""
+    assert values_of(tmp_path, source) == []
+
+
 def test_constants_of_other_files(tmp_path: Path) -> None:
     config = "ROOT = 'gs://b'\nDATA = os.path.join(ROOT, 'data')\n"
     for source in (
