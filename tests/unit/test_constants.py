@@ -211,6 +211,7 @@ def test_uncertain_values(tmp_path: Path, source: str, value: str | int, option:
         "ask(10**10**9)",
         "ask('a' - 1)",
         "ask({}['x'])",
+        "def f(a):\n    ask(a)\n" + "f('x')\n" * 16 + "f('gs://x')\n",
         "for A in {'x': 'a'}:\n    ask(A)",
         "ask(max(1, 2))",
         "ask(' / '.join(['a', 'b']))",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -203,8 +203,9 @@ class HostCode(Evaluator):
             return None
         return self._once((scope, name), lambda: self._bound(module, bindings))
 
-    def _bound(self, module: Module, bindings: Iterable[Binding]) -> Value:
-        return join(*(self._binding(module, binding) for binding in [*bindings][-MAX_VALUES:]))
+    def _bound(self, module: Module, bindings: list[Binding]) -> Value:
+        values = [self._binding(module, binding) for binding in bindings[-MAX_VALUES:]]
+        return _one_of(values, len(bindings))
 
     def _binding(self, module: Module, binding: Binding) -> Value:
         if binding.parameter is not None:
@@ -255,7 +256,7 @@ class HostCode(Evaluator):
             values.append(self.evaluate(module, default))
         if not (calls and is_complete):
             values.append(UNKNOWN)
-        value = join(*values)
+        value = _one_of(values, len(calls))
         if is_method and getattr(function, "name", "") == "__init__":
             # Objects are also created in traced code, where other kinds of values are passed.
             value = UNKNOWN.holding(value.all_constants)
@@ -272,7 +273,8 @@ class HostCode(Evaluator):
         if isinstance(node, ast.Lambda):
             return self.evaluate(closure.module, node.body)
         returned = [statement.value for statement in returns_of(node) if statement.value]
-        return join(*(self.evaluate(closure.module, value) for value in returned[:MAX_VALUES]))
+        values = [self.evaluate(closure.module, value) for value in returned[:MAX_VALUES]]
+        return _one_of(values, len(returned))
 
     def member(self, module: Module, owner: ast.ClassDef, name: str) -> Value:
         return self._once((owner, f"self.{name}"), lambda: self._member(module, owner, name))
@@ -319,6 +321,12 @@ class HostScope(Scope):
                 return value
             scope = _outer_scope(self.module, scope)
         return None
+
+
+def _one_of(values: list[Value], count: int) -> Value:
+    """One of several values, of which at most MAX_VALUES were evaluated."""
+    value = join(*values)
+    return value if count <= MAX_VALUES else value.opaque
 
 
 def _scope_around(module: Module, node: ast.AST) -> ast.AST:
