@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_bucket, is_local
+from tpuctl.preflight.analysis.constants import Constant, is_bucket, is_local
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import load
 
 IMPORTS = """
@@ -21,7 +22,7 @@ import tensorflow as tf
 """
 
 
-def values_of(folder: Path, source: str, **others: str) -> list[ConstantValue]:
+def values_of(folder: Path, source: str, **others: str) -> list[Constant]:
     """The complete constant value of the argument of `ask(…)`."""
     script = folder / "train.py"
     script.write_text(IMPORTS + source, "utf-8")
@@ -32,12 +33,12 @@ def values_of(folder: Path, source: str, **others: str) -> list[ConstantValue]:
     for module in project:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ask":
-                return list(Constants.of(project).values(module, node.args[0]))
+                return list(HostCode.of(project).constants(module, node.args[0]))
     raise AssertionError("nothing asks")
 
 
-def whole(*values: str | int | float | None) -> list[ConstantValue]:
-    return [ConstantValue(value) for value in values]
+def whole(*values: str | int | float | None) -> list[Constant]:
+    return [Constant(value) for value in values]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,11 @@ def whole(*values: str | int | float | None) -> list[ConstantValue]:
         ("ask(str(Path('a').joinpath('b')))", ["a/b"]),
         ("ask(Path('a', 'b').as_posix())", ["a/b"]),
         ("ask(['a', 'b'])", ["a", "b"]),
+        ("ask(['a'] + ['b'])", ["a", "b"]),
+        ("A = ['a', 'b']\nask(A[-1])", ["b"]),
+        ("A = {'x': ['a', 'b']}\nask(A['x'])", ["a", "b"]),
+        ("for A, B in [('a', 1), ('b', 2)]:\n    ask(A)", ["a", "b"]),
+        ("for A, B in zip(['x', 'y'], ['a', 'b']):\n    ask(B)", ["a", "b"]),
         ("ask('a' if input() else 'b')", ["a", "b"]),
         ("A = {'x': 'a', 'y': 'b'}\nask(A['y'])", ["b"]),
         ("A = {'x': 'a', 'y': 'b'}\nask(A.get('x'))", ["a"]),
@@ -75,6 +81,9 @@ def whole(*values: str | int | float | None) -> list[ConstantValue]:
         ("def f():\n    return 'x'\nask(f())", ["x"]),
         ("def f(a):\n    return os.path.join(a, 'x')\nask(f('b'))", ["b/x"]),
         ("class A:\n    b = 'x'\nask(A.b)", ["x"]),
+        ("class A:\n    b = 'x'\nclass B(A): ...\nask(B().b)", ["x"]),
+        ("class A:\n    def f(self):\n        return 'x'\nask(A().f())", ["x"]),
+        ("class A:\n    def f(self, b):\n        return b\nask(A().f('x'))", ["x"]),
         ("class A:\n    b: str = 'x'\nc = A()\nask(c.b)", ["x"]),
         ("class A:\n    b: str = 'x'\nc = A(b='y')\nask(c.b)", ["y"]),
         (
@@ -124,7 +133,7 @@ def test_certain_values(
     ],
 )
 def test_known_prefixes(tmp_path: Path, source: str, begins: str) -> None:
-    assert values_of(tmp_path, source) == [ConstantValue(begins, is_complete=False)]
+    assert values_of(tmp_path, source) == [Constant(begins, is_complete=False)]
 
 
 PARSER = "p = argparse.ArgumentParser()\n"
@@ -184,7 +193,7 @@ PARSER = "p = argparse.ArgumentParser()\n"
     ],
 )
 def test_uncertain_values(tmp_path: Path, source: str, value: str | int, option: str) -> None:
-    assert values_of(tmp_path, source) == [ConstantValue(value, is_certain=False, option=option)]
+    assert values_of(tmp_path, source) == [Constant(value, is_certain=False, option=option)]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +211,34 @@ def test_uncertain_values(tmp_path: Path, source: str, value: str | int, option:
         "ask(10**10**9)",
         "ask('a' - 1)",
         "ask({}['x'])",
+        "def f(a):\n    ask(a)\n" + "f('x')\n" * 16 + "f('gs://x')\n",
+        "for A in {'x': 'a'}:\n    ask(A)",
+        "ask(max(1, 2))",
+        "ask(' / '.join(['a', 'b']))",
     ],
 )
 def test_unknown_values_are_empty(tmp_path: Path, source: str) -> None:
+    assert values_of(tmp_path, source) == []
+
+
+LENGTH = 200
+CHAINS = {
+    "variables": "a0 = 'x'\n"
+    + "".join(f"a{n + 1} = os.path.join(a{n}, 'x')\n" for n in range(LENGTH))
+    + f"ask(a{LENGTH})",
+    "functions": "def f0():\n    return 'x'\n"
+    + "".join(f"def f{n + 1}():\n    return f{n}()\n" for n in range(LENGTH))
+    + f"ask(f{LENGTH}())",
+    "classes": "class A0:\n    b = 'x'\n"
+    + "".join(f"class A{n + 1}:\n    b = A{n}().b\n" for n in range(LENGTH))
+    + f"ask(A{LENGTH}().b)",
+    "terms": f"ask({' + '.join(['input()'] * LENGTH)})",
+}
+
+
+@pytest.mark.parametrize("source", CHAINS.values(), ids=CHAINS)
+def test_long_chains_are_unknown(tmp_path: Path, source: str) -> None:
+    """They do not exceed Python's stack, which would skip a rule."""
     assert values_of(tmp_path, source) == []
 
 
@@ -227,24 +261,24 @@ def test_arguments_from_other_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("constant", "local", "bucket"),
     [
-        (ConstantValue("data.txt"), True, False),
-        (ConstantValue("data"), True, False),
-        (ConstantValue("./data/*.txt"), True, False),
-        (ConstantValue("/data/x"), True, False),
-        (ConstantValue("file:///data/x"), True, False),
-        (ConstantValue("~/data"), True, False),
-        (ConstantValue("data/", is_complete=False), True, False),
-        (ConstantValue("/", is_complete=False), True, False),
-        (ConstantValue("gs://b/x"), False, True),
-        (ConstantValue("gs://", is_complete=False), False, True),
-        (ConstantValue("s3://b/x"), False, False),
-        (ConstantValue("hdfs://b/x"), False, False),
-        (ConstantValue("g", is_complete=False), False, False),
-        (ConstantValue("", is_complete=False), False, False),
-        (ConstantValue(""), False, False),
-        (ConstantValue(7), False, False),
-        (ConstantValue(None), False, False),
+        (Constant("data.txt"), True, False),
+        (Constant("data"), True, False),
+        (Constant("./data/*.txt"), True, False),
+        (Constant("/data/x"), True, False),
+        (Constant("file:///data/x"), True, False),
+        (Constant("~/data"), True, False),
+        (Constant("data/", is_complete=False), True, False),
+        (Constant("/", is_complete=False), True, False),
+        (Constant("gs://b/x"), False, True),
+        (Constant("gs://", is_complete=False), False, True),
+        (Constant("s3://b/x"), False, False),
+        (Constant("hdfs://b/x"), False, False),
+        (Constant("g", is_complete=False), False, False),
+        (Constant("", is_complete=False), False, False),
+        (Constant(""), False, False),
+        (Constant(7), False, False),
+        (Constant(None), False, False),
     ],
 )
-def test_path_locations(constant: ConstantValue, *, local: bool, bucket: bool) -> None:
+def test_path_locations(constant: Constant, *, local: bool, bucket: bool) -> None:
     assert (is_local(constant), is_bucket(constant)) == (local, bucket)

@@ -147,9 +147,8 @@ def _function_at(module: Module, line: int) -> Function | None:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     around = [
         function
-        for function in module.nodes
-        if isinstance(function, kinds)
-        and function.body[0].lineno <= line <= (function.end_lineno or line)
+        for function in module.of_types(*kinds)
+        if function.body[0].lineno <= line <= (function.end_lineno or line)
     ]
     return max(around, key=lambda function: function.lineno, default=None)
 

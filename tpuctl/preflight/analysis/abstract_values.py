@@ -1,4 +1,4 @@
-"""Abstract values of expressions during tracing: Python values, objects and kinds of tensors."""
+"""Abstract values of expressions: Python values, objects and tensors, with known constants."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import ast
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from tpuctl.preflight.analysis.constants import Constant, Constants, alternatives
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import Function
 
 __all__ = [
     "KNOWN",
+    "NUMBER",
     "OBJECT",
     "STATIC",
     "TENSOR",
@@ -20,6 +22,7 @@ __all__ = [
     "Owner",
     "Scope",
     "Value",
+    "constant",
     "container",
     "join",
 ]
@@ -46,12 +49,20 @@ class Value:
 
     kind: Kind
     is_boolean: bool = False
+    is_number: bool = False  # certainly a Python number, in host code
     # A tensor or a structure of tensors, such as a parameter or the result of a layer.
     is_structure: bool = False
     items: tuple[Value, ...] | None = None  # of a tuple or list of known length
     element: Value | None = None  # of a list or dictionary of unknown length
+    # Of a dictionary by constant key; of an object by keyword argument of its constructor.
+    fields: tuple[tuple[object, Value], ...] = ()
     name: str = ""  # the class or function of a library
+    owner: Owner | None = None  # the project's class that it is, or is an instance of
+    is_class: bool = False
     closure: Closure | None = None  # a function of the project
+    # The values that host code may compute for it; of a collection, such as the matches of a
+    # pattern, those of its elements. Empty if unknown, and in traced code.
+    constants: Constants = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -88,8 +99,40 @@ class Value:
         if self.kind is Kind.KNOWN:
             return replace(self, kind=Kind.TENSOR)
         if self.kind in (Kind.OBJECT, Kind.RAGGED):
-            return TENSOR if self.kind is Kind.RAGGED else UNKNOWN
-        return replace(self, name="", closure=None)
+            return (TENSOR if self.kind is Kind.RAGGED else UNKNOWN).holding(self.constants)
+        is_plain = not (self.name or self.closure)
+        return self if is_plain else replace(self, name="", closure=None)
+
+    def item(self, number: int) -> Value:
+        """The value of an item; negative numbers count from the end."""
+        items = self.items or ()
+        return items[number] if -len(items) <= number < len(items) else self.inner
+
+    def field(self, key: object) -> Value | None:
+        """The value of a constant key or of a keyword argument, if it is known."""
+        return next((value for name, value in self.fields if name == key), None)
+
+    @property
+    def all_constants(self) -> Constants:
+        """The constants of the value, or those of its elements."""
+        if self.constants or not self.is_container:
+            return self.constants
+        items = self.items or ((self.element,) if self.element is not None else ())
+        return alternatives(item.all_constants for item in items)
+
+    def holding(self, constants: Constants) -> Value:
+        """The same value with these constants instead of its own."""
+        return self if self.constants == constants else replace(self, constants=constants)
+
+    @property
+    def opaque(self) -> Value:
+        """The same value without what only host code determines, also of its elements."""
+        if not self.is_container:
+            is_plain = not (self.constants or self.is_number)
+            return self if is_plain else replace(self, is_number=False, constants=())
+        items = None if self.items is None else tuple(item.opaque for item in self.items)
+        element = None if self.element is None else self.element.opaque
+        return replace(self, items=items, element=element, fields=(), constants=())
 
     @property
     def single(self) -> Value:
@@ -98,6 +141,7 @@ class Value:
 
 
 STATIC = Value(Kind.STATIC)
+NUMBER = Value(Kind.STATIC, is_number=True)
 UNKNOWN = Value(Kind.UNKNOWN)
 OBJECT = Value(Kind.OBJECT)
 KNOWN = Value(Kind.KNOWN)
@@ -135,26 +179,41 @@ def join(*values: Value) -> Value:
     """The value of an expression that has one of several values."""
     if not values:
         return UNKNOWN
-    first = values[0]
+    joined = values[0]
     for value in values[1:]:
-        if value is not first and value != first:
-            first = _join_two(first, value)
-    return first
+        if value is not joined and value != joined:
+            joined = _join_two(joined, value)
+    if len(values) > 1 and not all(value.is_container for value in values):
+        return joined.holding(alternatives(value.all_constants for value in values))
+    return joined
 
 
 def _join_two(left: Value, right: Value) -> Value:
     strong, weak = (left, right) if left.kind >= right.kind else (right, left)
     if strong.kind == weak.kind == Kind.STATIC and left.is_container and right.is_container:
+        if left.items and right.items and len(left.items) == len(right.items):
+            pairs = zip(left.items, right.items, strict=True)
+            return Value(Kind.STATIC, items=tuple(join(*pair) for pair in pairs))
         return container([join(left.inner, right.inner)])
     if strong.kind is Kind.UNKNOWN and weak.kind is Kind.OBJECT:
         strong = weak  # most objects are created conditionally, or None at first
     return replace(
         strong,
         is_boolean=left.is_boolean or right.is_boolean,
+        is_number=left.is_number and right.is_number,
         is_structure=strong.is_structure,
+        fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
+        owner=strong.owner or weak.owner,
+        is_class=(strong if strong.owner else weak).is_class,
         closure=strong.closure or weak.closure,
     )
+
+
+def constant(value: str | float | None) -> Value:
+    """A Python value that is written in the source."""
+    is_number = type(value) in (int, float)
+    return Value(Kind.STATIC, isinstance(value, bool), is_number, constants=(Constant(value),))
 
 
 def container(values: list[Value]) -> Value:

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from functools import cached_property
 
-from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.functions import class_of, function_of
+from tpuctl.preflight.analysis.scope_definitions import Definitions
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function
 
-__all__ = ["Callers"]
+__all__ = ["calls_of", "mentions_of"]
 
 
-class Callers:
-    """Finds the calls of one project."""
+def calls_of(
+    project: Project, module: Module, function: Function
+) -> tuple[list[tuple[Module, ast.Call]], bool]:
+    """The calls of a project's function, and whether the list is complete."""
+    if isinstance(function, ast.Lambda):
+        return [], False
+    owner = module.parents.get(function)
+    definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef = function
+    if isinstance(owner, ast.ClassDef) and function.name == "__init__":
+        definition = owner
+    calls, is_complete = [], True
+    for where, node in mentions_of(project, definition.name):
+        resolve = class_of if definition is owner else function_of
+        resolved = resolve(project, where, node)
+        is_same = resolved is not None and resolved[1] is definition
+        parent = where.parents.get(node)
+        if not isinstance(parent, ast.Call) or parent.func is not node:
+            is_complete = is_complete and not is_same
+        elif is_same or (
+            # A method of an object of unknown class is matched by its name.
+            resolved is None
+            and isinstance(owner, ast.ClassDef)
+            and isinstance(node, ast.Attribute)
+            and where.names.of(node) is None
+        ):
+            calls.append((where, parent))
+    return calls, is_complete
 
-    def __init__(self, project: Project) -> None:
-        self.project = project
 
-    def calls_of(
-        self, module: Module, function: Function
-    ) -> tuple[list[tuple[Module, ast.Call]], bool]:
-        """The calls of a project's function, and whether the list is complete."""
-        if isinstance(function, ast.Lambda):
-            return [], False
-        around = module.parents.get(function)
-        name = function.name
-        if name == "__init__" and isinstance(around, ast.ClassDef):
-            name = around.name
-        calls, is_complete = [], True
-        for where, node in self.mentions.get(name, ()):
-            parent = where.parents.get(node)
-            if isinstance(parent, ast.Call) and parent.func is node:
-                if isinstance(around, ast.ClassDef) or self._is(where, node, function):
-                    calls.append((where, parent))
-            elif self._is(where, node, function):
-                is_complete = False
-        return calls, is_complete
-
-    def _is(self, where: Module, node: ast.AST, function: Function) -> bool:
-        definition = function_of(self.project, where, node)
-        return definition is not None and definition[1] is function
-
-    @cached_property
-    def mentions(self) -> dict[str, list[tuple[Module, ast.AST]]]:
-        """The reads of each name, as a name or an attribute."""
-        mentions: dict[str, list[tuple[Module, ast.AST]]] = defaultdict(list)
-        for module in self.project:
-            for node in module.nodes:
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    mentions[node.id].append((module, node))
-                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    mentions[node.attr].append((module, node))
-        return mentions
+def mentions_of(project: Project, name: str) -> list[tuple[Module, ast.AST]]:
+    """The reads of a name, as a name or an attribute."""
+    definitions = Definitions.of(project)
+    return [*definitions.loads.get(name, ()), *definitions.attribute_loads.get(name, ())]

@@ -1,65 +1,58 @@
-"""Evaluates expressions to constant texts, numbers and paths, as far as the source allows.
+"""Constant texts, numbers and paths, complete or known by prefix, and the operations on them.
 
-Follows variables, constants of other modules, defaults of options (argparse, absl, click, Typer,
-environment variables), arguments of calls, attributes, and operations on paths and texts.
+An expression has a tuple of constants, one for each value that it may have; an empty tuple means
+that its value is unknown.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import cached_property
-from typing import Any
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from tpuctl.preflight.analysis.bindings import Binding, bindings_of
-from tpuctl.preflight.analysis.callers import Callers
-from tpuctl.preflight.analysis.functions import class_of, function_of
-from tpuctl.preflight.analysis.script_options import Option, declared, function_options
-from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.string_values import (
-    UNKNOWN,
-    ConstantValue,
-    arithmetic,
-    as_text,
-    cast,
-    is_bucket,
-    is_local,
-    join_paths,
-    join_texts,
-    path_below,
-    truncated_at,
-)
-from tpuctl.preflight.analysis.syntax import SCOPES, argument_of, default_of, dotted, returns_of
+__all__ = [
+    "Constant",
+    "Constants",
+    "alternatives",
+    "as_text",
+    "calculated",
+    "first_true",
+    "formatted",
+    "function_constants",
+    "incomplete",
+    "is_bucket",
+    "is_local",
+    "join_texts",
+    "method_constants",
+    "negated",
+    "pairs",
+    "variable_constants",
+]
 
-__all__ = ["ConstantValue", "Constants", "is_bucket", "is_local"]
-
-MAX_DEPTH = 24  # of nested evaluations
+Scalar = str | int | float | bool | None
+MAX_CONSTANTS = 16  # with more possible values, an expression counts as unknown
+SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 # Environment variables set on the machine, and the prefixes of their values.
 ENVIRONMENT = {"TPUCTL_OUTPUT": "gs://", "HOME": "/"}
-# Functions whose result is derived from the first argument, or methods from the object.
-RETURNS_ARGUMENT = {
-    *("str", "os.fspath", "os.fsencode", "list", "sorted", "tuple", "set", "iter", "next", "repr"),
-    *("os.path.expanduser", "os.path.expandvars", "os.path.normpath", "reversed", "random.choice"),
-    *("tensorflow.constant", "tensorflow.convert_to_tensor", "tensorflow.io.gfile.glob"),
-    *("tensorflow.compat.as_str", "tensorflow.io.matching_files", "tensorflow.strings.join"),
-    *("tensorflow.train.latest_checkpoint", "tensorflow.compat.v1.gfile.Glob"),
+ENVIRONMENT_READERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
+# Functions and methods that return their first argument or object, and those that return a value
+# which begins like it.
+SAME_VALUE = {"str", "next", "os.fspath", "tensorflow.constant", "tensorflow.convert_to_tensor"}
+SAME_BEGINNING = {
+    *("os.fsencode", "list", "sorted", "tuple", "set", "iter", "repr", "reversed", "random.choice"),
+    *("os.path.expanduser", "os.path.expandvars", "os.path.normpath", "os.path.dirname"),
+    *("tensorflow.io.gfile.glob", "tensorflow.io.matching_files", "tensorflow.strings.join"),
+    *("tensorflow.compat.as_str", "tensorflow.train.latest_checkpoint"),
+    "tensorflow.compat.v1.gfile.Glob",
 }
-LISTS_FOLDER = {"glob", "rglob", "iterdir"}
-VALUE_PRESERVING = {
-    "str",
-    "os.fspath",
-    "tensorflow.constant",
-    "tensorflow.convert_to_tensor",
-    "next",
-    "as_posix",
-    "encode",
+SAME_VALUE_METHODS = {"as_posix", "encode"}
+SAME_BEGINNING_METHODS = {
+    *("resolve", "absolute", "expanduser", "with_suffix", "with_name", "with_stem", "as_uri"),
+    *("rstrip", "strip", "lstrip", "format"),
 }
-RETURNS_OBJECT = {
-    *("as_posix", "resolve", "absolute", "expanduser", "with_suffix", "with_name", "rstrip"),
-    *("strip", "lstrip", "format", "glob", "rglob", "iterdir", "encode", "as_uri", "with_stem"),
-}
+LISTING_METHODS = {"glob", "rglob", "iterdir"}
 # Functions that always return local paths.
 LOCAL_PATHS = {
     **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd", "pathlib.Path.home"), "/"),
@@ -73,369 +66,257 @@ JOINS = {"os.path.join", "posixpath.join", "tensorflow.io.gfile.join", "pathlib.
 JOINS |= {"pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath"}
 
 
-class Constants:
-    """Evaluates expressions of one project."""
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A possible value of an expression."""
 
-    @classmethod
-    def of(cls, project: Project) -> Constants:
-        """The instance of a project, shared by all rules."""
-        constants = project.cache.get(cls)
-        if not isinstance(constants, Constants):
-            constants = project.cache[cls] = cls(project)
-        return constants
+    value: Scalar
+    is_complete: bool = True  # False: `value` is only a prefix of the text
+    is_certain: bool = True  # False: an option, or code that is not analyzed, may change it
+    option: str = ""  # the option that changes it, such as "--data-dir"
 
-    def __init__(self, project: Project) -> None:
-        self.project = project
-        self.callers = Callers(project)
-        self._bound: dict[Module, dict[tuple[ast.AST, str], list[Binding]]] = {}
-        self._active: set[tuple[ast.AST, ast.AST | None]] = set()
+    @property
+    def text(self) -> str:
+        return self.value if isinstance(self.value, str) else ""
 
-    def values(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
-        """All possible values of an expression; empty if unknown."""
-        if node is None or len(self._active) > MAX_DEPTH or (node, None) in self._active:
-            return ()
-        self._active.add((node, None))
-        try:
-            values = dict.fromkeys(self._values(module, node))
-        finally:
-            self._active.discard((node, None))
-        return tuple(values) if len(values) <= 16 else ()
 
-    def numbers(self, module: Module, node: ast.AST | None) -> tuple[ConstantValue, ...]:
-        """All possible values if all are integers; empty otherwise."""
-        values = self.values(module, node)
-        if all(
-            isinstance(value.value, int) and not isinstance(value.value, bool) for value in values
-        ):
-            return values
+Constants = tuple[Constant, ...]
+UNKNOWN = Constant(None, is_complete=False)
+
+
+def alternatives(groups: Iterable[Constants]) -> Constants:
+    """The constants of an expression that has one of several values.
+
+    If one of these is unknown, the others are uncertain.
+    """
+    groups = list(groups)
+    constants = [constant for group in groups for constant in group]
+    if not all(groups):
+        constants = [replace(constant, is_certain=False) for constant in constants]
+    return _distinct(constants)
+
+
+def _distinct(constants: Iterable[Constant]) -> Constants:
+    distinct = tuple(dict.fromkeys(constants))
+    return distinct if len(distinct) <= MAX_CONSTANTS else ()
+
+
+def first_true(operands: Sequence[Constants]) -> Constants:
+    """The constants of `a or b or …`."""
+    results: list[Constant] = []
+    for number, constants in enumerate(operands):
+        if not constants:
+            return alternatives([(), tuple(results), *operands[number + 1 :]])
+        is_last = number == len(operands) - 1
+        results += [
+            constant for constant in constants if constant.value or not constant.is_complete
+        ]
+        if all(constant.value and constant.is_certain for constant in constants):
+            break
+        if is_last:
+            results += [constant for constant in constants if not constant.value]
+    return _distinct(results)
+
+
+def pairs(
+    lefts: Constants,
+    rights: Constants,
+    combine: Callable[[Constant, Constant], Constant | None],
+) -> Constants:
+    """Combine all pairs; an unknown right value leaves the left one as a prefix."""
+    rights = rights or (UNKNOWN,)
+    if len(lefts) * len(rights) > MAX_CONSTANTS:
         return ()
-
-    def bindings(self, module: Module, node: ast.Name) -> list[Binding]:
-        """The bindings of a name in the innermost scope that binds it."""
-        bound = self._bindings(module)
-        for scope in self._scopes(module, node):
-            bindings = bound.get((scope, node.id))
-            if bindings:
-                return bindings
-        return []
-
-    def assigned_values(self, module: Module, node: ast.AST) -> list[ast.expr | None]:
-        """The expressions assigned to a name or an attribute of `self`; None if unknown."""
-        bindings: list[Binding] = []
-        if isinstance(node, ast.Name):
-            bindings = self.bindings(module, node)
-        elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
-            around = module.enclosing_class(node)
-            if around is not None:
-                bindings = self._bindings(module).get((around, f"self.{node.attr}"), [])
-        return [None if binding.is_element else binding.value for binding in bindings]
-
-    # Expressions -------------------------------------------------------------------------------
-
-    def _values(self, module: Module, node: ast.AST) -> Iterable[ConstantValue]:
-        """Evaluate literals here and other expressions by their `EVALUATORS`."""
-        match node:
-            case ast.Constant(value=bytes(raw)):
-                return (ConstantValue(raw.decode("utf-8", "replace")),)
-            case ast.Constant(value=str() | int() | float() | None as value):
-                return (ConstantValue(value),)
-            case ast.List(elts=several) | ast.Tuple(elts=several) | ast.Set(elts=several):
-                return self._any_of(module, several)
-            case ast.Starred(value=value) | ast.NamedExpr(value=value) | ast.Await(value=value):
-                return self.values(module, value)
-            case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
-                return self.values(module, element)
-        kind = EVALUATORS.get(type(node))
-        return () if kind is None else kind(self, module, node)
-
-    def _formatted(self, module: Module, node: ast.FormattedValue) -> list[ConstantValue]:
-        is_plain = node.format_spec is None and node.conversion == -1
-        return [as_text(value) for value in self.values(module, node.value)] if is_plain else []
-
-    def _negative(self, module: Module, node: ast.UnaryOp) -> list[ConstantValue]:
-        values = self.values(module, node.operand)
-        return [
-            replace(value, value=-value.value)
-            for value in values
-            if isinstance(node.op, ast.USub) and isinstance(value.value, (int, float))
-        ]
-
-    def _any_of(self, module: Module, nodes: list[ast.expr]) -> list[ConstantValue]:
-        alternatives = [self.values(module, node) for node in nodes]
-        flat = [value for values in alternatives for value in values]
-        return flat if all(alternatives) else [replace(value, is_certain=False) for value in flat]
-
-    def _first_true(self, module: Module, node: ast.BoolOp) -> list[ConstantValue]:
-        operands = node.values if isinstance(node.op, ast.Or) else []
-        results: list[ConstantValue] = []
-        for number, operand in enumerate(operands):
-            values = self.values(module, operand)
-            if not values:
-                rest = self._any_of(module, operands[number + 1 :])
-                return [replace(other, is_certain=False) for other in [*results, *rest]]
-            results += [value for value in values if value.value or not value.is_complete]
-            if all(value.value for value in values) and all(value.is_certain for value in values):
-                break
-            if number == len(operands) - 1:
-                results += [value for value in values if not value.value]
-        return results
-
-    def _joined(self, module: Module, node: ast.JoinedStr) -> list[ConstantValue]:
-        values = [ConstantValue("")]
-        for part in node.values:
-            values = self._pairs(values, list(self.values(module, part)), join_texts)
-        return [value for value in values if value.text]
-
-    def _pairs(
-        self,
-        lefts: list[ConstantValue],
-        rights: list[ConstantValue],
-        join: Callable[[ConstantValue, ConstantValue], ConstantValue | None],
-    ) -> list[ConstantValue]:
-        """Join all pairs; if the right value is unknown, the left one is a prefix."""
-        if not lefts:
-            return []
-        if not rights:
-            rights = [UNKNOWN]
-        if len(lefts) * len(rights) > 16:
-            return []
-        pairs = [join(first, other) for first in lefts for other in rights]
-        return [value for value in pairs if value is not None]
-
-    def _operation(self, module: Module, node: ast.BinOp) -> list[ConstantValue]:
-        left, right = list(self.values(module, node.left)), list(self.values(module, node.right))
-        if left and all(isinstance(value.value, str) for value in left):
-            if isinstance(node.op, ast.Add):
-                return self._pairs(left, right, join_texts)
-            if isinstance(node.op, ast.Div):
-                return self._pairs(left, right, join_paths)
-            if isinstance(node.op, ast.Mod):
-                return [truncated_at(value, "%") for value in left]
-            return []
-        return self._pairs(left, right, arithmetic(node.op)) if left and right else []
-
-    # Names ------------------------------------------------------------------------------------
-
-    def _scopes(self, module: Module, node: ast.AST) -> Iterator[ast.AST]:
-        nearest = True
-        for ancestor in module.ancestors(node):
-            if isinstance(ancestor, SCOPES):
-                if not isinstance(ancestor, ast.ClassDef) or nearest:
-                    yield ancestor
-                nearest = False
-
-    def _named_value(self, module: Module, node: ast.Name) -> list[ConstantValue]:
-        if node.id == "__file__":
-            return [ConstantValue("/", is_complete=False)]
-        bindings = self.bindings(module, node)
-        if bindings:
-            return self._bound_values(module, bindings)
-        name = module.names.of(node)
-        return self._constant(name) if name is not None else []
-
-    def _bound_values(self, module: Module, bindings: list[Binding]) -> list[ConstantValue]:
-        values = [self._binding(module, binding) for binding in bindings]
-        flat = [value for group in values for value in group]
-        return flat if all(values) else [replace(value, is_certain=False) for value in flat]
-
-    def _binding(self, module: Module, binding: Binding) -> list[ConstantValue]:
-        if binding.parameter is not None:
-            return self._parameter(module, binding.parameter)
-        return list(self.values(module, binding.value)) if binding.value is not None else []
-
-    def _constant(self, name: str) -> list[ConstantValue]:
-        """A constant of another module."""
-        module_name, _, last = name.rpartition(".")
-        module = self.project.modules.get(module_name)
-        if module is None:
-            return []
-        bindings = self._bindings(module).get((module.tree, last))
-        if bindings:
-            return self._bound_values(module, bindings)
-        imported = module.names.imports.get(last)
-        return self._constant(imported) if imported is not None and imported != name else []
-
-    def _parameter(self, module: Module, node: ast.arg) -> list[ConstantValue]:
-        function = module.parents[module.parents[node]]
-        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            return []
-        option = function_options(module, function).get(node.arg)
-        if option is not None:
-            return self._option(option)
-        default = default_of(function, node.arg)
-        results: list[ConstantValue] = []
-        calls, all_known = self.callers.calls_of(module, function)
-        is_method = isinstance(module.parents.get(function), ast.ClassDef)
-        for where, call in calls:
-            value = argument_of(function, call, node.arg, is_method)
-            if value is not None:
-                values = list(self.values(where, value))
-            else:
-                values = list(self.values(module, default))
-            if not values:
-                all_known = False
-            results += values
-        if not calls:
-            all_known, results = False, list(self.values(module, default))
-        return results if all_known else [replace(value, is_certain=False) for value in results]
-
-    # Attributes, items, options ---------------------------------------------------------------
-
-    @cached_property
-    def _options(self) -> dict[str, list[Option]]:
-        options: dict[str, list[Option]] = defaultdict(list)
-        for module in self.project:
-            for name, option in declared(module).items():
-                options[name].append(option)
-        return options
-
-    def _option(self, option: Option) -> list[ConstantValue]:
-        values = self.values(option.module, option.default)
-        return [replace(value, is_certain=False, option=option.title) for value in values]
-
-    def _attribute(self, module: Module, node: ast.Attribute) -> list[ConstantValue]:
-        name = module.names.of(node)
-        if name is not None and (values := self._constant(name)):
-            return values
-        owner = node.value
-        if dotted(owner) in ("self", "cls"):
-            around = module.enclosing_class(node)
-            return [] if around is None else self._member(module, around, node.attr)
-        if isinstance(owner, ast.Name) and (values := self._of_object(module, owner, node.attr)):
-            return values
-        base = dotted(owner.func if isinstance(owner, ast.Call) else owner)
-        is_flag = name is None or name.startswith(("absl.", "tensorflow.compat.v1."))
-        if base is not None and is_flag and node.attr in self._options:
-            options = self._options[node.attr]
-            return [value for option in options for value in self._option(option)]
-        if node.attr in ("parent", "name", "path"):
-            return _incomplete(self.values(module, owner))
-        return []
-
-    def _of_object(self, module: Module, owner: ast.Name, name: str) -> list[ConstantValue]:
-        """An attribute of an instance of the project's class, or of a namespace object."""
-        bindings = self.bindings(module, owner)
-        if len(bindings) == 1 and isinstance(bindings[0].value, ast.Call):
-            call = bindings[0].value
-            value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-            if value is not None:
-                return list(self.values(module, value))
-            owner_class = class_of(self.project, module, call.func)
-        else:
-            owner_class = None if bindings else class_of(self.project, module, owner)
-        return [] if owner_class is None else self._member(*owner_class, name)
-
-    def _member(self, module: Module, owner: ast.ClassDef, name: str) -> list[ConstantValue]:
-        bindings = [*self._bindings(module).get((owner, f"self.{name}"), ())]
-        bindings += self._bindings(module).get((owner, name), ())
-        return self._bound_values(module, bindings)
-
-    def _item(self, module: Module, node: ast.Subscript) -> list[ConstantValue]:
-        if module.names.of(node.value) == "os.environ":
-            return self._environment(module, node.slice, None)
-        owner = node.value
-        bindings = self.bindings(module, owner) if isinstance(owner, ast.Name) else []
-        values = [binding.value for binding in bindings] if bindings else [owner]
-        if len(values) == 1 and isinstance(values[0], ast.Dict):
-            for key, value in zip(values[0].keys, values[0].values, strict=True):
-                if key is not None and ast.dump(key) == ast.dump(node.slice):
-                    return list(self.values(module, value))
-            return []
-        results = self.values(module, owner)
-        return (
-            [value for value in results if isinstance(value.value, str)] if len(values) == 1 else []
-        )
-
-    def _environment(
-        self, module: Module, name: ast.expr, default: ast.expr | None
-    ) -> list[ConstantValue]:
-        text = next((value.text for value in self.values(module, name)), "")
-        if text in ENVIRONMENT:
-            return [ConstantValue(ENVIRONMENT[text], is_complete=False)]
-        values = self.values(module, default)
-        return [replace(value, is_certain=False, option=text) for value in values]
-
-    # Calls ------------------------------------------------------------------------------------
-
-    def _call(self, module: Module, node: ast.Call) -> Iterable[ConstantValue]:
-        name = module.names.of(node.func)
-        if name is None and isinstance(node.func, ast.Name):
-            name = node.func.id
-        first = node.args[0] if node.args else None
-        if name in LOCAL_PATHS:
-            return (ConstantValue(LOCAL_PATHS[name], is_complete=False),)
-        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault") and first is not None:
-            default = node.args[1] if len(node.args) > 1 else None
-            return self._environment(module, first, default)
-        if name in JOINS:
-            return self._path(module, node.args)
-        if name in RETURNS_ARGUMENT and first is not None:
-            values = self.values(module, first)
-            return values if name in VALUE_PRESERVING else _incomplete(values)
-        if name in ("int", "float") and first is not None:
-            kind = int if name == "int" else float
-            return [
-                value
-                for value in (cast(value, kind) for value in self.values(module, first))
-                if value
-            ]
-        if name == "os.path.dirname" and first is not None:
-            return _incomplete(self.values(module, first))
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr == "joinpath":
-                return self._path(module, [node.func.value, *node.args])
-            if node.func.attr == "get" and first is not None:
-                item = ast.Subscript(node.func.value, first, ast.Load())
-                return self._item(module, item)
-            if node.func.attr in RETURNS_OBJECT:
-                values = self.values(module, node.func.value)
-                if node.func.attr in VALUE_PRESERVING:
-                    return values
-                is_below = node.func.attr in LISTS_FOLDER
-                return [
-                    path_below(value) if is_below else truncated_at(value, "{") for value in values
-                ]
-        return self._returned(module, node)
-
-    def _path(self, module: Module, parts: list[ast.expr]) -> list[ConstantValue]:
-        values = list(self.values(module, parts[0])) if parts else [ConstantValue(".")]
-        for part in parts[1:]:
-            values = self._pairs(values, list(self.values(module, part)), join_paths)
-        return values
-
-    def _returned(self, module: Module, node: ast.Call) -> list[ConstantValue]:
-        """The return values of a project's function."""
-        definition = function_of(self.project, module, node.func)
-        if definition is None or isinstance(definition[1], ast.Lambda):
-            return []
-        returned = [
-            statement.value
-            for statement in returns_of(definition[1])
-            if statement.value is not None
-        ]
-        return self._any_of(definition[0], returned)
-
-    # Bindings ---------------------------------------------------------------------------------
-
-    def _bindings(self, module: Module) -> dict[tuple[ast.AST, str], list[Binding]]:
-        if module not in self._bound:
-            self._bound[module] = bindings_of(module)
-        return self._bound[module]
+    combined = [combine(left, right) for left in lefts for right in rights]
+    return _distinct(constant for constant in combined if constant is not None)
 
 
-def _incomplete(values: Iterable[ConstantValue]) -> list[ConstantValue]:
-    return [replace(value, is_complete=False) for value in values]
+def calculated(operation: ast.operator, lefts: Constants, rights: Constants) -> Constants:
+    """The result of a binary operation on numbers, texts or paths."""
+    if lefts and all(isinstance(constant.value, str) for constant in lefts):
+        if isinstance(operation, ast.Add):
+            return pairs(lefts, rights, join_texts)
+        if isinstance(operation, ast.Div):
+            return pairs(lefts, rights, _join_paths)
+        return formatted(lefts, "%") if isinstance(operation, ast.Mod) else ()
+    return pairs(lefts, rights, _arithmetic(operation)) if rights else ()
 
 
-EVALUATORS: dict[type[ast.AST], Callable[[Constants, Module, Any], Iterable[ConstantValue]]] = {
-    ast.JoinedStr: Constants._joined,
-    ast.FormattedValue: Constants._formatted,
-    ast.Name: Constants._named_value,
-    ast.Attribute: Constants._attribute,
-    ast.BinOp: Constants._operation,
-    ast.UnaryOp: Constants._negative,
-    ast.IfExp: lambda self, module, node: self._any_of(module, [node.body, node.orelse]),
-    ast.BoolOp: Constants._first_true,
-    ast.Subscript: Constants._item,
-    ast.Call: Constants._call,
+def negated(constants: Constants) -> Constants:
+    return tuple(
+        replace(constant, value=-constant.value)
+        for constant in constants
+        if isinstance(constant.value, (int, float))
+    )
+
+
+def function_constants(name: str, arguments: Sequence[Constants]) -> Constants:
+    """The result of a builtin or library function, such as "os.path.join"."""
+    if name in LOCAL_PATHS:
+        return (Constant(LOCAL_PATHS[name], is_complete=False),)
+    if name in JOINS:
+        return _joined_paths(arguments or [(Constant("."),)])
+    if not arguments:
+        return ()
+    if name in SAME_VALUE:
+        return arguments[0]
+    if name in SAME_BEGINNING:
+        return incomplete(arguments[0])
+    if name in ENVIRONMENT_READERS:
+        return variable_constants(arguments[0], arguments[1] if len(arguments) > 1 else ())
+    if name in ("int", "float"):
+        casts = [_cast(constant, int if name == "int" else float) for constant in arguments[0]]
+        return tuple(constant for constant in casts if constant is not None)
+    return ()
+
+
+def method_constants(name: str, owner: Constants, arguments: Sequence[Constants]) -> Constants:
+    """The result of a method of a text or path."""
+    if name == "joinpath":
+        return _joined_paths([owner, *arguments])
+    if name in SAME_VALUE_METHODS:
+        return owner
+    if name in LISTING_METHODS:
+        return tuple(_path_below(constant) for constant in owner)
+    return formatted(owner, "{") if name in SAME_BEGINNING_METHODS else ()
+
+
+def variable_constants(name: Constants, default: Constants) -> Constants:
+    """The value of an environment variable."""
+    title = next((constant.text for constant in name), "")
+    if title in ENVIRONMENT:
+        return (Constant(ENVIRONMENT[title], is_complete=False),)
+    return tuple(replace(constant, is_certain=False, option=title) for constant in default)
+
+
+def incomplete(constants: Constants) -> Constants:
+    return tuple(replace(constant, is_complete=False) for constant in constants)
+
+
+def formatted(constants: Constants, marker: str) -> Constants:
+    """The prefixes of format strings before their first placeholder."""
+    return tuple(
+        replace(constant, value=constant.text.partition(marker)[0], is_complete=False)
+        for constant in constants
+    )
+
+
+def is_bucket(constant: Constant) -> bool:
+    """Whether a path is in Cloud Storage."""
+    return constant.text.startswith("gs://")
+
+
+def is_local(constant: Constant) -> bool:
+    """Whether a path is certainly on the machine that runs the script.
+
+    A prefix counts unless it could continue as `gs://` or another URL.
+    """
+    if not isinstance(constant.value, str) or not constant.value:
+        return False
+    if constant.value.startswith("file://"):
+        return True
+    if SCHEME.match(constant.value):
+        return False
+    # The prefix "g" could continue as "gs://", "s3" as "s3://".
+    return constant.is_complete or "/" in constant.value or not constant.value.isalnum()
+
+
+def as_text(constant: Constant) -> Constant:
+    """The value converted to text, as in an f-string."""
+    return (
+        constant
+        if isinstance(constant.value, str)
+        else replace(constant, value=str(constant.value))
+    )
+
+
+def _combined(
+    left: Constant, right: Constant, value: Scalar, is_complete_value: bool = True
+) -> Constant:
+    """A value computed from two others."""
+    is_sure = left.is_certain and right.is_certain
+    return Constant(value, is_complete_value, is_sure, left.option or right.option)
+
+
+def join_texts(left: Constant, right: Constant) -> Constant | None:
+    """Concatenate two texts; None if the first is not a text."""
+    if not left.is_complete:
+        return left
+    if not isinstance(right.value, str) or not isinstance(left.value, str):
+        return replace(left, is_complete=False) if isinstance(left.value, str) else None
+    return _combined(left, right, left.text + right.text, right.is_complete)
+
+
+def _join_paths(left: Constant, right: Constant) -> Constant | None:
+    """Join two paths; an absolute second path replaces the first."""
+    if not isinstance(left.value, str):
+        return None
+    if right.text.startswith("/") or SCHEME.match(right.text):
+        return right
+    if not left.is_complete:
+        return left
+    if not isinstance(right.value, str):
+        return _path_below(left)
+    middle = "" if not left.text or left.text.endswith("/") else "/"
+    return _combined(left, right, left.text + middle + right.text, right.is_complete)
+
+
+def _joined_paths(parts: Sequence[Constants]) -> Constants:
+    paths = parts[0]
+    for part in parts[1:]:
+        paths = pairs(paths, part, _join_paths)
+    return paths
+
+
+def _path_below(constant: Constant) -> Constant:
+    """The prefix of all paths below a folder."""
+    if not constant.is_complete or not constant.text or constant.text.endswith("/"):
+        return replace(constant, is_complete=False)
+    return replace(constant, value=f"{constant.text}/", is_complete=False)
+
+
+def _arithmetic(
+    operation: ast.operator,
+) -> Callable[[Constant, Constant], Constant | None]:
+    """A function that applies an operator to two numbers; it returns None for other values."""
+
+    def compute(left: Constant, right: Constant) -> Constant | None:
+        kind = NUMBERS.get(type(operation))
+        a, b = left.value, right.value
+        if kind is None or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+            return None
+        try:
+            return _combined(left, right, kind(a, b))
+        except (ArithmeticError, ValueError):
+            return None
+
+    return compute
+
+
+def _bounded(number: float) -> float:
+    """Return the exponent; raise OverflowError if the result would be huge."""
+    if not 0 <= number < 64:
+        raise OverflowError
+    return number
+
+
+NUMBERS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda a, b: operator.pow(a, _bounded(b)),
+    ast.LShift: lambda a, b: int(a) << int(_bounded(b)),
 }
+
+
+def _cast(constant: Constant, kind: Callable[[str | int | float], int | float]) -> Constant | None:
+    """Convert a value to a number; None if that fails."""
+    if constant.value is None or not constant.is_complete:
+        return None
+    try:
+        return replace(constant, value=kind(constant.value))
+    except (ValueError, OverflowError):
+        return None

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import method_node
 from tpuctl.preflight.analysis.syntax import Function, argument
 
-__all__ = ["assigned_values", "divides_evenly", "stays_on_host"]
+__all__ = ["divides_evenly", "stays_on_host"]
 
 # Methods that keep the number of examples.
 KEEPS_LENGTH = {
@@ -28,78 +29,59 @@ HOST_BUILTINS = {"print", "len", "enumerate", "str", "repr", "list", "tuple", "z
 ON_HOST = {"as_numpy_iterator", "unbatch", "save", "cardinality"}
 
 
-def divides_evenly(module: Module, node: ast.Call, calls_before: list[ast.Call]) -> bool:
+def divides_evenly(
+    host: HostCode, module: Module, node: ast.Call, calls_before: list[ast.Call]
+) -> bool:
     """Whether the number of examples is known and a multiple of the batch size."""
-    size = _number(module, argument(node, 0, "batch_size"))
+    size = host.number(module, argument(node, 0, "batch_size"))
     if not size:
         return False
     factor = 1
     for call in calls_before:
         last = getattr(call.func, "attr", "")
         if last == "repeat":
-            factor *= _number(module, argument(call, 0, "count")) or 1
+            factor *= host.number(module, argument(call, 0, "count")) or 1
         elif last in ("take",):
-            count = _number(module, argument(call, 0, "count"))
+            count = host.number(module, argument(call, 0, "count"))
             return count is not None and count * factor % size == 0
         elif last == "range" and len(call.args) == 1:
-            count = _number(module, call.args[0])
+            count = host.number(module, call.args[0])
             return count is not None and count * factor % size == 0
         elif last in ("from_tensor_slices", "from_tensors"):
-            count = _length(module, call.args[0]) if call.args else None
+            count = _length(host, module, call.args[0]) if call.args else None
             return count is not None and count * factor % size == 0
         elif last not in KEEPS_LENGTH:
             return False
     return False
 
 
-def _number(module: Module, node: ast.expr | None, depth: int = 0) -> int | None:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = _number(module, node.left, depth), _number(module, node.right, depth)
-        return left * right if left is not None and right is not None else None
-    value = _only_value(module, node)
-    return None if value is None or depth > 5 else _number(module, value, depth + 1)
-
-
-def _only_value(module: Module, node: ast.expr | None) -> ast.expr | None:
-    """The value of a name that is assigned only once."""
-    if not isinstance(node, ast.Name):
-        return None
-    for around in (module.enclosing_function(node), module.tree):
-        if around is None:
-            continue
-        values = list(assigned_values(module, around, node.id, 1 << 30))
-        if values:
-            return values[0] if len(values) == 1 else None
-    return None
-
-
-def _length(module: Module, node: ast.expr, depth: int = 0) -> int | None:
+def _length(host: HostCode, module: Module, node: ast.expr, depth: int = 0) -> int | None:
     """The first dimension of an array or of a structure of arrays."""
     if isinstance(node, (ast.Tuple, ast.Dict)) and depth < 5:
         parts = node.elts if isinstance(node, ast.Tuple) else node.values
-        lengths = (_length(module, part, depth + 1) for part in parts)
+        lengths = (_length(host, module, part, depth + 1) for part in parts)
         return next((length for length in lengths if length is not None), None)
     if isinstance(node, ast.List):
         return len(node.elts)
     if isinstance(node, ast.Call):
-        return _array_length(module, node, depth)
-    value = _only_value(module, node)
-    return None if value is None or depth > 5 else _length(module, value, depth + 1)
+        return _array_length(host, module, node, depth)
+    values = host.assigned_values(module, node)
+    if len(values) != 1 or values[0] is None or depth > 5:
+        return None
+    return _length(host, module, values[0], depth + 1)
 
 
-def _array_length(module: Module, node: ast.Call, depth: int) -> int | None:
+def _array_length(host: HostCode, module: Module, node: ast.Call, depth: int) -> int | None:
     last = getattr(node.func, "attr", "")
     if last in ("astype", "reshape") and isinstance(node.func, ast.Attribute) and depth < 5:
-        return _length(module, node.func.value, depth + 1) if last == "astype" else None
+        return _length(host, module, node.func.value, depth + 1) if last == "astype" else None
     name = module.names.of(node.func) or ""
     if not name.startswith(("numpy.", "tensorflow.")):
         return None
     if last in ("rand", "randn"):
-        return _number(module, node.args[0]) if node.args else None
+        return host.number(module, node.args[0]) if node.args else None
     if last in ("arange", "range"):
-        return _number(module, node.args[0]) if len(node.args) == 1 else None
+        return host.number(module, node.args[0]) if len(node.args) == 1 else None
     positions = {"randint": 2, "standard_normal": 0, "random": 0, "zeros": 0, "ones": 0}
     positions |= {"normal": 0 if name.startswith("tensorflow") else 2, "full": 0, "fill": 0}
     positions |= {"uniform": 0 if name.startswith("tensorflow") else 2}
@@ -107,17 +89,8 @@ def _array_length(module: Module, node: ast.Call, depth: int) -> int | None:
         return None
     shape = argument(node, positions[last], "size") or argument(node, positions[last], "shape")
     if isinstance(shape, (ast.Tuple, ast.List)):
-        return _number(module, shape.elts[0]) if shape.elts else None
-    return _number(module, shape)
-
-
-def assigned_values(module: Module, around: ast.AST, name: str, line: int) -> Iterator[ast.expr]:
-    """The values assigned to a name in a scope, up to a line."""
-    for node in ast.walk(around):
-        if isinstance(node, ast.Assign) and node.lineno <= line:
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id == name:
-                    yield node.value
+        return host.number(module, shape.elts[0]) if shape.elts else None
+    return host.number(module, shape)
 
 
 # Batches ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -21,11 +22,14 @@ from tpuctl.preflight.analysis.abstract_values import (
     container,
     join,
 )
-from tpuctl.preflight.analysis.expressions import Expressions, loop_carried
+from tpuctl.preflight.analysis.callers import calls_of
+from tpuctl.preflight.analysis.evaluator import Evaluator, loop_carried
+from tpuctl.preflight.analysis.functions import class_of
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.library import array_function, is_boolean_name
-from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, default_of, own_nodes
-from tpuctl.preflight.analysis.traced import Traced, find_traced
+from tpuctl.preflight.analysis.traced import Traced, find_traced, root_of
 from tpuctl.preflight.findings import Target
 
 __all__ = ["Inference", "infer"]
@@ -53,11 +57,16 @@ def infer(project: Project, target: Target) -> Inference:
     return inference
 
 
-class Inference(Expressions):
-    """The traced functions of a project and the values of their expressions."""
+class Inference(Evaluator):
+    """The traced functions of a project and the values of their expressions.
+
+    The recorded value of an expression covers all contexts in which it was evaluated.
+    """
 
     def __init__(self, project: Project, target: Target) -> None:
         super().__init__(project)
+        self.host = HostCode.of(project)
+        self.values: dict[ast.AST, Value] = {}
         self.traced: dict[ast.AST, Traced] = dict(find_traced(project, target))
         self.results: dict[tuple[ast.AST, tuple[Value, ...]], Value] = {}
         self.contexts: dict[ast.AST, int] = {}
@@ -118,13 +127,33 @@ class Inference(Expressions):
         """The value of an expression in a traced function; UNKNOWN if not evaluated."""
         return UNKNOWN if node is None else self.values.get(node, UNKNOWN)
 
+    def record(self, node: ast.expr, value: Value) -> Value:
+        previous = self.values.get(node)
+        self.values[node] = value if previous is None else join(previous, value)
+        return value
+
+    # Names ------------------------------------------------------------------------------------
+
+    def global_value(self, module: Module, name: str) -> Value:
+        return self.host.global_value(module, name)
+
+    def imported(self, name: str) -> Value:
+        return self.host.imported(name)
+
+    def member(self, module: Module, owner: ast.ClassDef, name: str) -> Value:
+        return self.host.member(module, owner, name)
+
+    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        """Bind the names of an assignment target, without constants: loops may change them."""
+        super().assign(target, value.opaque, scope)
+
     # Functions --------------------------------------------------------------------------------
 
     def _root(self, traced: Traced) -> None:
         module, node = traced.module, traced.node
         owner = module.enclosing_class(node)
         is_method = isinstance(module.parents.get(node), ast.ClassDef)
-        scope = self.host_scope(module, node)
+        scope = self.host.outer_scope(module, node)
         parameters = _parameters(node)
         arguments: dict[str, Value] = {}
         for index, parameter in enumerate(parameters):
@@ -136,7 +165,7 @@ class Inference(Expressions):
                 )
         owners: list[Owner | None] = []
         if owner is not None:
-            owners += [(module, owner), *self.subclasses_of(owner)]
+            owners += [(module, owner), *self._subclasses_of((module, owner))]
         for class_owner in owners[:MAX_CONTEXTS] or [None]:
             self._run(Closure(module, node, scope, class_owner), traced, arguments)
 
@@ -163,22 +192,44 @@ class Inference(Expressions):
         is_single = annotation in ("tf.Tensor", "tensorflow.Tensor") or name in ("y_true", "y_pred")
         return replace(TENSOR, is_structure=not is_single, is_boolean=is_boolean_name(name))
 
+    def _subclasses_of(self, owner: Owner) -> list[Owner]:
+        """The project's direct and indirect subclasses of a class."""
+        subclasses: list[Owner] = []
+        pending = list(self._subclasses.get(owner[1], ()))
+        while pending:
+            subclass = pending.pop()
+            if subclass not in subclasses and subclass != owner:
+                subclasses.append(subclass)
+                pending += self._subclasses.get(subclass[1], ())
+        return subclasses
+
+    @cached_property
+    def _subclasses(self) -> dict[ast.AST, list[Owner]]:
+        subclasses: dict[ast.AST, list[Owner]] = defaultdict(list)
+        for module in self.project:
+            for owner in module.classes.values():
+                for base in owner.bases:
+                    definition = class_of(self.project, module, base)
+                    if definition is not None and definition[1] is not owner:
+                        subclasses[definition[1]].append((module, owner))
+        return subclasses
+
     def _passed_by_callers(self, traced: Traced, name: str, index: int) -> Value | None:
         """The value that host code passes for a parameter; None unless all calls are clear."""
         values: list[Value] = []
-        for module, call in self.callers(traced.node):
+        for module, call in calls_of(self.project, traced.module, traced.node)[0]:
             passed = next((key.value for key in call.keywords if key.arg == name), None)
             if passed is None and len(call.args) > index >= 0:
                 passed = call.args[index]
             if passed is None or isinstance(passed, ast.Starred):
                 return None
-            values.append(self.host_value(module, passed))
+            values.append(self.host.evaluate(module, passed))
         for module, call in traced.calls:
             argument_tuple = next((key.value for key in call.keywords if key.arg == "args"), None)
             argument_tuple = argument_tuple or (call.args[1] if len(call.args) > 1 else None)
             if not isinstance(argument_tuple, ast.Tuple) or len(argument_tuple.elts) <= index:
                 return None
-            values.append(self.host_value(module, argument_tuple.elts[index]))
+            values.append(self.host.evaluate(module, argument_tuple.elts[index]))
         if not values or any(value.kind is Kind.UNKNOWN for value in values):
             return None
         merged = join(*values)
@@ -191,15 +242,15 @@ class Inference(Expressions):
     def call(self, closure: Closure, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """The result of calling a project's function with these arguments."""
         node = closure.node
-        if self.host_depth or not self.current:
-            return self.host_result(closure)
         if node in self.active or len(self.active) > MAX_DEPTH:
             return UNKNOWN
         caller = self.current[-1]
         traced = self.traced.get(node)
         if traced is None:
             traced = replace(caller, module=closure.module, node=node, is_root=False, calls=())
-            traced = self.callee(caller, traced)
+            program = root_of(closure.module, node)
+            if program is not None:
+                traced = replace(program, is_root=False, is_reached=caller.is_reached)
         self.traced[node] = traced = replace(
             traced, is_reached=traced.is_reached or caller.is_reached
         )
@@ -207,9 +258,9 @@ class Inference(Expressions):
         bound: dict[str, Value] = {}
         for index, parameter in enumerate(_parameters(node)):
             if parameter.arg in keywords:
-                bound[parameter.arg] = keywords[parameter.arg]
+                bound[parameter.arg] = keywords[parameter.arg].opaque
             elif index < len(arguments):
-                bound[parameter.arg] = arguments[index]
+                bound[parameter.arg] = arguments[index].opaque
             else:
                 default = default_of(node, parameter.arg)
                 bound[parameter.arg] = STATIC if default is not None else UNKNOWN
@@ -259,7 +310,7 @@ class Inference(Expressions):
     def _statement(self, statement: ast.stmt, scope: Scope) -> bool:
         method = getattr(self, f"_on_{type(statement).__name__.lower()}", None)
         if method is None:
-            self._expressions(statement, scope)
+            self.parts(statement, scope)
             return True
         is_reached: bool = method(statement, scope)
         return is_reached
@@ -288,7 +339,7 @@ class Inference(Expressions):
         return False
 
     def _on_raise(self, statement: ast.Raise, scope: Scope) -> bool:
-        self._expressions(statement, scope)
+        self.parts(statement, scope)
         return False
 
     def _on_continue(self, _: ast.stmt, __: Scope) -> bool:
@@ -329,11 +380,6 @@ class Inference(Expressions):
         for case in statement.cases:
             self.run_body(case.body, scope)
         return True
-
-    def _expressions(self, statement: ast.stmt, scope: Scope) -> None:
-        for part in ast.iter_child_nodes(statement):
-            if isinstance(part, ast.expr):
-                self.value(part, scope)
 
     def _on_if(self, statement: ast.If, scope: Scope) -> bool:
         self.value(statement.test, scope)

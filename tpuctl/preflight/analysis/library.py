@@ -9,6 +9,7 @@ from functools import cache
 
 from tpuctl.preflight.analysis.abstract_values import (
     KNOWN,
+    NUMBER,
     STATIC,
     TENSOR,
     UNKNOWN,
@@ -140,6 +141,10 @@ def result_of(
     all_arguments = [*arguments, *keywords.values()]
     if name.startswith("numpy."):
         return STATIC
+    if name.startswith("math."):
+        return NUMBER
+    if name.startswith("tqdm.") and arguments:
+        return container([NUMBER]) if name.endswith(".trange") else arguments[0]
     if name.endswith("shape_list"):
         return container([STATIC])  # mostly Python numbers
     if name.startswith(TENSOR_LIBRARIES) and any(value.is_symbolic for value in all_arguments):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, argument, own_nodes
 from tpuctl.preflight.findings import Target
@@ -36,12 +36,12 @@ def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.C
     if target.kind != "node" or only_writes(project):
         return []
     if "calls for a node" not in project.cache:
-        constants = Constants.of(project)
+        host = HostCode.of(project)
         project.cache["calls for a node"] = [
             (module, call)
             for module in project
             for call in module.calls
-            if not _is_on_script_machine(constants, module, call)
+            if not _is_on_script_machine(host, module, call)
         ]
     calls: list[tuple[Module, ast.Call]] = project.cache["calls for a node"]
     return calls
@@ -71,13 +71,13 @@ def calls_reached(
                 pending += [definition] if definition is not None else []
 
 
-def _is_on_script_machine(constants: Constants, module: Module, node: ast.AST) -> bool:
+def _is_on_script_machine(host: HostCode, module: Module, node: ast.AST) -> bool:
     """Whether `tf.device` places a node on the machine that runs the script."""
     for ancestor in module.ancestors(node):
         for item in ancestor.items if isinstance(ancestor, ast.With) else ():
             device = item.context_expr
             if module.names.called(device) == "tensorflow.device" and isinstance(device, ast.Call):
-                values = constants.values(module, argument(device, 0, "device_name"))
+                values = host.constants(module, argument(device, 0, "device_name"))
                 if any("localhost" in name.text for name in values):
                     return True
     return False

@@ -45,7 +45,7 @@ class Reachability:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.definitions = Definitions(project)
+        self.definitions = Definitions.of(project)
         self.flow = ValueFlow(self.definitions)
         self.callers: dict[ast.AST, Caller] = defaultdict(lambda: Caller.NONE)
         self.methods: dict[str, set[Function]] = defaultdict(set)  # methods of instantiated classes

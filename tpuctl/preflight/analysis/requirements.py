@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 
 __all__ = ["Installed", "Requirement", "allows", "installed", "required"]
@@ -160,9 +160,9 @@ def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Ins
 
 def _words(project: Project, module: Module, command: ast.expr) -> list[str]:
     if isinstance(command, (ast.List, ast.Tuple)):
-        groups = [Constants.of(project).values(module, element) for element in command.elts]
+        groups = [HostCode.of(project).constants(module, element) for element in command.elts]
         return [values[0].text for values in groups if values]
-    literals = Constants.of(project).values(module, command)
+    literals = HostCode.of(project).constants(module, command)
     if len(literals) != 1:
         return []
     try:

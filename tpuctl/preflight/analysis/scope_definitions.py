@@ -22,6 +22,14 @@ Key = tuple[ast.AST, str]  # a function or module, and a name in it
 class Definitions:
     """The functions and classes of a project, by scope and name."""
 
+    @classmethod
+    def of(cls, project: Project) -> Definitions:
+        """The instance of a project, shared by all rules."""
+        definitions = project.cache.get(cls)
+        if not isinstance(definitions, Definitions):
+            definitions = project.cache[cls] = cls(project)
+        return definitions
+
     def __init__(self, project: Project) -> None:
         self.project = project
         self.module_of: dict[Definition, Module] = {}

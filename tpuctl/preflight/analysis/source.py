@@ -45,21 +45,27 @@ class Module:
     @cached_property
     def names(self) -> Names:
         """Resolves names to qualified names."""
-        return Names(self.nodes, self.package)
+        types = (ast.Import, ast.ImportFrom, ast.Assign, ast.Call)
+        return Names(self.of_types(*types), self.package)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, parents before children, without operators and contexts."""
         return [self.tree, *self.parents]
 
+    def of_types(self, *types: type[ast.AST]) -> list[Any]:
+        """The nodes of these types, in the order of `nodes`."""
+        classes = frozenset(types)
+        return [node for node in self.nodes if node.__class__ in classes]
+
     @cached_property
     def calls(self) -> list[ast.Call]:
-        return [node for node in self.nodes if isinstance(node, ast.Call)]
+        return self.of_types(ast.Call)
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
         """Classes by name, nested ones included; the last definition of each name."""
-        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        return {node.name: node for node in self.of_types(ast.ClassDef)}
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.preflight.analysis.callers import Callers
-from tpuctl.preflight.analysis.constants import Constants
+from tpuctl.preflight.analysis.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
@@ -48,8 +48,7 @@ class Scopes:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.constants = Constants.of(project)
-        self.callers: Callers = self.constants.callers
+        self.host = HostCode.of(project)
         self._active: set[ast.AST] = set()
 
     def is_entered_elsewhere(self) -> bool:
@@ -82,7 +81,7 @@ class Scopes:
             return None
         self._active.add(function)
         try:
-            calls, is_complete = self.callers.calls_of(module, function)
+            calls, is_complete = calls_of(self.project, module, function)
             is_started = self._is_started(module, function)
             states = {self.is_inside(*call) for call in calls}
         finally:
@@ -110,7 +109,7 @@ class Scopes:
         name = getattr(function, "name", "")
         return any(
             where.names.called(parent) == "absl.app.run"
-            for where, node in self.callers.mentions.get(name, ())
+            for where, node in mentions_of(self.project, name)
             if (parent := where.parents.get(node)) is not None
         )
 
@@ -127,7 +126,7 @@ class Scopes:
             if definition is not None and ".scope()" in definition[0].segment(definition[1]):
                 return True
         if isinstance(item.context_expr, ast.Name):
-            bindings = self.constants.bindings(module, item.context_expr)
+            bindings = self.host.bindings(module, item.context_expr)
             return any(
                 binding.value is not None and _is_scope(binding.value) for binding in bindings
             )
@@ -156,7 +155,7 @@ class Scopes:
         try:
             if isinstance(node, ast.Call):
                 return self._creations_by_call(module, node, kind)
-            values = self.constants.assigned_values(module, node)
+            values = self.host.assigned_values(module, node)
             creations = [self.creations(module, value, kind) for value in values]
         finally:
             self._active.discard(node)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import is_legacy_keras
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import dotted
 from tpuctl.preflight.findings import Target
@@ -109,11 +109,10 @@ def _uses(project: Project) -> Iterator[Use]:
         if not _is_of_tensorflow(module):
             continue
         private = _private(module)
-        for node in module.nodes:
-            if isinstance(node, (ast.Attribute, ast.Import, ast.ImportFrom)):
-                for name, text in _names_at(project, module, node):
-                    if text.partition(".")[0] not in private:
-                        yield Use(module, node, name, text)
+        for node in module.of_types(ast.Attribute, ast.Import, ast.ImportFrom):
+            for name, text in _names_at(project, module, node):
+                if text.partition(".")[0] not in private:
+                    yield Use(module, node, name, text)
 
 
 def table_entry(use: Use, target: Target) -> VersionedName | None:
@@ -153,8 +152,7 @@ def _private(module: Module) -> set[str]:
     """Names imported from `tensorflow.python`, which the table does not cover."""
     return {
         alias.asname or alias.name.partition(".")[0]
-        for node in module.nodes
-        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for node in module.of_types(ast.Import, ast.ImportFrom)
         for alias in node.names
         if f"{getattr(node, 'module', None) or alias.name}.".startswith("tensorflow.python.")
         and (alias.asname or isinstance(node, ast.ImportFrom))
@@ -189,13 +187,11 @@ def _method(project: Project, module: Module, node: ast.Attribute) -> Iterator[t
 def _is_defined(project: Project, name: str) -> bool:
     """Whether the project defines a method of that name."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return any(
-        isinstance(node, kinds) and node.name == name for module in project for node in module.nodes
-    )
+    return any(node.name == name for module in project for node in module.of_types(*kinds))
 
 
 def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
-    values = Constants.of(project).assigned_values(module, node)
+    values = HostCode.of(project).assigned_values(module, node)
     called = (module.names.called(value) or "" for value in values if value is not None)
     return (dotted(node) or "").endswith("strategy") or any(
         name.startswith("tensorflow.distribute.") and name.endswith("Strategy") for name in called
@@ -276,8 +272,8 @@ def _tests_version(module: Module, condition: ast.expr) -> bool:
     # A variable with such a result: `HAS_RUN = hasattr(strategy, "run")`.
     for part in ast.walk(condition):
         if isinstance(part, ast.Name):
-            for other in module.nodes:
-                if isinstance(other, ast.Assign) and _assigns(other, part.id):
+            for other in module.of_types(ast.Assign):
+                if _assigns(other, part.id):
                     source = module.segment(other.value).lower()
                     if any(word in source for word in VERSION_WORDS):
                         return True

@@ -170,14 +170,15 @@ class _Search:
                         self.host.add(definition[1])
 
     def _roots(self, module: Module) -> Iterator[Traced]:
-        for node in module.nodes:
+        types = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Call, ast.ClassDef)
+        for node in module.of_types(*types):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 program = root_of(module, node)
                 if program is not None and not _is_host_loop(module, node):
                     yield program
             elif isinstance(node, ast.Call):
                 yield from self._roots_of_call(module, node)
-            elif isinstance(node, ast.ClassDef):
+            else:
                 yield from self._keras_methods(module, node)
 
     def _roots_of_call(self, module: Module, node: ast.Call) -> Iterator[Traced]:

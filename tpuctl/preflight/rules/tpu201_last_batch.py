@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.abstract_values import Kind
-from tpuctl.preflight.analysis.datasets import assigned_values, divides_evenly, stays_on_host
+from tpuctl.preflight.analysis.datasets import divides_evenly, stays_on_host
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, method_node, quoted
@@ -91,12 +92,15 @@ def _batch(
         return
     if not node.args and not node.keywords:
         return
-    calls_before = list(_chain(module, func.value))
+    calls_before = list(_chain(inference.host, module, func.value))
     if not _is_dataset(inference, module, func.value, calls_before):
         return
     if any(_is_endless(call) for call in calls_before) or _is_for_evaluation(module, node):
         return
-    if divides_evenly(module, node, calls_before) or stays_on_host(inference.project, module, node):
+    host = inference.host
+    if divides_evenly(host, module, node, calls_before):
+        return
+    if stays_on_host(inference.project, module, node):
         return
     message = (
         f"the last batch of {quoted(module, method_node(node))} may be smaller than the others"
@@ -106,33 +110,23 @@ def _batch(
     yield finding_at(RULE, module, method_node(node), message, hint)
 
 
-def _chain(module: Module, node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that build a dataset, last first, followed through variables."""
-    seen: set[str] = set()
-    while True:
-        if isinstance(node, ast.Call):
-            yield node
-            if not isinstance(node.func, ast.Attribute):
-                return
-            node = node.func.value
-        elif isinstance(node, ast.Name) and node.id not in seen:
-            seen.add(node.id)
-            around = module.enclosing_function(node) or module.tree
-            last: ast.AST | None = None
-            for value in assigned_values(module, around, node.id, node.lineno):
+def _chain(host: HostCode, module: Module, node: ast.expr) -> Iterator[ast.Call]:
+    """The calls that build a dataset, followed through a variable."""
+    while isinstance(node, ast.Call):
+        yield node
+        if not isinstance(node.func, ast.Attribute):
+            return
+        node = node.func.value
+    if isinstance(node, ast.Name):
+        for value in host.assigned_values(module, node):
+            if value is not None and value.lineno <= node.lineno:
                 yield from (part for part in ast.walk(value) if isinstance(part, ast.Call))
-                last = value
-            if last is None:
-                return
-            return
-        else:
-            return
 
 
 def _is_dataset(
     inference: Inference, module: Module, node: ast.expr, calls_before: list[ast.Call]
 ) -> bool:
-    value = inference.host_value(module, node)
+    value = inference.host.evaluate(module, node)
     if value.kind is Kind.OBJECT and value.name.startswith("tensorflow.data"):
         return True
     if value.is_symbolic or value.kind is Kind.STATIC:

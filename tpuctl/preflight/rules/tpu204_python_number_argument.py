@@ -52,9 +52,6 @@ def train(x):
 )
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
-NUMBERS = {"int", "float", "len", "round", "abs", "min", "max", "pow", "sum"}
-MAX_DEPTH = 5
-Numbers = dict[tuple[ast.AST, str], bool]  # whether a name in a function is a number
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -67,7 +64,6 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         for call in module.calls
     ):
         return
-    cache: Numbers = {}
     changed: dict[ast.AST, set[str]] = {}
     for module in project:
         for node in module.calls:
@@ -81,7 +77,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             numbers = [
                 arg
                 for arg in arguments
-                if _mentions(arg, changing) and _is_number(module, arg, cache, 0)
+                if _mentions(arg, changing) and inference.host.evaluate(module, arg).is_number
             ]
             if not numbers:
                 continue
@@ -123,89 +119,9 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
-def _is_number(module: Module, node: ast.expr, cache: Numbers, depth: int) -> bool:
-    """Whether an expression is certainly a Python number."""
-    if depth > MAX_DEPTH:
-        return False
-    if isinstance(node, ast.Constant):
-        return type(node.value) in (int, float)
-    if isinstance(node, ast.UnaryOp):
-        return _is_number(module, node.operand, cache, depth + 1)
-    if isinstance(node, ast.BinOp):
-        both = (node.left, node.right)
-        return all(_is_number(module, operand, cache, depth + 1) for operand in both)
-    if isinstance(node, ast.IfExp):
-        both = (node.body, node.orelse)
-        return all(_is_number(module, operand, cache, depth + 1) for operand in both)
-    if isinstance(node, ast.Call):
-        name = module.names.of(node.func) or ""
-        if name.startswith("math."):
-            return True
-        is_plain = isinstance(node.func, ast.Name) and node.func.id in NUMBERS
-        if is_plain and node.func.id in ("int", "float", "len", "round"):  # type: ignore[attr-defined]
-            return True
-        return is_plain and all(_is_number(module, arg, cache, depth + 1) for arg in node.args)
-    if isinstance(node, ast.Name):
-        return _is_named_number(module, node, cache, depth)
-    return False
-
-
-def _is_named_number(module: Module, node: ast.Name, cache: Numbers, depth: int) -> bool:
-    around = module.enclosing_function(node) or module.tree
-    key = (around, node.id)
-    if key not in cache:
-        cache[key] = False  # for recursive definitions
-        are_numbers = list(_assigned_numbers(module, around, node.id, cache, depth))
-        if not are_numbers and around is not module.tree:
-            are_numbers = list(_assigned_numbers(module, module.tree, node.id, cache, depth))
-        cache[key] = bool(are_numbers) and all(are_numbers)
-    return cache[key]
-
-
-def _assigned_numbers(
-    module: Module, around: ast.AST, name: str, cache: Numbers, depth: int
-) -> Iterator[bool]:
-    """For each assignment to a name in a function or file, whether it assigns a number."""
-    parts = ast.walk(around) if around is not module.tree else iter(module.tree.body)
-    for part in parts:
-        if isinstance(part, ast.For):
-            yield from _is_loop_counter(part, name)
-        elif isinstance(part, ast.Assign):
-            for target in part.targets:
-                if isinstance(target, ast.Name) and target.id == name:
-                    yield _is_number(module, part.value, cache, depth + 1)
-                elif _stores(target, name):
-                    yield False
-        elif isinstance(part, ast.AugAssign) and _stores(part.target, name):
-            is_self_reference = _mentions(part.value, {name})
-            yield is_self_reference or _is_number(module, part.value, cache, depth + 1)
-
-
-def _is_loop_counter(loop: ast.For, name: str) -> list[bool]:
-    """Whether a loop counts with a name; empty if it is not the loop's variable."""
-    if not _stores(loop.target, name):
-        return []
-    call = loop.iter
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        return [False]
-    if call.func.id in ("range", "trange"):
-        return [True]
-    if call.func.id == "tqdm" and call.args:
-        inner = call.args[0]
-        is_range = isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == "range"
-        return [is_range]
-    if call.func.id == "enumerate" and isinstance(loop.target, ast.Tuple):
-        return [getattr(loop.target.elts[0], "id", "") == name]
-    return [False]
-
-
-def _stores(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
-
-
 def _program(inference: Inference, module: Module, node: ast.Call) -> Function | None:
     """The project's `tf.function` that a call runs, if any."""
-    closure = inference.host_value(module, node.func).closure
+    closure = inference.host.evaluate(module, node.func).closure
     if closure is None:
         return None
     traced = inference.traced.get(closure.node)

@@ -6,7 +6,8 @@ import ast
 import shlex
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_local
+from tpuctl.preflight.analysis.constants import Constant, is_local
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node, calls_reached, is_step
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
@@ -88,7 +89,7 @@ class _Search:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.constants = Constants.of(project)
+        self.host = HostCode.of(project)
 
     def paths(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         name = module.names.of(call.func) or ""
@@ -105,7 +106,7 @@ class _Search:
             yield from self._read(module, call, call.args[0])
 
     def _read(self, module: Module, call: ast.Call, paths: ast.expr | None) -> Iterator[Finding]:
-        values = self.constants.values(module, paths)
+        values = self.host.constants(module, paths)
         if values and all(is_local(value) for value in values):
             yield self._unreadable(module, call, list(values))
 
@@ -122,18 +123,18 @@ class _Search:
         if not isinstance(node, ast.Name) or node in visited:
             return False
         visited.add(node)
-        values = self.constants.assigned_values(module, node)
+        values = self.host.assigned_values(module, node)
         return any(self._is_dataset(module, arg, visited) for arg in values)
 
-    def _local_paths(self, module: Module, arguments: list[ast.expr]) -> list[ConstantValue]:
+    def _local_paths(self, module: Module, arguments: list[ast.expr]) -> list[Constant]:
         """The dataset's elements if all of them are local paths."""
         first = arguments[0] if arguments else None
         if isinstance(first, ast.Tuple):
             first = first.elts[0] if first.elts else None
-        values = self.constants.values(module, first)
+        values = self.host.constants(module, first)
         return list(values) if all(is_local(value) for value in values) else []
 
-    def _unreadable(self, module: Module, call: ast.Call, values: list[ConstantValue]) -> Finding:
+    def _unreadable(self, module: Module, call: ast.Call, values: list[Constant]) -> Finding:
         first = values[0]
         path = first.text if first.is_complete else f"{first.text}…"
         option = next((other.option for other in values if other.option), "")

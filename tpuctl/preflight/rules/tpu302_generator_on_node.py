@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.node_pipelines import calls_for_node
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
@@ -68,7 +68,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _is_generator(project: Project, module: Module, node: ast.expr) -> bool:
     """Whether Keras calls Python for each batch of it."""
     if isinstance(node, ast.Name):
-        bindings = Constants.of(project).bindings(module, node)
+        bindings = HostCode.of(project).bindings(module, node)
         values = [
             binding.value
             for binding in bindings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.strategy_scopes import tpu_strategies
@@ -70,9 +70,7 @@ def _has_unknown_resolver(project: Project, module: Module, call: ast.Call) -> b
     if node is None or isinstance(node, ast.Constant):
         return False
     values = (
-        [node]
-        if isinstance(node, ast.Call)
-        else Constants.of(project).assigned_values(module, node)
+        [node] if isinstance(node, ast.Call) else HostCode.of(project).assigned_values(module, node)
     )
     for value in values:
         name = module.names.called(value) if value is not None else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
@@ -61,7 +61,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 class _Search:
     def __init__(self, project: Project, target: Target, replicas: int) -> None:
         self.project, self.target, self.replicas = project, target, replicas
-        self.constants = Constants.of(project)
+        self.host = HostCode.of(project)
         self.scopes = Scopes(project)
         self.active: set[ast.AST] = set()
 
@@ -105,7 +105,7 @@ class _Search:
     def _check_size(
         self, module: Module, size: ast.expr | None, severity: Severity = Severity.error
     ) -> Iterator[Finding]:
-        values = self.constants.numbers(module, size)
+        values = self.host.numbers(module, size)
         sizes = [value.value for value in values if isinstance(value.value, int)]
         if size is None or not sizes or any(number % self.replicas == 0 for number in sizes):
             return
@@ -123,7 +123,7 @@ class _Search:
         self.active.add(node)
         try:
             if isinstance(node, (ast.Name, ast.Attribute)):
-                for value in self.constants.assigned_values(module, node):
+                for value in self.host.assigned_values(module, node):
                     yield from self._batches(module, value)
             elif isinstance(node, ast.Call):
                 yield from self._batches_of_call(module, node)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.constants import Constants, ConstantValue, is_bucket, is_local
+from tpuctl.preflight.analysis.constants import Constant, Constants, is_bucket, is_local
+from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import callee_text, finding_at
@@ -81,13 +82,13 @@ HINT = 'Save it where the job\'s next attempt finds it: os.environ["TPUCTL_OUTPU
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    constants = Constants.of(project)
-    if _is_uploaded(project, constants):
+    host = HostCode.of(project)
+    if _is_uploaded(project, host):
         return
     for module in project:
         for call in module.calls:
-            path = _written_path(constants, module, call)
-            values = constants.values(module, path)
+            path = _written_path(host, module, call)
+            values = host.constants(module, path)
             if path is not None and values and all(_is_lost(value) for value in values):
                 location = values[0].text if values[0].is_complete else f"{values[0].text}…"
                 reason = "which is lost with the machine"
@@ -97,7 +98,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 yield finding_at(RULE, module, call, text, HINT)
 
 
-def _written_path(constants: Constants, module: Module, call: ast.Call) -> ast.expr | None:
+def _written_path(host: HostCode, module: Module, call: ast.Call) -> ast.expr | None:
     """The path that a call writes a checkpoint or model to."""
     name = module.names.of(call.func)
     position = WRITERS.get(name or "") or CALLBACKS.get(keras_name(name) or "")
@@ -108,17 +109,17 @@ def _written_path(constants: Constants, module: Module, call: ast.Call) -> ast.e
     if call.func.attr in METHODS:
         return argument(call, *METHODS[call.func.attr])
     position = MODEL_METHODS.get(call.func.attr)
-    if position is not None and _is_saved(constants, module, call.func.value, "model"):
+    if position is not None and _is_saved(host, module, call.func.value, "model"):
         return argument(call, *position)
     position = CHECKPOINT_METHODS.get(call.func.attr)
-    if position is not None and _is_saved(constants, module, call.func.value, "checkpoint"):
+    if position is not None and _is_saved(host, module, call.func.value, "checkpoint"):
         return argument(call, *position)
     return None
 
 
-def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -> bool:
+def _is_saved(host: HostCode, module: Module, node: ast.expr, kind: str) -> bool:
     """Whether a value is a model or checkpoint, judged by its constructor or its name."""
-    values = [value for value in constants.assigned_values(module, node) if value is not None]
+    values = [value for value in host.assigned_values(module, node) if value is not None]
     for name in (module.names.called(value) for value in values):
         if kind == "checkpoint" and name in CHECKPOINTS:
             return True
@@ -129,28 +130,28 @@ def _is_saved(constants: Constants, module: Module, node: ast.expr, kind: str) -
     return written == kind or written.endswith(f"_{kind}")
 
 
-def _is_lost(path: ConstantValue) -> bool:
+def _is_lost(path: Constant) -> bool:
     """Whether a path is certainly on the machine's disk, and not a temporary file."""
     is_mounted = path.text.startswith(MOUNT_POINTS)
     is_temporary = path.text == "/tmp/" and not path.is_complete  # of `tempfile`
     return is_local(path) and path.is_certain and not is_mounted and not is_temporary
 
 
-def _is_written_by_node(call: ast.Call, values: tuple[ConstantValue, ...]) -> bool:
+def _is_written_by_node(call: ast.Call, values: Constants) -> bool:
     """Whether TensorFlow operations write it, on the node's host, rather than Python."""
     is_python = any(value.text.endswith((".h5", ".hdf5", ".keras")) for value in values)
     is_hugging_face = isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained"
     return not is_python and not is_hugging_face
 
 
-def _is_uploaded(project: Project, constants: Constants) -> bool:
+def _is_uploaded(project: Project, host: HostCode) -> bool:
     """Whether the script uploads what it saves."""
     for module in project:
         if any(word in module.text for word in UPLOADS):
             return True
         for call in module.calls:
             if module.names.of(call.func) in COPIES:
-                values = constants.values(module, argument(call, 1, "dst"))
+                values = host.constants(module, argument(call, 1, "dst"))
                 if not values or any(is_bucket(value) for value in values):
                     return True
     return False

@@ -134,7 +134,8 @@ def _logins(module: Module) -> Iterator[Finding]:
 
 def _named_secrets(module: Module) -> Iterator[Finding]:
     """Strings assigned to names such as `password` or `api_key`."""
-    for node in module.nodes:
+    types = (ast.Assign, ast.AnnAssign, ast.keyword, ast.Dict, ast.Call)
+    for node in module.of_types(*types):
         for name, value in _assigned_names(node):
             if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
                 continue
