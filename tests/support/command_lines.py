@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from tpuctl.cli.app import command_line
@@ -10,10 +11,12 @@ from tpuctl.cli.state import State
 
 __all__ = ["parse"]
 
+_root = cache(command_line)  # shared: loading the modules of commands takes most of the time
+
 
 def parse(words: Sequence[str]) -> Any:
     """The context of the named command. Raises the parser's error for invalid words."""
-    command: Any = command_line()
+    command: Any = _root()
     context: Any = command.make_context("tpuctl", [*words], obj=State())
     while hasattr(command, "commands") and (rest := [*context._protected_args, *context.args]):
         name, command, rest = command.resolve_command(context, rest)
