@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
@@ -155,6 +154,8 @@ class Attempt:
                 stop(lambda: of_attempt(self.folder.path), LEFTOVER_GRACE)
             self.finish(state, code, failure.cause, failure.detail)
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
             self.finish("failed", 1, "supervisor", f"{type(error).__name__}: {error}")
 

@@ -12,7 +12,6 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from typing import NoReturn
 
 __all__ = ["Fork", "fork_program"]
@@ -81,6 +80,8 @@ def _run(main: object, arguments: tuple[str, ...], output: int | None) -> NoRetu
     except SystemExit as exit_request:
         code = exit_request.code if isinstance(exit_request.code, int) else 1
     except BaseException:
+        import traceback
+
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):

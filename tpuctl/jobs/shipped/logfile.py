@@ -11,7 +11,6 @@ Nothing in the log ever moves: byte N always stays byte N. Next to it are
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -168,6 +167,8 @@ def can_free(folder: Folder) -> bool:
 
 def punch(handle: int, length: int) -> None:
     """Free the disk space of a file's first bytes, which then read as zeros; its size stays."""
+    import ctypes  # it takes a while to load
+
     library = ctypes.CDLL(None, use_errno=True)
     mode = KEEP_SIZE | PUNCH_HOLE
     if library.fallocate(handle, mode, ctypes.c_int64(0), ctypes.c_int64(length)) != 0:

@@ -18,7 +18,6 @@ import json
 import os
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
@@ -90,6 +89,8 @@ def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
                 os.close(notify)
                 attempt.run()
         except BaseException:
+            import traceback  # it takes a while to load
+
             traceback.print_exc()
         finally:
             sys.stderr.flush()

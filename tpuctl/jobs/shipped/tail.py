@@ -7,7 +7,6 @@ library only, Python 3.8 and later.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -105,6 +104,8 @@ class Changes:
         self._poll.register(1, 0)  # POLLERR and POLLHUP are always reported: the reader left
         self._handle = -1
         with contextlib.suppress(AttributeError, OSError):
+            import ctypes  # it takes a while to load
+
             library = ctypes.CDLL(None)
             handle = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
             path = os.fsencode(folder.path)

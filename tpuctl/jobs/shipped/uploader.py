@@ -19,7 +19,6 @@ import json
 import os
 import sys
 import time
-import traceback
 import urllib.error
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +86,8 @@ class Mirror:
                 is_waiting = record["state"] == "ready"  # for the start signal
                 due = time.monotonic() + (START_POLL_SECONDS if is_waiting else self.interval)
             except Exception:
+                import traceback
+
                 traceback.print_exc()
                 self.record_error()
                 self.copy = None
