@@ -57,9 +57,9 @@ test: check
 # tests and their cases.
 NAMED = $(if $(filter test_%,$(T)),$(shell \
 	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
-PICKED = -x -q -p no:randomly -m "not soak and not clients" -k '$(T)'
+PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest $(if $(T),$(PICKED)) $(or $(NAMED),tests/unit)
+	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),-n auto --dist loadfile) $(or $(NAMED),tests/unit)
 
 # All of it takes more than an hour on two cores. At every commit runs what is not marked `release`:
 # with `make test` it has to end within 50 minutes.

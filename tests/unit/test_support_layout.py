@@ -18,9 +18,9 @@ EDITS = {
     "corpus/observer.py": 2,
     "job/conftest.py": 2,
     "job/test_beam.py": 1,
+    "shipped/test_recoverer.py": 1,
+    "shipped/test_supervisor_log.py": 1,
     "unit/checks/step_values.py": 1,
-    "unit/test_recoverer.py": 1,
-    "unit/test_supervisor_log.py": 1,
 }
 WAITING = {"async_until", "eventually", "until", "wait_until"}
 PLACES = {"PARENT", "PROJECT", "REGION", "ZONE"}
