@@ -49,9 +49,11 @@ $(VENV)/.installed: $(VENV)/.ready $(SOURCES)
 demo: $(VENV)/.installed
 	@$(BIN)/python tests/demo.py
 
-# Several processes, whole files each: what tests of one file share is made once.
+# Several processes, whole files each: what tests of one file share is made once. One more than there
+# are cores, since tests of machines often wait.
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count() + 1))") --dist loadfile
 test: check
-	$(BIN)/pytest -m "not soak and not clients" --durations 25 -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m "not soak and not clients" --durations 25 $(PARALLEL)
 
 # T is the name of a test or of a file of tests, wherever it stands, or a part of the names of unit
 # tests and their cases.
@@ -59,11 +61,11 @@ NAMED = $(if $(filter test_%,$(T)),$(shell \
 	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
 PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),-n auto --dist loadfile) $(or $(NAMED),tests/unit)
+	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PARALLEL)) $(or $(NAMED),tests/unit)
 
 # All of it takes more than an hour on two cores. At every commit runs what is not marked `release`:
 # with `make test` it has to end within 50 minutes.
-SOAK := $(BIN)/pytest --durations 60 --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
+SOAK = $(BIN)/pytest --durations 60 --timeout 1800 $(PARALLEL)
 soak: $(VENV)/.installed
 	$(SOAK) -m soak
 
