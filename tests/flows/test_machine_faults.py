@@ -170,7 +170,7 @@ async def test_requirements_fail_when_disk_is_full(
     )
     script(stack, "import big\n")
     node = await stack.node()
-    await add(local_cloud, "disk-full", node=node.name, after_bytes=3 * MIB // 2)
+    await add(local_cloud, "disk-full", node=node.name, after_bytes=2 * MIB)
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 1
     assert "No space left on device" in done.stdout
