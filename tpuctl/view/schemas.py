@@ -103,13 +103,16 @@ def envelope_schema() -> dict[str, Any]:
     """The schema of the object that `--json` prints; `$defs` has each command's data by name."""
     data = {f"data of {command}": RESPONSES[command] for command in sorted(RESPONSES)}
     schemas, definitions = _schemas(data | {"diagnostic": Diagnostic})
+    page = {"$ref": "#/$defs/data%20of%20help"}  # of --help and --version
     conditions = []
     for command in sorted(RESPONSES):
         name = f"#/$defs/data of {command}".replace(" ", "%20")
         conditions.append(
             {
                 "if": {"properties": {"command": {"const": command}, "status": {"const": "ok"}}},
-                "then": {"properties": {"data": {"anyOf": [{"$ref": name}, {"type": "null"}]}}},
+                "then": {
+                    "properties": {"data": {"anyOf": [{"$ref": name}, page, {"type": "null"}]}}
+                },
             }
         )
     return {
