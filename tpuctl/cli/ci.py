@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.ci_steps import follow, start, summary
 from tpuctl.cli.command_classes import App
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, Module, ScriptArguments
@@ -17,6 +18,7 @@ from tpuctl.errors import Usage
 if TYPE_CHECKING:
     from tpuctl.flows.pipeline_setup import SetupStep
     from tpuctl.flows.pipelines import Pipeline
+    from tpuctl.view.responses.base import Response
 
 __all__ = ["register"]
 
@@ -99,11 +101,9 @@ def listing(context: typer.Context) -> None:
         print_table(("command", "for", "writes"), rows)
         print(f"\nNext:\n    {rows[0][0]}")
 
-    data = [
-        {"name": system.name, "title": system.title, "file": system.file}
-        for system in SYSTEMS.values()
-    ]
-    state.answer(data, show)
+    state.answer(
+        lambda: [responses.ci.System.model_validate(system) for system in SYSTEMS.values()], show
+    )
 
 
 def write_pipeline(
@@ -191,19 +191,22 @@ def write_pipeline(
     _warn_without_limits(state, pipeline)
     if not (checkout.root / ".git").exists():
         _warn_without_repository(state, "" if to_stdout else shown_path)
-    data: dict[str, Any] = {
-        "file": None if to_stdout else str(file),
-        "text": pipeline.text,
-        "placeholders": dict(pipeline.placeholders),
-        "setup": [{"title": step.title, "commands": list(step.commands)} for step in steps],
-    }
+
+    def answer() -> Response:
+        return responses.ci.Pipeline(
+            file=None if to_stdout else str(file),
+            text=pipeline.text,
+            placeholders=dict(pipeline.placeholders),
+            setup=[responses.ci.SetupStep.model_validate(step) for step in steps],
+        )
+
     if to_stdout:
-        state.answer(data, lambda: print(pipeline.text, end=""))
+        state.answer(answer, lambda: print(pipeline.text, end=""))
         return
     write(file, pipeline.text)
     include = _include_path(file, checkout.root) if is_apart else ""
     added = [_display_path(main), shown_path] if is_apart else [shown_path]
-    state.answer(data, lambda: _show(pipeline, steps, shown_path, include, added))
+    state.answer(answer, lambda: _show(pipeline, steps, shown_path, include, added))
 
 
 def _run_arguments(

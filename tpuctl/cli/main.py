@@ -13,6 +13,7 @@ from pathlib import Path
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.app import command_line
 from tpuctl.cli.arguments import require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
@@ -94,7 +95,7 @@ def _capture_page(state: State) -> Iterator[None]:
     """Capture the output of --help and --version as the envelope's data."""
     with contextlib.redirect_stdout(io.StringIO()) as page:
         yield
-    state.data = {"text": page.getvalue().rstrip("\n")}
+    state.record(lambda: responses.catalog.HelpText(text=page.getvalue().rstrip("\n")))
 
 
 def _remember_names(state: State) -> None:

@@ -12,8 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.responses import catalog, checks, local, stacks
-from tpuctl.view.responses.base import Object
+from tpuctl.view.responses import catalog, checks, ci, local, stacks
 
 __all__ = ["RESPONSES", "envelope_schema", "events_schema"]
 
@@ -42,13 +41,17 @@ RESPONSES: Mapping[str, Any] = {
     "types": catalog.TypeCatalog,
     "zones": catalog.ZoneCatalog,
     "runtimes": catalog.RuntimeCatalog,
-    "prices": catalog.Prices,
-    "quota": catalog.Limits | Object,
+    "prices": catalog.ZonePrices
+    | catalog.NodeOffers
+    | catalog.MachinePrices
+    | catalog.DiskPrices
+    | catalog.StoragePrices,
+    "quota": catalog.Limits,
     "help": catalog.HelpText,
-    "ci": Object,
-    "ci github": Object,
-    "ci gitlab": Object,
-    "ci cloudbuild": Object,
+    "ci": list[ci.System],
+    "ci github": ci.Pipeline,
+    "ci gitlab": ci.Pipeline,
+    "ci cloudbuild": ci.Pipeline,
     "ci start": stacks.JobSubmission,
     "ci follow": stacks.JobSubmission,
     "ci summary": stacks.JobReport,
@@ -100,13 +103,16 @@ def envelope_schema() -> dict[str, Any]:
     """The schema of the object that `--json` prints; `$defs` has each command's data by name."""
     data = {f"data of {command}": RESPONSES[command] for command in sorted(RESPONSES)}
     schemas, definitions = _schemas(data | {"diagnostic": Diagnostic})
+    page = {"$ref": "#/$defs/data%20of%20help"}  # of --help and --version
     conditions = []
     for command in sorted(RESPONSES):
         name = f"#/$defs/data of {command}".replace(" ", "%20")
         conditions.append(
             {
                 "if": {"properties": {"command": {"const": command}, "status": {"const": "ok"}}},
-                "then": {"properties": {"data": {"anyOf": [{"$ref": name}, {"type": "null"}]}}},
+                "then": {
+                    "properties": {"data": {"anyOf": [{"$ref": name}, page, {"type": "null"}]}}
+                },
             }
         )
     return {

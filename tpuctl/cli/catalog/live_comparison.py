@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuctl.cli.catalog.selection import (
     Filters,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.live_catalog import CatalogList
     from tpuctl.model.live_catalog import Comparison
+    from tpuctl.view.responses.base import Response
 
 __all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
 
@@ -35,15 +36,14 @@ class LiveResult:
     project: str
     comparison: Comparison
 
-    @property
-    def data(self) -> dict[str, Any]:
-        def pairs(entries: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    def data(self) -> Row:
+        def pairs(entries: Iterable[tuple[str, str]]) -> list[Row]:
             return [{"name": name, "zone": zone} for name, zone in entries]
 
         return {
             "project": self.project,
-            "zones": list(self.comparison.zones),
-            "unavailable": dict(self.comparison.listed.unread),
+            "zones": self.comparison.zones,
+            "unavailable": self.comparison.listed.unread,
             "new": pairs(self.comparison.new),
             "removed": pairs(self.comparison.removed),
         }
@@ -125,6 +125,7 @@ def query_types(
 
 def answer_list(
     state: State,
+    model: Callable[[], type[Response]],
     name: str,
     rows: list[Row],
     columns: Mapping[str, str],
@@ -133,8 +134,11 @@ def answer_list(
     suggestion: tuple[str, str],
     note: str = "",
 ) -> None:
-    """Answer a list command. `{read}` in the note is the catalog's date, and fields in the
-    suggestion are those of the first row."""
+    """Answer a list command; `model` is only called to print JSON, and has the rows under `name`.
+
+    `{read}` in the note is the catalog's date, and fields in the suggestion are those of the first
+    row.
+    """
     from tpuctl.catalog import read_date
 
     sentences = [note.format(read=read_date())] if rows and note else []
@@ -143,7 +147,13 @@ def answer_list(
         sentences += live_result.sentences()
     answer_rows(
         state,
-        {"as_of": read_date(), name: rows, "live": live_result.data if live_result else None},
+        lambda: model().model_validate(
+            {
+                "as_of": read_date(),
+                name: rows,
+                "live": live_result.data() if live_result else None,
+            }
+        ),
         rows,
         columns,
         sentences,

@@ -5,10 +5,11 @@ Prices come from the catalog, or from Google's price list with --live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.selection import Order, Row, answer_rows
 from tpuctl.cli.state import State
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer, Price
     from tpuctl.model.budget import Budget
     from tpuctl.model.price_list import PriceList
+    from tpuctl.view.responses.base import Response
 
 __all__ = ["NodePrices"]
 
@@ -76,6 +78,7 @@ class NodePrices:
         if not reads and len(columns) > 1:
             columns.pop("flex_start", None)
         self._answer(
+            lambda: responses.catalog.ZonePrices,
             {"type": only.name, "as_of": self.read, "prices": rows},
             rows,
             {"zone": "zone", **columns},
@@ -104,12 +107,17 @@ class NodePrices:
         if budget is not None:
             data["budget"] = {"amount": budget.sum, "hours": budget.hours}
         columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
+
+        def model() -> type[Response]:
+            return responses.catalog.NodeOffers
+
         if not rows:
-            self._answer(data, rows, columns, self._no_offers(everything, budget))
+            self._answer(model, data, rows, columns, self._no_offers(everything, budget))
             return
         least = rows[0]["type"]
         if budget is None:
             self._answer(
+                model,
                 data,
                 rows,
                 {**columns, "per_chip_hour": "a chip"},
@@ -120,6 +128,7 @@ class NodePrices:
         if budget.hours is not None:
             columns["cost"] = budget.period_text if budget.is_named else budget.period
         self._answer(
+            model,
             data,
             [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows],
             {**columns, "hours": "hours"},
@@ -136,6 +145,7 @@ class NodePrices:
 
     def _answer(
         self,
+        model: Callable[[], type[Response]],
         data: Row,
         rows: list[Row],
         columns: Mapping[str, str],
@@ -151,7 +161,7 @@ class NodePrices:
         numbers = ("hours", *map(_field, self.capacities))
         answer_rows(
             self.state,
-            {**data, "live": live},
+            lambda: model().model_validate({**data, "live": live}),
             rows,
             columns,
             sentences,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.selection import Order, Row, answer_rows
 from tpuctl.cli.state import State
 
@@ -41,7 +42,7 @@ def machine_prices(state: State, region: str, order: Order) -> None:
     note = f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary."
     answer_rows(
         state,
-        {"as_of": read, "machines": rows},
+        lambda: responses.catalog.MachinePrices.model_validate({"as_of": read, "machines": rows}),
         [{**row, "memory_gb": f"{row['memory_gb']:g}"} for row in rows],
         {
             "machine_type": "machine type",
@@ -77,7 +78,9 @@ def disk_prices(state: State, region: str, order: Order) -> None:
         sentences.append(f"{', '.join(general)}: only the price of us-central1 is published.")
     answer_rows(
         state,
-        {"as_of": read, "general": general, "disks": rows},
+        lambda: responses.catalog.DiskPrices.model_validate(
+            {"as_of": read, "general": general, "disks": rows}
+        ),
         rows if available else [],
         {name: name for name in ("region", *kinds)},
         sentences if available else [f"No disk prices are published for {region}."],
@@ -106,7 +109,9 @@ def storage_prices(state: State, region: str, order: Order) -> None:
     rows = order.apply(rows, keys, price="gb_month", traffic="traffic_gb")
     answer_rows(
         state,
-        {"as_of": read_date(), "region": region or None, "storage": rows},
+        lambda: responses.catalog.StoragePrices.model_validate(
+            {"as_of": read_date(), "region": region or None, "storage": rows}
+        ),
         rows,
         columns,
         [f"US dollars for the Standard class, prices of {read_date()}."],

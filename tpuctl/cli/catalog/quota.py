@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.selection import (
     CapacityName,
     HiddenType,
@@ -89,7 +90,9 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
     unlimited = f"{name} is offered through Compute Engine or GKE only: no Cloud TPU limits."
     answer_rows(
         state,
-        {"type": name, "limits": rows, "live": None},
+        lambda: responses.catalog.Limits.model_validate(
+            {"type": name, "limits": rows, "live": None}
+        ),
         [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
         {"capacity": "capacity", "quota": "quota", "per_node": "per node"},
         _notes(accelerator, spot) if is_limited else [unlimited],
@@ -186,7 +189,9 @@ def _show_all(state: State, spot: bool | None, order: Order) -> None:
 
     answer_rows(
         state,
-        {"type": None, "limits": rows, "live": None},
+        lambda: responses.catalog.Limits.model_validate(
+            {"type": None, "limits": rows, "live": None}
+        ),
         formatted,
         columns,
         (
@@ -264,16 +269,18 @@ def _show_live(
     sentences += (f"External addresses are not checked: {reason}." for reason in unavailable)
     answer_rows(
         state,
-        {
-            "type": name,
-            "limits": _limit_rows(accelerator, spot),
-            "live": {
-                "project": tpuctl.project,
-                "zones": rows,
-                "unavailable": unavailable,
-                "increase": increase,
-            },
-        },
+        lambda: responses.catalog.Limits.model_validate(
+            {
+                "type": name,
+                "limits": _limit_rows(accelerator, spot),
+                "live": {
+                    "project": tpuctl.project,
+                    "zones": rows,
+                    "unavailable": unavailable,
+                    "increase": increase,
+                },
+            }
+        ),
         formatted,
         {
             "zone": "zone",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
     Generation,
@@ -80,6 +81,7 @@ def runtimes(
         columns.pop("generations", None)
     answer_list(
         state,
+        lambda: responses.catalog.RuntimeCatalog,
         "runtimes",
         order.apply(rows, "runtime tensorflow" if nodes else "runtime tensorflow hosts"),
         columns,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.catalog import Capacity, Choice
     from tpuctl.cli.state import State
+    from tpuctl.view.responses.base import Response
 
 __all__ = [
     "CapacityName",
@@ -340,7 +341,7 @@ def _prefix(word: str) -> str:
 
 def answer_rows(
     state: State,
-    data: Mapping[str, Any],
+    answer: Callable[[], Response],
     rows: Sequence[Row],
     columns: Mapping[str, str],
     sentences: Iterable[str] = (),
@@ -351,8 +352,8 @@ def answer_rows(
     footer: str = "",
     empty: str = "",
 ) -> None:
-    """Answer with data; shown are rows as by `view.tables.print_rows`, wrapped sentences, the
-    footer as it is, and a suggestion.
+    """Answer with what `answer` builds for JSON; shown are rows as by `view.tables.print_rows`,
+    wrapped sentences, the footer as it is, and a suggestion.
 
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
@@ -373,4 +374,4 @@ def answer_rows(
         elif suggestion and is_terminal and not state.quiet:
             typer.echo("\n{}\n    {}".format(*suggestion), err=True)
 
-    state.answer(dict(data), show)
+    state.answer(answer, show)

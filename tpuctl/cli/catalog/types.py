@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import Filters, LiveQuery, Order, Row, Types
 from tpuctl.cli.state import State
@@ -49,6 +50,7 @@ def types(
     columns |= {"hbm_gb": "HBM GB", "zones": "zones", "on_demand": "from"}
     answer_list(
         state,
+        lambda: responses.catalog.TypeCatalog,
         "types",
         rows,
         columns,

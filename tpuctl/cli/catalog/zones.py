@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import Filters, LiveQuery, Order, Row, Types
 from tpuctl.cli.state import State
@@ -54,6 +55,7 @@ def zones(
         note = ""
     answer_list(
         state,
+        lambda: responses.catalog.ZoneCatalog,
         "zones",
         order.apply(rows, keys, chips="most_chips", price="on_demand"),
         {"zone": "zone", **numbers, "generations": "generations"},

@@ -32,7 +32,6 @@ __all__ = [
     "Measurement",
     "NullIfEmpty",
     "Number",
-    "Object",
     "Response",
     "SmallDollars",
     "Timestamp",
@@ -53,7 +52,6 @@ def rounded(digits: int) -> AfterValidator:
 
 
 ABSENT: Any = None  # the default of optional keys, which are left out if they are not set
-Object = dict[str, Any]
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]  # 0 is not printed as 0.0
 Measurement = Annotated[
     int | float | str, BeforeValidator(_finite), WithJsonSchema({"type": ["number", "string"]})
