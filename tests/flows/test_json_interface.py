@@ -36,7 +36,8 @@ TESTED_SEPARATELY |= {"local down", "local reset", "local fault release"}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),
-    *("ci github -o a.yml", "ci gitlab -o b.yml", "ci cloudbuild -o c.yml", "init --list"),
+    *("ci", "ci github -o a.yml", "ci gitlab -o b.yml", "ci cloudbuild -o c.yml", "init --list"),
+    "up --help",
     *("local up", "local status", "local env", "local set", "local token user:ann@example.com"),
     *("local fault add unavailable", "local fault list", "local fault remove --all"),
 )
