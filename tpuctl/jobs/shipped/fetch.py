@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import http.client
 import os
 import sys
@@ -24,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.storage import Bucket, load, private
+    from tpuctl.jobs.shipped.folder import Folder, private, wait_for_lock
+    from tpuctl.jobs.shipped.storage import Bucket
     from tpuctl.jobs.shipped.unpack import CorruptFile, Failure, Record, read_record, unpack
 else:
-    from storage import Bucket, load, private
+    from folder import Folder, private, wait_for_lock
+    from storage import Bucket
     from unpack import CorruptFile, Failure, Record, read_record, unpack
 
 __all__ = ["main"]
@@ -46,8 +47,7 @@ class Cache:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
-        self.lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.lock = wait_for_lock(self.path("lock"))
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -165,10 +165,10 @@ class Bundle:
 
 
 def main(arguments: list[str]) -> int:
-    (folder,) = arguments
-    spec = load(folder, "spec.json")
+    folder = Folder(*arguments)
+    spec = folder.read("spec.json")
     assert spec is not None
-    code = os.path.join(folder, "code")
+    code = folder.file("code")
     digest, name = spec["bundle"]["sha256"], spec["bundle"].get("name")
     try:
         if not os.path.isdir(code):

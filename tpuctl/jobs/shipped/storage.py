@@ -1,4 +1,4 @@
-"""Google's APIs, and the attempt's folder, for programs on a worker.
+"""Google's APIs, for programs on a worker.
 
 Like those that import it, this file is sent to workers as it is: standard library only, Python 3.8
 and later.
@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Account", "Bucket", "load", "private", "unless_missing"]
+__all__ = ["Account", "Bucket", "unless_missing"]
 
 STORAGE = "https://storage.googleapis.com"
 
@@ -128,16 +128,3 @@ def unless_missing(get: Callable[[], Any]) -> Any:
         if error.code == 404:
             return None
         raise
-
-
-def load(folder: str, name: str) -> dict[str, Any] | None:
-    try:
-        with open(os.path.join(folder, name), encoding="utf-8") as source:
-            value: dict[str, Any] = json.load(source)
-            return value
-    except FileNotFoundError:
-        return None
-
-
-def private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

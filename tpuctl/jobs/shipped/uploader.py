@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.folder import ENDED, Folder, wait_for_lock
+    from tpuctl.jobs.shipped.folder import ENDED, Folder, private, wait_for_lock
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.start_barrier import StartBarrier
-    from tpuctl.jobs.shipped.storage import Bucket, load, private
+    from tpuctl.jobs.shipped.storage import Bucket
 else:
-    from folder import ENDED, Folder, wait_for_lock
+    from folder import ENDED, Folder, private, wait_for_lock
     from logfile import Freed, Log
     from start_barrier import StartBarrier
-    from storage import Bucket, load, private
+    from storage import Bucket
 
 __all__ = ["main"]
 
@@ -74,7 +74,7 @@ class Mirror:
         supervisor = os.getppid()
         due, delay = 0.0, 1.0
         while not self.is_complete and os.getppid() == supervisor:
-            record = load(self.folder, "record.json")
+            record = Folder(self.folder).read("record.json")
             has_changed = record != self.uploaded_record and delay == 1.0
             if record is None or not (has_changed or time.monotonic() >= due):
                 time.sleep(TICK)
@@ -181,7 +181,7 @@ def save(folder: str, name: str, value: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> int:
     (folder,) = arguments
-    spec = load(folder, "spec.json")
+    spec = Folder(folder).read("spec.json")
     assert spec is not None
     # The uploader of a killed supervisor may be in the middle of a sync.
     wait_for_lock(os.path.join(folder, "uploader.lock"))
