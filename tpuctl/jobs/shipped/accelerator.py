@@ -1,6 +1,6 @@
 """Frees a worker's chips from leftovers of earlier jobs, before a script starts.
 
-Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+Like `supervisor.py`, which forks it, this file is sent to workers as it is and also runs as
 `python3 -S -I accelerator.py FOLDER`: standard library only, Python 3.8 and later. Leftover
 processes of jobs are stopped, and unused lock files removed; both are reported in the job's log.
 It fails, naming them, if other processes hold a chip beyond a timeout. In FOLDER's `spec.json`,

@@ -1,6 +1,6 @@
 """Downloads and unpacks a job's bundle on a worker.
 
-Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+Like `supervisor.py`, which forks it, this file is sent to workers as it is and also runs as
 `python3 -S -I fetch.py FOLDER`: standard library only, Python 3.8 and later. It unpacks the bundle
 that FOLDER/spec.json names to FOLDER/code. Archives and records are cached in ~/.tpuctl/bundles,
 and only missing ones are downloaded. Those that the bundle does not use may take CACHE_BYTES: the

@@ -1,6 +1,6 @@
 """Fetches a job's secrets from Secret Manager, with the machine's own account.
 
-Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+Like `supervisor.py`, which forks it, this file is sent to workers as it is and also runs as
 `python3 -S -I secret_fetch.py FOLDER`: standard library only, Python 3.8 and later.
 
     secrets.json: uploaded values, and references -> secret_values.json: values by name

@@ -1,6 +1,6 @@
 """Uploads a job's log and record from a worker to the bucket.
 
-Like `supervisor.py`, which starts it, this file is sent to workers as it is and runs there as
+Like `supervisor.py`, which forks it, this file is sent to workers as it is and also runs as
 `python3 -S -I uploader.py FOLDER`: standard library only, Python 3.8 and later. It is a separate
 process, so that network errors never affect the job or its supervisor; they communicate through
 files in the attempt's folder.
