@@ -80,13 +80,6 @@ def test_all_commands_use_same_python(worker: Worker) -> None:
     assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
 
 
-def test_shell_has_environment_variables(new_worker: Worker) -> None:
-    make_project(new_worker.folder / "code/model", "model", "def say(): pass\n")
-    argv = ["sh", "-c", 'echo "$VIRTUAL_ENV"; command -v python; command -v say-model']
-    home, python, program = run_job(new_worker, argv, install={"dependencies": ["./model"]})
-    assert (python, program) == (f"{home}/bin/python", f"{home}/bin/say-model")
-
-
 def test_src_packages_are_importable_unless_installed(new_worker: Worker) -> None:
     code = new_worker.folder / "code"
     write(code / "src/model.py", "print('from the folder')\n")
@@ -207,19 +200,22 @@ def test_job_with_failed_setup_never_starts(new_worker: Worker) -> None:
     ]
 
 
-def test_setup_runs_before_installation(new_worker: Worker) -> None:
+def test_setup_runs_before_installation_and_shell_after_it(new_worker: Worker) -> None:
     code = new_worker.folder / "code"
-    make_project(code / "model", "model", "value = 1\n")
+    make_project(code / "model", "model", "value = 1\ndef say(): pass\n")
     shutil.move(code / "model/lib", code / "kept")
     setup = "python -c 'import sys; print(sys.version)' && mv kept model/lib"
+    shell = 'python job.py; echo "$VIRTUAL_ENV"; command -v python; command -v say-model'
     new_worker.write_spec(
         "import model; print(model.value)",
+        argv=["sh", "-c", shell],
         install={"setup": setup, "dependencies": ["./model"]},
     )
     new_worker.record("start")
     log, record = new_worker.follow()
     assert record.state == "succeeded", log.decode()
-    assert log.endswith(b"\n1\n")
+    value, home, python, program = log.decode().splitlines()[-4:]
+    assert (value, python, program) == ("1", f"{home}/bin/python", f"{home}/bin/say-model")
 
 
 # Interruptions ------------------------------------------------------------------------------

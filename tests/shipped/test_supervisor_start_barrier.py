@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
+from tpuctl.model.job import WorkerRecord
 
 SCRIPT = (
     "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"
@@ -48,6 +50,32 @@ def test_ready_worker_starts_after_signal(worker: Worker) -> None:
     record = worker.record("start", "--until", "running", "--timeout", "30")
     assert record.state in ("running", "succeeded")
     assert worker.follow()[0] == b"began\n"
+
+
+def test_command_that_started_job_takes_signal_and_follows_log(worker: Worker) -> None:
+    worker.write_spec(SCRIPT, start_barrier={"workers": [0, 1], "timeout_seconds": 600.0})
+    argv = worker.argv("start", "--until", "ready", "--timeout", "30", "--continue")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        argv, env=worker.environment, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as client:
+        assert client.stdin and client.stdout and client.stderr
+        assert WorkerRecord.model_validate_json(client.stdout.readline()).state == "ready"
+        client.stdin.write(b"start\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == b"started\n"
+        client.stdin.write(b"2\n")
+        client.stdin.flush()
+        assert client.stdout.read() == b"gan\n"
+        assert WorkerRecord.model_validate_json(client.stderr.read()).state == "succeeded"
+    assert client.returncode == 0
+
+
+def test_command_that_started_job_ends_with_its_input(worker: Worker) -> None:
+    prepare_job(worker)
+    done = worker.run("start", "--until", "ready", "--continue", input=b"")
+    assert WorkerRecord.model_validate_json(done.stdout).state == "ready"
+    assert count_starts(worker) == 0
 
 
 def test_stop_ends_wait_for_start(worker: Worker) -> None:

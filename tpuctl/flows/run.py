@@ -24,7 +24,7 @@ from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.flows.submit import submit
 from tpuctl.flows.up import up as bring_up
-from tpuctl.flows.workers import connections, nodes_of
+from tpuctl.flows.workers import connections, kept_connections, nodes_of
 from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import (
     Emit,
@@ -114,19 +114,20 @@ async def run(
     state = state or RunState()
     with SignalQueue() if interactive and down else NoSignals() as signals:
         try:
-            state.record = await signals.run(
-                up_and_start(context, submission, state, signals, up=up, confirm=confirm)
-            )
-            state.follow_result = await _follow(
-                context,
-                state,
-                signals,
-                all_workers,
-                part,
-                seconds,
-                interactive=interactive,
-                down=down,
-            )
+            async with kept_connections(context) as connected:
+                state.record = await signals.run(
+                    up_and_start(connected, submission, state, signals, up=up, confirm=confirm)
+                )
+                state.follow_result = await _follow(
+                    connected,
+                    state,
+                    signals,
+                    all_workers,
+                    part,
+                    seconds,
+                    interactive=interactive,
+                    down=down,
+                )
         except BaseException as error:
             if not down or not state.has_started:
                 raise

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.remote.iap import Destination, IapRoute, Relay
-from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key
+from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
 __all__ = [
     "CommandResult",
@@ -30,6 +30,7 @@ __all__ = [
     "connect_workers",
     "connections",
     "controller_transport",
+    "kept_connections",
     "nodes_of",
     "run_on_workers",
     "select_workers",
@@ -80,7 +81,7 @@ async def transports(context: Context) -> dict[int, SshTransport]:
 async def connections(
     context: Context, *, required: bool = True
 ) -> AsyncIterator[dict[int, SshTransport]]:
-    """Transports to the stack's workers, closed on exit.
+    """Transports to the stack's workers, closed on exit, unless within `kept_connections`.
 
     Without a READY node: raises if `required`, otherwise empty.
     """
@@ -90,12 +91,25 @@ async def connections(
         if required:
             raise
         by_worker = {}
+    pool = context.ssh_pool or SshPool()
     try:
-        yield by_worker
+        yield {worker: pool.reuse(transport) for worker, transport in by_worker.items()}
     finally:
-        await asyncio.gather(
-            *(transport.close() for transport in by_worker.values()), return_exceptions=True
-        )
+        if pool is not context.ssh_pool:
+            await pool.close()
+
+
+@asynccontextmanager
+async def kept_connections(context: Context) -> AsyncIterator[Context]:
+    """A context whose `connections` stay open and are used again until the exit from this one.
+
+    Logging in takes several round trips, and much of a command's CPU time on hundreds of workers.
+    """
+    pool = SshPool()
+    try:
+        yield replace(context, ssh_pool=pool)
+    finally:
+        await pool.close()
 
 
 @asynccontextmanager

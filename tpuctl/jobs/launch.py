@@ -19,7 +19,7 @@ from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.polling import gather_all
-from tpuctl.remote.transport import Transport
+from tpuctl.remote.transport import Result, Transport, with_retries
 
 __all__ = [
     "SHIPPED",
@@ -49,6 +49,7 @@ SHIPPED = (
     "preparation.py",
     "run_once.py",
     "tail.py",
+    "chips.py",
     "logfile.py",
     "logindex.py",
     "folder.py",
@@ -62,17 +63,19 @@ SHIPPED = (
 START_SIGNAL = "start"  # a file that workers wait for; only its existence counts
 TAR_END = bytes(1024)  # of a tar archive
 GRACE_SECONDS = 30.0
-READY_SECONDS = 3.0  # most jobs are ready by then, so that one command per worker is enough
+# Most jobs are ready by then, so that one command per worker is enough. The client sends to many
+# workers one after the other, and those of the local cloud share a computer.
+READY_SECONDS, READY_SECONDS_PER_WORKER = 3.0, 0.1
 BARRIER_TIMEOUT_SECONDS = 1800.0  # how long ready workers wait for the others
-# One command, since round trips take most of the time of a start. It is retried if the connection
-# drops, and still starts the attempt only once: see `arrival.py` and the supervisor's lock.
+# One command, since round trips take most of the time of a start; it also receives the start
+# signal and streams the log. It is retried if the connection drops, and still starts the attempt
+# only once: see `arrival.py` and the supervisor's lock.
 START = """
-mkdir -p "$1" && new=$(mktemp -d "$1/new.XXXXXX") || exit 1
-gzip -d | tar -xf - -C "$new" && python3 -S -I "$new/arrival.py" "$new" "$1"
-code=$?
-rm -rf "$new"
-[ $code = 0 ] || exit $code
-exec python3 -S -I "$1/supervisor.py" start "$1" --until "$2" --timeout "$3"
+new="$1/new.$$"
+mkdir -p "$new" || exit 1
+head -c "$2" | gzip -d | tar -xf - -C "$new" || { rm -rf "$new"; exit 1; }
+set -- "$1" --upload "$new" --until "$3" --timeout "$4" --continue
+exec python3 -S -I "$new/supervisor.py" start "$@"
 """
 
 
@@ -156,14 +159,33 @@ async def send_start_signal(record: JobRecord, transports: Mapping[int, Transpor
 
     async def send(worker: int) -> None:
         try:
-            result = await transports[worker].run(["touch", f"{record.folder}/{START_SIGNAL}"])
-            result.check(f"worker {worker}: starting job {record.id}")
+            if not await _signal_kept(record, transports[worker]):
+                result = await transports[worker].run(["touch", f"{record.folder}/{START_SIGNAL}"])
+                result.check(f"worker {worker}: starting job {record.id}")
         except Unreachable:
             if worker == first:
                 raise
 
     await send(first)
     await gather_all(send(worker) for worker in others)
+
+
+async def _signal_kept(record: JobRecord, transport: Transport) -> bool:
+    """Send the start signal to the command that started the job; False if that has ended."""
+    stream = transport.take(record.folder)
+    if stream is None:
+        return False
+    is_answered = False
+    try:
+        with suppress(Unreachable):
+            stream.write(START_SIGNAL.encode() + b"\n")
+            is_answered = (await stream.read_line()).endswith(b"\n")
+    finally:  # not kept after cancellation either: the answer would be taken for the log
+        if is_answered:
+            transport.keep(record.folder, stream)
+        else:
+            stream.close()
+    return is_answered
 
 
 async def stop(
@@ -212,11 +234,27 @@ async def _send_job(
     secrets: Mapping[str, bytes],
 ) -> WorkerRecord:
     action = f"worker {transport.worker}: starting job {record.id}"
-    until = ("ready", READY_SECONDS) if spec["start_barrier"] else ("running", 0.0)
-    argv = ["sh", "-c", START, "sh", record.folder, *map(str, until)]
+    seconds = READY_SECONDS + READY_SECONDS_PER_WORKER * len(record.workers)
+    until = ("ready", seconds) if spec["start_barrier"] else ("running", 0.0)
     files = {**secrets, "spec.json": json.dumps(spec).encode()}
     archive = programs + gzip.compress(build_archive((), files))
-    started = await transport.run(argv, input=archive)
+    argv = ["sh", "-c", START, "sh", record.folder, str(len(archive)), *map(str, until)]
+
+    async def send() -> Result:
+        stream = await transport.open_stream(argv, input=archive)
+        is_kept = False
+        try:
+            line = await stream.read_line()
+            if not line.endswith(b"\n"):
+                return await stream.result()
+            transport.keep(record.folder, stream)  # for the start signal and the log
+            is_kept = True
+            return Result(0, line)
+        finally:
+            if not is_kept:
+                stream.close()
+
+    started = await with_retries(send)
     if started.exit_code == 127:
         raise RemoteFailed(
             "Worker has no python3",

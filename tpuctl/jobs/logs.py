@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectInfo
@@ -16,7 +16,7 @@ from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
 from tpuctl.polling import Backoff, Clock, SystemClock
-from tpuctl.remote.transport import Result, Transport
+from tpuctl.remote.transport import Result, Stream, Transport
 
 __all__ = [
     "GIVE_UP_SECONDS",
@@ -151,15 +151,14 @@ class WorkerLog:
 
         Bytes that the machine has freed come from the bucket.
         """
-        argv = supervisor_command(self.job, "tail", "--offset", str(self.offset), *options)
-        async with transport.stream(argv) as stream:
+        async with self._open(transport, *options) as stream:
             self._is_connected = True
             async for chunk in stream.chunks():
                 self.offset += len(chunk)
                 yield chunk
             result = await stream.result()
         if result.exit_code == FREED:
-            first = json.loads(result.stderr)["first"]
+            first = json.loads(result.stderr.splitlines()[-1])["first"]
             while self.offset < first:
                 length = min(CHUNK_BYTES, first - self.offset)
                 chunk = b"" if self._store is None else await self._read(self._store, length)
@@ -172,6 +171,21 @@ class WorkerLog:
                     break
                 yield chunk
         yield result
+
+    @asynccontextmanager
+    async def _open(self, transport: Transport, *options: str) -> AsyncIterator[Stream]:
+        """The command that reads the log: the one that started the job, if it is still running."""
+        start_stream = transport.take(self.job.folder) if "--follow" in options else None
+        if start_stream is None:
+            argv = supervisor_command(self.job, "tail", "--offset", str(self.offset), *options)
+            async with transport.stream(argv) as stream:
+                yield stream
+            return
+        try:
+            start_stream.write(b"%d\n" % self.offset)
+            yield start_stream
+        finally:
+            start_stream.close()
 
     async def _should_give_up(self, silent_seconds: float) -> bool:
         """Whether to give up a machine that does not respond, and read from the bucket."""

@@ -17,7 +17,7 @@ Retry = Literal["preemption", "infrastructure", "failure"]  # each has its own b
 class Retries(BaseModel):
     """Maximum number of restarts of a job, by the cause of the failure."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     preemption: int = Field(10, ge=0, le=1000, description="Maximum restarts after preemption.")
     infrastructure: int = Field(
@@ -42,7 +42,7 @@ class Placement(BaseModel):
     """The machines that an attempt was started on, distinguished from later ones of the same
     name."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     zone: str
     node: str
@@ -57,7 +57,7 @@ class Verdict(BaseModel):
     Written once, before recovery starts, since recovery hides what has happened.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: Literal[1] = 1
     kind: Retry
@@ -76,7 +76,7 @@ class Attempt(BaseModel):
     If several programs try, the one that wrote it starts the attempt; the others follow it.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: Literal[1] = 1
     number: int = Field(ge=2)

@@ -59,7 +59,7 @@ class WorkerRecord(BaseModel):
     """A worker's record of one attempt, written by its supervisor. Unknown fields are ignored: a
     newer supervisor may have written it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     job: str
     attempt: int
@@ -104,7 +104,7 @@ class JobRecord(BaseModel):
     """`job.json`: written once, before the job starts. The job's status is derived from the
     workers' records, so that writers cannot disagree about it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: Literal[1] = 1
     id: str = Field(pattern=r"^[a-z0-9-]+$")  # validated, as another program may have written it

@@ -18,7 +18,7 @@ from tpuctl.files import private_folder
 from tpuctl.remote.iap import IapRoute, OpenRoute
 from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 
-__all__ = ["Address", "SshTransport", "fetch_host_key", "openssh_command"]
+__all__ = ["Address", "SshPool", "SshTransport", "fetch_host_key", "openssh_command"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
@@ -61,6 +61,7 @@ class SshTransport:
         self._connection: asyncssh.SSHClientConnection | None = None
         self._route: OpenRoute | None = None  # of the current connection
         self._connecting = asyncio.Lock()
+        self._kept: tuple[str, Stream] | None = None
 
     @property
     def worker(self) -> int:
@@ -86,16 +87,39 @@ class SshTransport:
 
     @asynccontextmanager
     async def stream(self, argv: Sequence[str]) -> AsyncIterator[Stream]:
-        connection = await self._ensure_connected()
-        with self._convert_errors():
-            process = await connection.create_process(
-                shlex.join(argv), stdin=asyncssh.DEVNULL, encoding=None
-            )
-        stream = _SshStream(self, process)
+        stream = await self.open_stream(argv)
         try:
             yield stream
         finally:
             stream.close()
+
+    async def open_stream(self, argv: Sequence[str], *, input: bytes | None = None) -> Stream:
+        connection = await self._ensure_connected()
+        with self._convert_errors():
+            process = await connection.create_process(
+                shlex.join(argv),
+                stdin=asyncssh.DEVNULL if input is None else asyncssh.PIPE,
+                encoding=None,
+            )
+        stream = _SshStream(self, process)
+        if input is not None:
+            stream.write(input)
+        return stream
+
+    def keep(self, name: str, stream: Stream) -> None:
+        self._close_kept()
+        self._kept = name, stream
+
+    def take(self, name: str) -> Stream | None:
+        if self._kept is None or self._kept[0] != name:
+            return None
+        (_, stream), self._kept = self._kept, None
+        return stream
+
+    def _close_kept(self) -> None:
+        if self._kept is not None:
+            self._kept[1].close()
+            self._kept = None
 
     async def put(
         self,
@@ -191,6 +215,7 @@ class SshTransport:
                 ) from error
 
     async def close(self) -> None:
+        self._close_kept()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -274,6 +299,25 @@ class SshTransport:
             ) from error
 
 
+class SshPool:
+    """Transports that one command uses several times, so that it connects to each machine once.
+
+    A recreated machine has another address or other host keys, and so a transport of its own.
+    """
+
+    def __init__(self) -> None:
+        self._transports: dict[tuple[int, Address], SshTransport] = {}
+
+    def reuse(self, transport: SshTransport) -> SshTransport:
+        """The transport to that machine which is already in the pool; otherwise add this one."""
+        return self._transports.setdefault((transport.worker, transport.address), transport)
+
+    async def close(self) -> None:
+        transports = [*self._transports.values()]
+        self._transports.clear()
+        await asyncio.gather(*(each.close() for each in transports), return_exceptions=True)
+
+
 class _SshStream:
     def __init__(self, transport: SshTransport, process: asyncssh.SSHClientProcess[bytes]) -> None:
         self._transport = transport
@@ -282,7 +326,8 @@ class _SshStream:
         self._stderr = asyncio.ensure_future(process.stderr.read())
 
     def close(self) -> None:
-        self._stderr.cancel()
+        if not self._stderr.cancel() and not self._stderr.cancelled():
+            self._stderr.exception()  # marks it as retrieved, so that asyncio does not log the drop
         self._process.close()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -292,6 +337,14 @@ class _SshStream:
             if not chunk:
                 return
             yield chunk
+
+    async def read_line(self) -> bytes:
+        with self._transport._convert_errors():
+            return await self._process.stdout.readline()
+
+    def write(self, data: bytes) -> None:
+        with self._transport._convert_errors():
+            self._process.stdin.write(data)
 
     async def result(self) -> Result:
         with self._transport._convert_errors():

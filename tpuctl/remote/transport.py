@@ -69,9 +69,19 @@ class Stream(Protocol):
         """Its stdout, in chunks of any size. Raises Transient if the connection drops."""
         ...
 
+    async def read_line(self) -> bytes:
+        """The next line of its stdout; without a newline, or empty, if the output ended."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send data to its stdin, if it was opened with input. Raises Transient."""
+        ...
+
     async def result(self) -> Result:
         """Its exit code and stderr; call after the last chunk."""
         ...
+
+    def close(self) -> None: ...
 
 
 class Transport(Protocol):
@@ -92,6 +102,21 @@ class Transport(Protocol):
         ...
 
     def stream(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Stream]: ...
+
+    async def open_stream(self, argv: Sequence[str], *, input: bytes | None = None) -> Stream:
+        """Start a command and send it `input`, after which its stdin stays open; close it."""
+        ...
+
+    def keep(self, name: str, stream: Stream) -> None:
+        """Keep a stream for `take`, instead of any other; it ends with the connection.
+
+        Only one is kept.
+        """
+        ...
+
+    def take(self, name: str) -> Stream | None:
+        """The stream kept with this name, which the caller closes."""
+        ...
 
     async def put(
         self,

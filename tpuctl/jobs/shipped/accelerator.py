@@ -12,48 +12,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import os
 import pwd
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from tpuctl.jobs.shipped.chips import device_files, lock_files
     from tpuctl.jobs.shipped.folder import Folder, wait_for_lock
     from tpuctl.jobs.shipped.processes import FOLDER, environment, processes, stop
 else:
+    from chips import device_files, lock_files
     from folder import Folder, wait_for_lock
     from processes import FOLDER, environment, processes, stop
 
-__all__ = ["has_chips", "main"]
+__all__ = ["main"]
 
-# Of v4 and older, and of newer versions; /dev/vfio/vfio is not a chip.
-DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
-LOCKS = ["/tmp/libtpu_lockfile*"]
 TIMEOUT = 10.0  # seconds that other processes have to exit
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL for leftover processes
-
-
-def files(spec: dict[str, Any], kind: str, default: list[str]) -> list[str]:
-    patterns = (spec.get("accelerator") or {}).get(kind, default)
-    return sorted(path for pattern in patterns for path in glob.glob(pattern))
-
-
-def has_chips(spec: dict[str, Any]) -> bool:
-    """Whether this machine has chips, or a lock for them, that the script opens itself.
-
-    With TPU_LOAD_LIBRARY=0, a process of the image serves the chips, and keeps them.
-    """
-    if (spec.get("env") or {}).get("TPU_LOAD_LIBRARY") == "0":
-        return False
-    return bool(files(spec, "devices", DEVICES) or files(spec, "locks", LOCKS))
 
 
 class Holder:
@@ -158,7 +143,7 @@ def stop_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) 
 
 def free_chips(folder: Folder, spec: dict[str, Any]) -> str:
     """Free the chips; returns "", or an error that names the processes that hold them."""
-    devices = files(spec, "devices", DEVICES)
+    devices = device_files(spec)
     deadline = time.monotonic() + (spec.get("accelerator") or {}).get("timeout_seconds", TIMEOUT)
     while True:
         current = [Holder(pid) for pid in holders(devices)]
@@ -169,7 +154,7 @@ def free_chips(folder: Folder, spec: dict[str, Any]) -> str:
         if time.monotonic() >= deadline:
             return "the TPU is already in use by " + ", ".join(map(str, others))
         time.sleep(0.2)
-    for path in files(spec, "locks", LOCKS):
+    for path in lock_files(spec):
         if not is_held(path) and remove(path):
             folder.log(f"removed {path}, which no process holds")
     return ""

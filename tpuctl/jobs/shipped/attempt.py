@@ -12,19 +12,20 @@ import re
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.accelerator import has_chips
+    from typing import Any
+
+    from tpuctl.jobs.shipped.chips import has_chips
     from tpuctl.jobs.shipped.clock import Stopwatch, now
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private
-    from tpuctl.jobs.shipped.forked import Fork, fork_program
+    from tpuctl.jobs.shipped.forked import Process, fork_program
     from tpuctl.jobs.shipped.logfile import Log
     from tpuctl.jobs.shipped.preparation import (
         Command,
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     )
     from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
 else:
-    from accelerator import has_chips
+    from chips import has_chips
     from clock import Stopwatch, now
     from folder import ENDED, Folder, private
-    from forked import Fork, fork_program
+    from forked import Process, fork_program
     from logfile import Log
     from preparation import (
         Command,
@@ -94,8 +95,8 @@ class Attempt:
         }
         self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
         self.record["clock"] = self.stopwatch.state
-        self.job_parent: subprocess.Popen[bytes] | None = None
-        self.uploader: Fork | None = None
+        self.job_parent: Process | None = None
+        self.uploader: Process | None = None
         self.ending: tuple[str, str, str] | None = None  # state, cause, detail
         self.grace = float(spec.get("grace_seconds", 30))
         self.kill_at = 0.0
@@ -256,7 +257,7 @@ class Attempt:
     def launch(self, command: Command) -> None:
         argv = tool_command("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
-        self.job_parent = subprocess.Popen(argv, env=environment, start_new_session=True)
+        self.job_parent = Process(os.posix_spawn(argv[0], argv, environment, setsid=True))
 
     def watch(self) -> dict[str, Any]:
         """Wait for the script; return its exit."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Stopwatch", "boot_id", "now", "parse", "uptime"]
 

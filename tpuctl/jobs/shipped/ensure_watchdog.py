@@ -11,13 +11,14 @@ import contextlib
 import glob
 import json
 import os
-import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder: search it after the standard library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import is_locked
 else:
     from folder import is_locked
@@ -55,6 +56,8 @@ def start() -> None:
 
     Not as root on the local cloud, where root sees no more.
     """
+    import subprocess  # it takes a while to load
+
     command = [sys.executable, "-S", "-I", WATCHDOG, "start"]
     is_local = os.environ.get("GCE_METADATA_HOST", "").startswith("127.")
     if os.getuid() != 0 and not is_local:

@@ -15,21 +15,28 @@ import http.client
 import os
 import sys
 import time
-import urllib.error
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import Folder, private, wait_for_lock
-    from tpuctl.jobs.shipped.storage import Bucket
-    from tpuctl.jobs.shipped.unpack import CorruptFile, Failure, Record, read_record, unpack
+    from tpuctl.jobs.shipped.storage import Bucket, HttpError
+    from tpuctl.jobs.shipped.unpack import (
+        CorruptFile,
+        Failure,
+        Record,
+        for_each,
+        read_record,
+        unpack,
+    )
 else:
     from folder import Folder, private, wait_for_lock
-    from storage import Bucket
-    from unpack import CorruptFile, Failure, Record, read_record, unpack
+    from storage import Bucket, HttpError
+    from unpack import CorruptFile, Failure, Record, for_each, read_record, unpack
 
 __all__ = ["main"]
 
@@ -107,8 +114,8 @@ class Bundle:
         if missing([self.record_name]) or missing(self.read_record().archives):
             # The record in the bucket may list other archives, if these were lost there.
             self.download(self.record_name)
-            with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
-                list(pool.map(self.download, missing(self.read_record().archives)))
+            archives = missing(self.read_record().archives)
+            for_each(archives, self.download, MAX_PARALLEL_REQUESTS)
         return self.read_record()
 
     def read_record(self) -> Record:
@@ -131,7 +138,7 @@ class Bundle:
                         target.write(data)
                 if source.length:  # remaining bytes of the Content-Length
                     raise OSError(f"download of {self.uri(name)} was interrupted")
-        except urllib.error.HTTPError as error:
+        except HttpError as error:
             if error.code == 404:
                 message = "no longer exists: run the job again to upload it again"
                 raise Failure(f"{self.uri(name)} {message}") from error

@@ -12,7 +12,10 @@ import fcntl
 import json
 import os
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["ENDED", "Folder", "is_locked", "private", "take_lock", "wait_for_lock"]
 

@@ -12,14 +12,17 @@ import importlib
 import os
 import signal
 import sys
-from typing import NoReturn
 
-__all__ = ["Fork", "fork_program"]
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["Process", "fork_program"]
 
 MAX_DESCRIPTORS = 1 << 16
 
 
-class Fork:
+class Process:
     """A child process, with the methods of `subprocess.Popen` that are needed here."""
 
     def __init__(self, pid: int) -> None:
@@ -49,7 +52,7 @@ class Fork:
         self.returncode = -os.WTERMSIG(status) if is_signal else os.WEXITSTATUS(status)
 
 
-def fork_program(name: str, *arguments: str, output: int | None = None) -> Fork:
+def fork_program(name: str, *arguments: str, output: int | None = None) -> Process:
     """Start a shipped program, such as `fetch`, in a session of its own.
 
     Its output goes to the descriptor `output`, by default to that of this process. It inherits no
@@ -61,7 +64,7 @@ def fork_program(name: str, *arguments: str, output: int | None = None) -> Fork:
     pid = os.fork()
     if pid == 0:
         _run(main, arguments, output)
-    return Fork(pid)
+    return Process(pid)
 
 
 def _run(main: object, arguments: tuple[str, ...], output: int | None) -> NoReturn:

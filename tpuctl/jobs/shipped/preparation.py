@@ -11,20 +11,22 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import IO, Any
+
     from tpuctl.jobs.shipped.folder import Folder, private
-    from tpuctl.jobs.shipped.forked import Fork, fork_program
+    from tpuctl.jobs.shipped.forked import Process, fork_program
 else:
     from folder import Folder, private
-    from forked import Fork, fork_program
+    from forked import Process, fork_program
 
 __all__ = [
     "Command",
@@ -50,12 +52,13 @@ class Failure(Exception):
         self.detail = detail
 
 
-class Command(NamedTuple):
+class Command:
     """A command, its working folder and its environment variables."""
 
-    argv: list[str]
-    cwd: str
-    environment: dict[str, str]
+    def __init__(self, argv: list[str], cwd: str, environment: dict[str, str]) -> None:
+        self.argv = argv
+        self.cwd = cwd
+        self.environment = environment
 
 
 def tool_command(name: str, *arguments: str) -> list[str]:
@@ -137,7 +140,7 @@ def image_programs(folder: Folder, python: str, environment: dict[str, str]) -> 
     return [programs]
 
 
-def forked(name: str, folder: Folder) -> Callable[[IO[bytes]], Fork]:
+def forked(name: str, folder: Folder) -> Callable[[IO[bytes]], Process]:
     """A step that runs a shipped program with this process's environment variables."""
     return lambda output: fork_program(name, folder.path, output=output.fileno())
 
@@ -146,6 +149,8 @@ def executed(
     argv: Sequence[str], environment: Mapping[str, str]
 ) -> Callable[[IO[bytes]], subprocess.Popen[bytes]]:
     """A step that runs a command with other environment variables."""
+    import subprocess  # it takes a while to load
+
     return lambda output: subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -160,7 +165,7 @@ def run_step(
     folder: Folder,
     wait: Callable[[], None],
     cause: str,
-    start: Callable[[IO[bytes]], Fork | subprocess.Popen[bytes]],
+    start: Callable[[IO[bytes]], Process | subprocess.Popen[bytes]],
 ) -> None:
     """Run a step of the preparation; the last line of its output is its error."""
     with open(folder.file("step.log"), "w+b", opener=private) as output:

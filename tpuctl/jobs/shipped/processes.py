@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -33,6 +32,8 @@ def descendants(root: int) -> Iterator[int]:
 def processes() -> Iterator[tuple[int, int]]:
     """The PID and parent PID of every running process."""
     if not os.path.isdir("/proc/self"):
+        import subprocess  # it takes a while to load
+
         table = subprocess.check_output(["ps", "-axo", "pid=,ppid=,stat="]).decode()
         for line in table.splitlines():
             process, parent, state = line.split()

@@ -11,13 +11,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tpuctl.jobs.shipped.folder import Folder, private, take_lock, wait_for_lock
 else:
     from folder import Folder, private, take_lock, wait_for_lock

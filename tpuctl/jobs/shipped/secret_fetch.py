@@ -17,18 +17,19 @@ import json
 import os
 import sys
 import time
-import urllib.error
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.storage import Account
+    from tpuctl.jobs.shipped.storage import Account, HttpError
 else:
     from folder import Folder
-    from storage import Account
+    from storage import Account, HttpError
 
 __all__ = ["main"]
 
@@ -54,7 +55,7 @@ def access(account: Account, reference: str) -> bytes:
     try:
         with account.request("GET", SECRETS + reference + ":access") as answer:
             payload = json.load(answer)["payload"]
-    except urllib.error.HTTPError as error:
+    except HttpError as error:
         message, reasons = error_details(error)
         if error.code == 403 and "SERVICE_DISABLED" not in reasons:
             raise Refused(message) from None
@@ -69,10 +70,10 @@ def access(account: Account, reference: str) -> bytes:
     return data
 
 
-def error_details(error: urllib.error.HTTPError) -> tuple[str, list[Any]]:
+def error_details(error: HttpError) -> tuple[str, list[Any]]:
     """Google's error message, and its machine-readable reasons."""
     try:
-        error_body = json.load(error)["error"]
+        error_body = json.loads(error.content)["error"]
         reasons = [detail.get("reason") for detail in error_body.get("details", ())]
         return " ".join(error_body["message"].split()), reasons
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

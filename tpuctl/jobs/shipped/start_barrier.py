@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.error
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.storage import Bucket
+    from tpuctl.jobs.shipped.storage import Bucket, HttpError
 else:
     from folder import Folder
-    from storage import Bucket
+    from storage import Bucket, HttpError
 
 __all__ = ["StartBarrier"]
 
@@ -72,7 +73,7 @@ class StartBarrier:
         """Send the signal to all workers through the bucket."""
         try:
             self.bucket.put(f"{self.prefix}/{START_SIGNAL}", b"{}", ifGenerationMatch=0)
-        except urllib.error.HTTPError as error:
+        except HttpError as error:
             if error.code != 412:
                 raise
         self.has_reported = True

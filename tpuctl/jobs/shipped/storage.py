@@ -6,41 +6,116 @@ and later.
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import os
 import ssl
+import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any
+import urllib.parse  # not urllib.request, which takes as long to load as all of these together
 
-__all__ = ["Account", "Bucket", "unless_missing"]
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+__all__ = ["Account", "Bucket", "HttpError", "unless_missing"]
 
 STORAGE = "https://storage.googleapis.com"
+TIMEOUT = 60.0
+MAX_IDLE_SECONDS = 2.0  # a connection that was idle longer is not used again
+
+
+class HttpError(OSError):
+    """A request was refused; `content` is Google's error."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        super().__init__(f"HTTP Error {response.status}: {response.reason}")
+        self.code = response.status
+        self.reason = response.reason
+        self.content = response.read()
+
+
+# Honors SSL_CERT_DIR, otherwise SSL_CERT_FILE: a folder is searched for the one certificate that is
+# needed, and reading a file with all of them takes longer than a request. One context for all
+# connections, also those of the forks of a supervisor.
+TLS = ssl.create_default_context(capath=os.environ.get("SSL_CERT_DIR"))
+
+
+class Connection:
+    """A connection to a host, which is used for consecutive requests."""
+
+    def __init__(self, host: str) -> None:
+        proxy = proxy_for(host)
+        server = host if proxy is None else f"{proxy.hostname}:{proxy.port or 80}"
+        self.http = http.client.HTTPSConnection(server, timeout=TIMEOUT, context=TLS)
+        if proxy is not None:
+            self.http.set_tunnel(host, 443, credentials(proxy))
+        self.response: http.client.HTTPResponse | None = None
+        self.used_at = 0.0
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """The response, open for reading, until the next request."""
+        is_idle = self.response is None or (self.response.isclosed() and not self.response.length)
+        if not is_idle or time.monotonic() - self.used_at > MAX_IDLE_SECONDS:
+            self.http.close()  # the request opens it
+        self.response = None
+        try:
+            self.http.request(method, path, body, headers)
+            self.response = self.http.getresponse()
+        except BaseException:
+            self.http.close()
+            raise
+        self.used_at = time.monotonic()
+        return self.response
+
+
+def proxy_for(host: str) -> urllib.parse.SplitResult | None:
+    """The URL of the proxy for a host, from https_proxy and no_proxy, as `urllib.request` does."""
+    proxy = variable("https_proxy")
+    bypassed = [name.strip().lower().lstrip(".") for name in variable("no_proxy").split(",")]
+    if not proxy or any(
+        name in ("*", host) or host.endswith("." + name) for name in bypassed if name
+    ):
+        return None
+    return urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def variable(name: str) -> str:
+    """An environment variable, whose name may be in upper case, too."""
+    return os.environ.get(name, os.environ.get(name.upper(), ""))
+
+
+def credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
+    """The header for a proxy that requires a user and password."""
+    if proxy.username is None:
+        return {}
+    parts = (proxy.username, proxy.password or "")
+    pair = ":".join(map(urllib.parse.unquote, parts))
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode("ascii")}
 
 
 class Account:
     """Requests to Google's APIs with the machine's own account."""
 
     def __init__(self) -> None:
-        # Honors https_proxy and SSL_CERT_FILE. One context for all requests: loading the system's
-        # certificates takes longer than a request.
-        secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-        self.opener = urllib.request.build_opener(secure)
-        self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.connections = threading.local()  # by host
         self.token = ""
         self.expires = 0.0
 
     def authorization(self) -> str:
         if time.monotonic() >= self.expires:
             host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-            path = "computeMetadata/v1/instance/service-accounts/default/token"
-            request = urllib.request.Request(f"http://{host}/{path}")
-            request.add_header("Metadata-Flavor", "Google")
-            with self.direct.open(request, timeout=10) as response:
-                grant = json.load(response)
+            path = "/computeMetadata/v1/instance/service-accounts/default/token"
+            server = http.client.HTTPConnection(host, timeout=10)
+            try:
+                server.request("GET", path, headers={"Metadata-Flavor": "Google"})
+                grant = json.loads(check(server.getresponse()).read())
+            finally:
+                server.close()
             self.token = grant["access_token"]
             self.expires = time.monotonic() + float(grant.get("expires_in", 300)) - 60
         return "Bearer " + self.token
@@ -48,12 +123,19 @@ class Account:
     def request(
         self, method: str, url: str, body: bytes | None = None, content_type: str = ""
     ) -> Any:
-        """The response, open for reading. `kind` is the Content-Type of the body."""
-        request = urllib.request.Request(url, data=body, method=method)
-        request.add_header("Authorization", self.authorization())
+        """The response, open for reading, until this thread's next request.
+
+        Raises HttpError unless the request succeeded.
+        """
+        address = urllib.parse.urlsplit(url)
+        headers = {"Authorization": self.authorization()}
         if body is not None:
-            request.add_header("Content-Type", content_type)
-        return self.opener.open(request, timeout=60)
+            headers["Content-Type"] = content_type
+        connections = vars(self.connections)
+        connection = connections.get(address.netloc) or Connection(address.netloc)
+        connections[address.netloc] = connection
+        path = url[len(f"https://{address.netloc}") :]
+        return check(connection.request(method, path, body, headers))
 
 
 class Bucket(Account):
@@ -121,10 +203,17 @@ class Bucket(Account):
         unless_missing(lambda: self.call("DELETE", self.object(name), **query))
 
 
+def check(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
+    """The response. Raises HttpError unless the request succeeded."""
+    if 200 <= response.status < 300:
+        return response
+    raise HttpError(response)
+
+
 def unless_missing(get: Callable[[], Any]) -> Any:
     try:
         return get()
-    except urllib.error.HTTPError as error:
+    except HttpError as error:
         if error.code == 404:
             return None
         raise

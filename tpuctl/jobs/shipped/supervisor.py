@@ -12,26 +12,31 @@ ends it. Any command for a job without a supervisor starts a new one, which adop
 
 from __future__ import annotations
 
-import argparse
+import getopt
 import importlib
 import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
+    from tpuctl.jobs.shipped.arrival import accept_upload
     from tpuctl.jobs.shipped.folder import ENDED, Folder
     from tpuctl.jobs.shipped.tail import locate, tail
 else:
+    from arrival import accept_upload
     from folder import ENDED, Folder
     from tail import locate, tail
 
 __all__ = ["main"]
 
+START_SIGNAL = "start"  # a file; only its existence counts
 NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
 
 
@@ -115,6 +120,20 @@ def start(folder: Folder, until: str, timeout: float) -> dict[str, Any]:
     return record
 
 
+def proceed(folder: Folder) -> int:
+    """After `start`: receive the start signal and follow the log, as the lines of stdin request.
+
+    They are `start`, which is answered by a line, and the offset at which to begin. If stdin ends,
+    the client is not interested.
+    """
+    for line in iter(sys.stdin.readline, ""):
+        if line.strip() != START_SIGNAL:
+            return tail(folder, int(line), True, lambda: ensure(folder))
+        with open(folder.file(START_SIGNAL), "a", encoding="utf-8"):
+            print("started", flush=True)
+    return 0
+
+
 def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
     """Stop all the job's processes: SIGTERM, grace, SIGKILL. Returns once it has ended."""
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
@@ -127,39 +146,49 @@ def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
     return record
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs a job on a worker.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("start", "status", "tail", "locate", "stop"):
-        command = commands.add_parser(name)
-        command.add_argument("folder")
-        if name == "tail":
-            command.add_argument("--offset", type=int, default=0)
-            command.add_argument("--follow", action="store_true")
-        elif name == "start":
-            command.add_argument("--until", choices=("ready", "running"), default="running")
-            command.add_argument("--timeout", type=float, default=0.0, help="seconds to wait")
-        elif name == "locate":
-            command.add_argument("--lines", type=int, help="number of last lines")
-            command.add_argument("--since", type=float, help="seconds since the epoch")
-        elif name == "stop":
-            command.add_argument("--grace", type=float, default=30.0)
-            command.add_argument("--worker", type=int, help="worker that failed first")
-    arguments = parser.parse_args()
-    folder = Folder(arguments.folder)
-    if arguments.command == "tail":
-        return tail(folder, arguments.offset, arguments.follow, lambda: ensure(folder))
-    if arguments.command == "locate":
+OPTIONS = {
+    # A folder; "ready" or "running"; seconds to wait; and whether `proceed` follows.
+    "start": ("upload=", "until=", "timeout=", "continue"),
+    "status": (),
+    "tail": ("offset=", "follow"),
+    "locate": ("lines=", "since="),  # number of last lines; seconds since the epoch
+    "stop": ("grace=", "worker="),  # seconds; the worker that failed first
+}
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        command, path = arguments[:2]
+        pairs, rest = getopt.getopt(arguments[2:], "", OPTIONS[command])
+        if rest:
+            raise ValueError(rest)
+    except (ValueError, LookupError, getopt.GetoptError):
+        print(f"usage: supervisor.py {'|'.join(OPTIONS)} FOLDER [OPTION...]", file=sys.stderr)
+        return 2
+    folder, options = Folder(path), dict(pairs)
+    if command == "tail":
+        offset = int(options.get("--offset", 0))
+        return tail(folder, offset, "--follow" in options, lambda: ensure(folder))
+    if command == "locate":
         ensure(folder)
-        print(json.dumps(locate(folder, arguments.lines, arguments.since)))
-    elif arguments.command == "stop":
-        print(json.dumps(stop(folder, arguments.grace, arguments.worker)))
-    elif arguments.command == "start":
-        print(json.dumps(start(folder, arguments.until, arguments.timeout)))
+        lines = int(options["--lines"]) if "--lines" in options else None
+        since = float(options["--since"]) if "--since" in options else None
+        answer: Any = locate(folder, lines, since)
+    elif command == "stop":
+        worker = int(options["--worker"]) if "--worker" in options else None
+        answer = stop(folder, float(options.get("--grace", 30.0)), worker)
+    elif command == "start":
+        if "--upload" in options:
+            if not accept_upload(options["--upload"], folder.path):
+                sys.exit("the connection dropped while the job was being uploaded")
+            sys.path.append(folder.path)  # where the other programs are now
+        until = options.get("--until", "running")
+        answer = start(folder, until, float(options.get("--timeout", 0.0)))
     else:
-        print(json.dumps(ensure(folder)))
-    return 0
+        answer = ensure(folder)
+    print(json.dumps(answer), flush=True)
+    return proceed(folder) if "--continue" in options else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -12,13 +12,15 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import ENDED, Folder
     from tpuctl.jobs.shipped.logfile import Freed, Log
 else:
@@ -30,7 +32,7 @@ __all__ = ["FREED", "locate", "tail"]
 FREED = 4  # exit code: the requested bytes are only in the bucket
 CHUNK_BYTES = 1 << 18  # bytes of log held in memory
 BATCH_SECONDS = 0.005  # seconds after some bytes, so that many small writes are sent together
-RECORD_POLL_SECONDS = 0.25  # seconds between checks of the record
+RECORD_POLL_SECONDS = 1.0  # seconds between checks whether the supervisor still runs
 UPLOAD_WAIT = 10.0  # seconds after a job's end to wait for a failing upload
 LOG_POLL_SECONDS = 0.05  # seconds between checks of the log without inotify
 MODIFY, MOVED_TO = 0x2, 0x80  # of inotify: <sys/inotify.h>

@@ -13,10 +13,13 @@ import os
 import shutil
 import tarfile
 import zlib
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, NamedTuple
 
-__all__ = ["CorruptFile", "Failure", "Record", "read_record", "unpack"]
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import IO, Any
+
+__all__ = ["CorruptFile", "Failure", "Record", "for_each", "read_record", "unpack"]
 
 READ_BYTES = 1 << 20
 MAX_PARALLEL_ARCHIVES = 4  # archives unpacked in parallel
@@ -39,11 +42,12 @@ class CorruptFile(Exception):
     """The archive or record with this name is corrupt."""
 
 
-class Record(NamedTuple):
+class Record:
     """A bundle's manifest, and the names of the archives that contain its files."""
 
-    manifest: dict[str, Any]
-    archives: list[str]
+    def __init__(self, manifest: dict[str, Any], archives: list[str]) -> None:
+        self.manifest = manifest
+        self.archives = archives
 
 
 def read_record(path: str, digest: str) -> Record:
@@ -110,8 +114,7 @@ def write_files(folder: str, record: Record, paths: dict[str, str]) -> None:
         except DAMAGE as error:
             raise CorruptFile(archive) from error
 
-    with ThreadPoolExecutor(MAX_PARALLEL_ARCHIVES) as pool:
-        list(pool.map(extract, record.archives))
+    for_each(record.archives, extract, MAX_PARALLEL_ARCHIVES)
 
 
 def extract_members(path: str, destinations: dict[str, list[tuple[str, int]]]) -> list[str]:
@@ -144,6 +147,18 @@ def write(source: IO[bytes], path: str) -> str:
             hasher.update(data)
             target.write(data)
     return hasher.hexdigest()
+
+
+def for_each(names: Sequence[str], work: Callable[[str], None], max_parallel: int) -> None:
+    """Do some work for each name, in several threads."""
+    if len(names) > 1:
+        from concurrent.futures import ThreadPoolExecutor  # it takes a while to load
+
+        with ThreadPoolExecutor(max_parallel) as pool:
+            list(pool.map(work, names))
+    else:
+        for name in names:
+            work(name)
 
 
 def sha256(data: str | bytes) -> str:

@@ -19,22 +19,23 @@ import json
 import os
 import sys
 import time
-import urllib.error
-from typing import TYPE_CHECKING, Any
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private, wait_for_lock
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.start_barrier import StartBarrier
-    from tpuctl.jobs.shipped.storage import Bucket
+    from tpuctl.jobs.shipped.storage import Bucket, HttpError
 else:
     from folder import ENDED, Folder, private, wait_for_lock
     from logfile import Freed, Log
     from start_barrier import StartBarrier
-    from storage import Bucket
+    from storage import Bucket, HttpError
 
 __all__ = ["main"]
 
@@ -43,6 +44,7 @@ MAX_LOG_DISK_BYTES = 1 << 30  # maximum disk usage of a log, as far as it is upl
 SYNCS_PER_TIMESTAMPS = 12  # the timestamps, some kilobytes, are uploaded less often
 TICK = 0.25
 START_POLL_SECONDS = 1.0  # between checks for the start signal
+MAX_START_POLLS = 32  # checks per second by all workers together
 
 
 class Mirror:
@@ -63,6 +65,8 @@ class Mirror:
         self.name = f"{self.prefix}/worker-{spec['worker']}"
         self.start_barrier = StartBarrier(Folder(folder), spec, self.bucket)
         self.interval = float(spec.get("sync_seconds", 5))
+        followers = 0 if self.start_barrier.is_first else len(self.start_barrier.workers)
+        self.start_interval = max(START_POLL_SECONDS, followers / MAX_START_POLLS)
         self.uploaded_record: dict[str, Any] | None = None
         self.copy: tuple[int, int] | None = None  # length and generation, None if unknown
         self.timestamps = b""  # as uploaded last
@@ -84,7 +88,7 @@ class Mirror:
                 self.clear_error()
                 delay = 1.0
                 is_waiting = record["state"] == "ready"  # for the start signal
-                due = time.monotonic() + (START_POLL_SECONDS if is_waiting else self.interval)
+                due = time.monotonic() + (self.start_interval if is_waiting else self.interval)
             except Exception:
                 import traceback
 
@@ -167,7 +171,7 @@ class Mirror:
         try:
             name = self.prefix + "/end.json"
             self.bucket.put(name, json.dumps(record).encode(), ifGenerationMatch=0)
-        except urllib.error.HTTPError as error:
+        except HttpError as error:
             if error.code != 412:
                 raise
 

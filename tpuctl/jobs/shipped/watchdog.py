@@ -30,17 +30,13 @@ import calendar
 import contextlib
 import fcntl
 import glob
+import http.client
 import json
 import os
 import pwd
 import re
-import subprocess
 import sys
-import tempfile
 import time
-import traceback
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -194,6 +190,8 @@ def restart_recoverers() -> None:
     """Start the recoverers on this machine that do not run, each as its user."""
     for home in homes():
         for program in glob.glob(os.path.join(home, ".tpuctl/recover/*/recoverer.py")):
+            import subprocess  # it takes a while to load
+
             folder = os.path.dirname(program)
             with contextlib.suppress(OSError, KeyError, subprocess.SubprocessError):
                 if not os.path.exists(os.path.join(folder, "result.json")) and not is_held(folder):
@@ -216,6 +214,8 @@ def is_held(folder: str) -> bool:
 
 
 def start_as_owner(command: list[str], home: str) -> None:
+    import subprocess
+
     status = os.stat(home)
     name = pwd.getpwuid(status.st_uid).pw_name
     environment = dict(os.environ, HOME=home, USER=name, LOGNAME=name)
@@ -277,25 +277,25 @@ class Cloud:
         self.is_local = self.host.startswith("127.")
         self.tag = "0"  # of the last value read
         self.clock = Clock()
-        self.opener = urllib.request.build_opener()  # honors https_proxy and SSL_CERT_FILE
-        self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.opener: Any = None  # for HTTPS
 
     def metadata(self, path: str, put: str | None = None, seconds: float = 0.0) -> str | None:
         """Read a value, None if missing, or write `put`. `seconds` extend the timeout."""
         body = None if put is None else put.encode()
-        url = f"http://{self.host}/computeMetadata/v1/{path}"
-        request = urllib.request.Request(url, data=body, method="PUT" if body else "GET")
-        request.add_header("Metadata-Flavor", "Google")
+        url = f"/computeMetadata/v1/{path}"
+        server = http.client.HTTPConnection(self.host, timeout=10 + seconds)
         try:
-            with self.direct.open(request, timeout=10 + seconds) as response:
-                self.tag = response.headers.get("ETag", "0")
-                self.clock.synchronize(response.headers.get("Date"))
-                return str(response.read().decode())
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 404:
+            server.request("PUT" if body else "GET", url, body, {"Metadata-Flavor": "Google"})
+            response = server.getresponse()
+            if response.status == 404:
                 return None
-            raise
+            if response.status >= 300:
+                raise OSError(f"metadata server: HTTP {response.status}: {response.reason}")
+            self.tag = response.headers.get("ETag", "0")
+            self.clock.synchronize(response.headers.get("Date"))
+            return response.read().decode()
+        finally:
+            server.close()
 
     def attribute(self, name: str) -> str | None:
         return self.metadata(f"instance/attributes/{name}")
@@ -305,6 +305,16 @@ class Cloud:
         grant = json.loads(
             self.metadata("instance/service-accounts/default/token") or '{"access_token": ""}'
         )
+        import urllib.error
+        import urllib.request
+
+        if self.opener is None:
+            import ssl
+
+            # SSL_CERT_DIR, otherwise SSL_CERT_FILE, which takes longer to read. The opener honors
+            # https_proxy.
+            tls = ssl.create_default_context(capath=os.environ.get("SSL_CERT_DIR"))
+            self.opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=tls))
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data=data, method=method)
         request.add_header("Authorization", "Bearer " + grant["access_token"])
@@ -351,6 +361,8 @@ class Watchdog:
                 self.check()
             except Exception as error:
                 self.save(failure=f"{type(error).__name__}: {error}")
+                import traceback
+
                 traceback.print_exc()
                 self.back_off()
             self.wait(max(self.tick(), self.delay))
@@ -526,9 +538,12 @@ def start(boot: int | None) -> None:
     ready, notify = os.pipe()
     if os.fork() == 0:
         os.setsid()
+        parent = os.getpid()
         if os.fork() != 0:
             os._exit(0)
         try:
+            while os.getppid() == parent:  # until the machine's first process adopts this one
+                time.sleep(0.001)
             os.close(ready)
             os.chdir("/")
             out = os.open(
@@ -543,6 +558,8 @@ def start(boot: int | None) -> None:
                 os.close(notify)
                 watchdog.run()
         except BaseException:
+            import traceback
+
             traceback.print_exc()
         finally:
             os._exit(0)
@@ -573,6 +590,8 @@ def become_startup_script() -> None:
         time.sleep(1)
     if not script:
         return
+    import tempfile
+
     path = os.path.join(tempfile.mkdtemp(prefix="tpuctl-startup-"), "startup-script")
     with open(path, "w", encoding="utf-8") as target:
         target.write(script)
