@@ -10,15 +10,15 @@ import json
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["STORED", "TABLE", "VERSIONS", "Reader"]
+from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
+
+__all__ = ["STORED", "VERSIONS", "Reader"]
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "tpuctl" / "preflight" / "analysis" / "tensorflow_names.toml"
 STORED = ROOT / "tests" / "corpus" / "tensorflow_presence.json"
 VERSIONS = [f"2.{minor}" for minor in range(1, 19)]
 KERAS = {"2.13": "2.13.1"} | dict.fromkeys(("2.16", "2.17", "2.18"), "3.15.1")
@@ -181,7 +181,7 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def main() -> None:
-    names = [item["name"] for item in tomllib.loads(TABLE.read_text("utf-8"))["name"]]
+    names = list(NAMES)
     readers = {version: Reader(version, Path(sys.argv[1])) for version in VERSIONS}
     rows = []
     for name in names:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ import tensorflow as tf
 
 table = tf.lookup.StaticHashTable(initializer, 0)
 """
-DATA = tomllib.loads(DATA_FILE.read_text("utf-8"))
+DATA = json.loads(DATA_FILE.read_text("utf-8"))
 
 
 def check(folder: Path, body: str, head: str = HEAD, decorator: str = "@tf.function") -> None:

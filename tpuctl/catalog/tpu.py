@@ -1,13 +1,13 @@
-"""TPU types, zones and runtimes, read from `tpu.toml`."""
+"""TPU types, zones and runtimes, from the tables in `tpu_data.py`."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from tpuctl.catalog.tpu_data import DATA
 
 __all__ = [
     "AcceleratorType",
@@ -70,10 +70,9 @@ class NodeVersion:
     pytorch: str | None
 
 
-@cache
 def data() -> dict[str, Any]:
-    """The parsed data file."""
-    return tomllib.loads(files(__package__).joinpath("tpu.toml").read_text("utf-8"))
+    """The tables."""
+    return DATA
 
 
 def read_date() -> str:

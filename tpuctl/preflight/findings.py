@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ class Target:
     tensorflow: str | None = None  # the runtime's version; None if it has none or it is unknown
     replicas: int | None = None  # the number of replicas; None if unknown
 
-    @property
+    @cached_property
     def version(self) -> tuple[int, ...] | None:
         """The runtime's TensorFlow as numbers, such as (2, 18, 0)."""
         if self.tensorflow is None:

@@ -28,7 +28,7 @@ from tpuctl.preflight.analysis.functions import class_of
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.library import array_function, is_boolean_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, default_of, own_nodes
+from tpuctl.preflight.analysis.syntax import Function, default_of
 from tpuctl.preflight.analysis.traced import Traced, find_traced, root_of
 from tpuctl.preflight.findings import Target
 
@@ -95,7 +95,11 @@ class Inference(Evaluator):
     @cached_property
     def sites(self) -> list[tuple[Traced, ast.AST]]:
         """All nodes of compiled functions, each with its function."""
-        return [(traced, node) for traced in self.functions() for node in own_nodes(traced.node)]
+        return [
+            (traced, node)
+            for traced in self.functions()
+            for node in traced.module.own_nodes(traced.node)
+        ]
 
     @cached_property
     def array_calls(self) -> list[tuple[Traced, ast.Call, str]]:

@@ -18,6 +18,7 @@ _ALIASES = (
     ("tensorflow.python.framework.ops.", "tensorflow."),
     ("tensorflow.python.data.ops.dataset_ops.", "tensorflow.data."),
 )
+_NAME_TYPES = frozenset((ast.Name, ast.Attribute))
 KERAS = ("tensorflow.keras.", "keras.", "tf_keras.")
 
 
@@ -54,7 +55,7 @@ class Names:
 
         `tf.keras.layers.Dense` is "tensorflow.keras.layers.Dense".
         """
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if node.__class__ not in _NAME_TYPES:
             return None
         if node not in self._cache:
             self._cache[node] = self._of(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tokenize
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.preflight.analysis.qualified_names import Names
-from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, parts_of
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
 __all__ = ["Module", "Project", "UnreadableFile", "load"]
 
@@ -37,6 +38,7 @@ class Module:
     text: str
     tree: ast.Module
     package: str = ""  # base of relative imports; empty for a script outside a package
+    _own_nodes: dict[Function, list[ast.AST]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -53,10 +55,20 @@ class Module:
         """All nodes of the tree, parents before children, without operators and contexts."""
         return [self.tree, *self.parents]
 
+    @cached_property
+    def _by_type(self) -> dict[type[ast.AST], list[tuple[int, Any]]]:
+        """The nodes of each type, with their positions in `nodes`."""
+        by_type: dict[type[ast.AST], list[tuple[int, Any]]] = defaultdict(list)
+        for position, node in enumerate(self.nodes):
+            by_type[node.__class__].append((position, node))
+        return by_type
+
     def of_types(self, *types: type[ast.AST]) -> list[Any]:
         """The nodes of these types, in the order of `nodes`."""
-        classes = frozenset(types)
-        return [node for node in self.nodes if node.__class__ in classes]
+        positions = [entry for kind in {*types} for entry in self._by_type.get(kind, ())]
+        if len(types) > 1:
+            positions.sort()  # positions are unique: nodes are never compared
+        return [node for _, node in positions]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -77,6 +89,12 @@ class Module:
             parents.update(dict.fromkeys(below, node))
             pending += below
         return parents
+
+    def own_nodes(self, function: Function) -> list[ast.AST]:
+        """The nodes of a function's body, without nested functions and classes."""
+        if function not in self._own_nodes:
+            self._own_nodes[function] = list(own_nodes(function))
+        return self._own_nodes[function]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""
@@ -122,6 +140,7 @@ class Project:
     unreadable: list[UnreadableFile] = field(default_factory=list)
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
+    _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def uses_tensorflow(self) -> bool:
@@ -141,6 +160,11 @@ class Project:
 
     def find(self, name: str) -> tuple[Module, ast.AST] | None:
         """The project's function or class with a qualified name, followed through imports."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> tuple[Module, ast.AST] | None:
         module_name, _, rest = name.rpartition(".")
         while module_name:
             module = self.modules.get(module_name)

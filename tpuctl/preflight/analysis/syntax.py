@@ -25,7 +25,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NESTED = (*FUNCTIONS, ast.ClassDef)
 SCOPES = (ast.Module, *NESTED)
-WITHOUT_CHILDREN = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+# In whatever node they occur: contexts, operators, and texts or numbers.
+FIELDS_WITHOUT_NODES = frozenset(
+    ("ctx", "op", "ops", "id", "attr", "kind", "module", "level", "asname", "type_comment")
+)
+_child_fields: dict[type[ast.AST], tuple[str, ...]] = {}  # by class, filled on first use
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -42,14 +46,19 @@ def dotted(node: ast.AST) -> str | None:
 def parts_of(node: ast.AST) -> list[ast.AST]:
     """The child nodes of a node, without operators and contexts.
 
-    Twice as fast as `ast.iter_child_nodes`, which matters when every node is visited.
+    Faster than `ast.iter_child_nodes`, which matters when every node is visited.
     """
+    kind = node.__class__
+    fields = _child_fields.get(kind)
+    if fields is None:
+        names = (name for name in kind._fields if name not in FIELDS_WITHOUT_NODES)
+        fields = _child_fields[kind] = tuple(names)
     children: list[ast.AST] = []
-    for name in node._fields:
+    for name in fields:
         value = getattr(node, name, None)
-        if isinstance(value, list) and name != "ops":
+        if value.__class__ is list:
             children += [child for child in value if isinstance(child, ast.AST)]
-        elif isinstance(value, ast.AST) and not isinstance(value, WITHOUT_CHILDREN):
+        elif isinstance(value, ast.AST):
             children.append(value)
     return children
 

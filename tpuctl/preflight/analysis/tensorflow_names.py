@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from tpuctl.preflight.analysis.functions import is_legacy_keras
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import dotted
+from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
 from tpuctl.preflight.findings import Target
 
 __all__ = [
@@ -72,17 +71,16 @@ class VersionedName:
 @cache
 def _table() -> dict[str, VersionedName]:
     """Entries by qualified name, as returned by `Names.of`."""
-    text = Path(__file__).with_name("tensorflow_names.toml").read_text("utf-8")
     return {
-        entry["name"]: VersionedName(
-            entry["name"],
+        name: VersionedName(
+            name,
             _version(entry.get("since")),
             _version(entry.get("until")),
             entry.get("method", False),
             entry.get("legacy", False),
             entry.get("instead", ""),
         )
-        for entry in tomllib.loads(text)["name"]
+        for name, entry in NAMES.items()
     }
 
 
@@ -167,9 +165,9 @@ def _names_at(project: Project, module: Module, node: Naming) -> Iterator[tuple[
         if not node.level and (node.module or "").startswith("tensorflow"):
             yield from ((f"{node.module}.{alias.name}", alias.name) for alias in node.names)
     elif not isinstance(module.parents.get(node), ast.Attribute) and isinstance(node.ctx, ast.Load):
-        name, written = module.names.of(node), dotted(node) or ""
+        name = module.names.of(node)
         if name is not None:
-            yield name, written
+            yield name, dotted(node) or ""
         elif isinstance(module.parents.get(node), ast.Call):
             yield from _method(project, module, node)
 
@@ -198,6 +196,7 @@ def _is_strategy(project: Project, module: Module, node: ast.expr) -> bool:
     )
 
 
+@cache
 def _entry_of(name: str, version: Version | None) -> VersionedName | None:
     """The entry for a name or its parent, preferring the outermost that a version lacks."""
     parts = name.split(".")

@@ -262,7 +262,7 @@ class _Search:
     # Callees ----------------------------------------------------------------------------------
 
     def _called(self, traced: Traced) -> Iterator[Traced]:
-        for node in own_nodes(traced.node):
+        for node in traced.module.own_nodes(traced.node):
             if not isinstance(node, ast.Call):
                 continue
             for module, function in self._reached(traced, node):

@@ -56,9 +56,14 @@ model.predict(tf.ones([8, 8]))
 )
 
 
+CONDITIONS = (ast.If, ast.IfExp, ast.BoolOp, ast.UnaryOp, ast.Assert, ast.comprehension)
+
+
 def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer(project, target)
     for traced, node in inference.sites:
+        if not isinstance(node, CONDITIONS):
+            continue
         if isinstance(node, (ast.If, ast.IfExp)):
             yield from _condition(inference, traced, node, node.test)
             if isinstance(node, ast.If) and traced.autograph and inference.of(node.test).is_tensor:

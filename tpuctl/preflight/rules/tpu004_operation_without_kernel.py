@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import tomllib
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -56,7 +56,7 @@ def train(x):
 """,
 )
 
-DATA = Path(__file__).with_name("tpu004_operations.toml")
+DATA = Path(__file__).with_name("tpu004_operations.json")
 SUMMARIES = {"scalar", "histogram", "image", "text", "audio", "write"}
 WRITERS = {"tensorflow.summary.create_file_writer", "tensorflow.summary.SummaryWriter"}
 REFUSED_RESIZES = ("area", "bicubic", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
@@ -82,7 +82,10 @@ RUN_ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
 
 @cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(DATA.read_text("utf-8"))
+    """`has`: operations that the TPU compiler supports; `refused`: unsupported operations by the
+    function that creates them; and where both are from."""
+    tables: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
+    return tables
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
