@@ -1,9 +1,10 @@
 """Lazy imports of Google's libraries.
 
-`compute_service` and `compute_types` load only the services and messages of google-cloud-compute
-that are used. Importing its package loads some hundred services (1.3 s of CPU) and their two
-thousand types (1.1 s). Instead, this module registers packages in its place that import nothing
-until a name is accessed; other users of the library in the same program notice no difference.
+A client is imported with its own service and messages only: the packages of Google's clients
+import all of their services and asynchronous clients (Compute Engine's some hundred services and
+two thousand types: 1.3 s and 1.1 s of CPU). Instead, this module registers modules in their place
+that import nothing until a name is accessed; other users of the libraries in the same program
+notice no difference.
 """
 
 from __future__ import annotations
@@ -13,40 +14,77 @@ import importlib.util
 import sys
 import threading
 import types
-from collections.abc import Callable
 from typing import Any
 
 from tpuctl.lazy_proto import lazy_messages
 
-__all__ = ["compute_service", "compute_types", "disable_async_rest"]
+__all__ = [
+    "client_module",
+    "compute_service",
+    "compute_types",
+    "defer_signing",
+    "disable_async_rest",
+]
 
-PACKAGE = "google.cloud.compute_v1"
-_lock, _is_loading = threading.RLock(), threading.Event()  # the second: the whole package is loaded
+COMPUTE = "google.cloud.compute_v1"
+_lock = threading.RLock()
 
 
-def _register_lazy_package() -> None:
+class _Module(types.ModuleType):
+    """A module whose code does not run; if it is a package, its submodules can be imported."""
+
+    def __init__(self, name: str) -> None:
+        spec = importlib.util.find_spec(name)  # does not execute the module
+        if spec is None:
+            raise ImportError(f"{name} is not installed", name=name)
+        super().__init__(name)
+        if spec.submodule_search_locations is not None:
+            self.__path__ = list(spec.submodule_search_locations)
+        self.__spec__ = spec
+        self.__file__ = spec.origin
+
+    def has_submodule(self, name: str) -> bool:
+        """Whether it is a package with a submodule of this name, imported or not."""
+        if "__path__" not in vars(self):
+            return False
+        return importlib.util.find_spec(f"{self.__name__}.{name}") is not None
+
+
+class _LazyModule(_Module):
+    """A module whose code runs when a name in it is first accessed."""
+
+    _is_loading = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.has_submodule(name):
+            return self._raise_missing(name)  # submodules are imported explicitly
+        with _lock:  # other threads wait until it is loaded; the package's own imports do not
+            if not self._is_loading:
+                self._is_loading = True
+                self._load()
+        names = vars(self)
+        return names[name] if name in names else self._raise_missing(name)
+
+    def _load(self) -> None:
+        """Run the module's code under its own name, and copy the names that it defines."""
+        spec = importlib.util.find_spec(self.__name__)
+        assert spec is not None and spec.loader is not None
+        whole = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(whole)
+        for name, value in vars(whole).items():
+            if not name.startswith("__"):
+                setattr(self, name, value)
+
+    def _raise_missing(self, name: str) -> Any:
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+def _register_lazily(*names: str) -> None:
+    """Register lazy modules, each after its parent, unless the modules are already loaded."""
     with _lock:
-        if PACKAGE in sys.modules:
-            return
-        _register(PACKAGE, _lazy_module(PACKAGE, _real_name))
-        _register(
-            f"{PACKAGE}.types",
-            _lazy_module(f"{PACKAGE}.types", lambda name: getattr(messages, name)),
-        )
-        messages = lazy_messages(f"{PACKAGE}.types.compute")
-        _register(messages.__name__, messages)
-
-
-def _lazy_module(name: str, get_attribute: Callable[[str], Any]) -> types.ModuleType:
-    spec = importlib.util.find_spec(name)  # does not execute the module
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError(f"{name} is not installed", name=name)
-    module = types.ModuleType(name)
-    module.__path__ = list(spec.submodule_search_locations)
-    module.__spec__ = spec
-    module.__file__ = spec.origin
-    module.__getattr__ = get_attribute  # type: ignore[method-assign]
-    return module
+        for name in names:
+            if name not in sys.modules:
+                _register(name, _LazyModule(name))
 
 
 def _register(name: str, module: types.ModuleType) -> None:
@@ -55,36 +93,34 @@ def _register(name: str, module: types.ModuleType) -> None:
     setattr(importlib.import_module(parent), leaf, module)
 
 
-def _real_name(name: str) -> Any:
-    """An attribute of the real package, which is loaded under another name on first use."""
-    if name.startswith("__") or importlib.util.find_spec(f"{PACKAGE}.{name}") is not None:
-        return _raise_missing(name)  # submodules are imported explicitly
-    bare = sys.modules[PACKAGE]
-    with _lock:  # other threads wait until it is loaded; the package's own imports do not
-        if not _is_loading.is_set():
-            _is_loading.set()
-            _load_whole(bare)
-    return vars(bare)[name] if name in vars(bare) else _raise_missing(name)
+def _register_compute() -> None:
+    with _lock:
+        if COMPUTE in sys.modules:
+            return
+        _register_lazily(COMPUTE)
+        names = _Module(f"{COMPUTE}.types")
+        _register(names.__name__, names)
+        messages = lazy_messages(f"{COMPUTE}.types.compute")
+        _register(messages.__name__, messages)
+        names.__getattr__ = messages.__getattr__  # type: ignore[method-assign]
 
 
-def _load_whole(bare: types.ModuleType) -> None:
-    spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.loader is not None
-    whole = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(whole)
-    for name, value in vars(whole).items():
-        if not name.startswith("__"):
-            setattr(bare, name, value)
-
-
-def _raise_missing(name: str) -> Any:
-    raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r}")
+def client_module(package: str, service: str) -> Any:
+    """The module of a service's client: `client_module("google.cloud.tpu_v2", "tpu").TpuClient`."""
+    _register_lazily(package, f"{package}.types", f"{package}.services.{service}")
+    return importlib.import_module(f"{package}.services.{service}.client")
 
 
 def compute_service(name: str) -> Any:
     """The module of one service, as in `compute_service("networks").NetworksClient`."""
-    _register_lazy_package()
-    return importlib.import_module(f"{PACKAGE}.services.{name}")
+    _register_compute()
+    return importlib.import_module(f"{COMPUTE}.services.{name}")
+
+
+def defer_signing() -> None:
+    """Let google.auth import `cryptography` only to sign or verify tokens, as with the key of a
+    service account. Its transports import it for any credentials (7% of the CPU of `status`)."""
+    _register_lazily("google.auth.crypt", "google.auth.iam", "google.auth.jwt")
 
 
 def disable_async_rest() -> None:
@@ -98,5 +134,5 @@ def disable_async_rest() -> None:
 
 def compute_types() -> Any:
     """The module with compute's message types."""
-    _register_lazy_package()
-    return importlib.import_module(f"{PACKAGE}.types.compute")
+    _register_compute()
+    return importlib.import_module(f"{COMPUTE}.types.compute")

@@ -7,12 +7,11 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import until
 from tests.support.projects import Bench, Project
 from tests.support.terminal import Terminal
@@ -22,7 +21,6 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Refused
 
 MakeStack = Callable[..., Tpuctl]
-TPUCTL = [sys.executable, "-m", "tpuctl"]
 ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
 
 
@@ -36,7 +34,7 @@ def script(stack: Tpuctl, text: str) -> str:
 def start(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
     """Start a command like a CI system, without a terminal."""
     return subprocess.Popen(
-        [*TPUCTL, *arguments],
+        [forked_tpuctl(), *arguments],
         cwd=stack.stack_file.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -69,7 +67,7 @@ def test_run_up_down_with_failing_job(make_stack: MakeStack) -> None:
     stack = make_stack()
     job = script(stack, "print('hello', flush=True)\nraise SystemExit(6)\n")
     done = subprocess.run(
-        [*TPUCTL, "run", "--up", "--down", "--yes", "--json", job],
+        [forked_tpuctl(), "run", "--up", "--down", "--yes", "--json", job],
         cwd=stack.stack_file.parent,
         capture_output=True,
         text=True,
@@ -198,14 +196,17 @@ async def test_interrupted_up_is_taken_down(project: Project, null_cloud: LocalC
 
             until(is_held, "the creation being held")
             running.terminate()
-            time.sleep(0.05)
+            assert running.stderr is not None
+            interruption = next(line for line in running.stderr if "error: Interrupted" in line)
+            # `down` begins while the request of the creation is still in progress.
+            with pytest.raises(subprocess.TimeoutExpired):
+                running.wait(0.5)
             remote_control.release(null_cloud, fault["id"])
             _, stderr = running.communicate(timeout=90)
-            return running.returncode, stderr
+            return running.returncode, interruption + stderr
 
     code, stderr = await asyncio.to_thread(interrupt)
     assert code == 143, stderr
-    assert "error: Interrupted" in stderr
     kinds = {item.kind for item in (await bench.reopen().status()).inventory}
     assert kinds == {"bucket"}
 

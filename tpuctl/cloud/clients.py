@@ -7,9 +7,9 @@ would apply to loopback.
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.rest import Rest
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Transient
-from tpuctl.google_imports import compute_service
+from tpuctl.google_imports import client_module, compute_service, defer_signing
 from tpuctl.model.known_errors import extract_facts
 from tpuctl.polling import Backoff, Clock, SystemClock
 
@@ -29,24 +29,21 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RETRY = Backoff(initial=0.5, maximum=8.0, multiplier=2.0)
 MAX_ATTEMPTS = 5
 MAX_TEXT_LENGTH = 10_000  # of a request that is searched for names
-# gRPC clients: package and service. Any other name is a Compute Engine collection ("instances",
-# "zone_operations"), "storage" or "rest".
+# gRPC clients: package, module and name of the service. Any other name is a Compute Engine
+# collection ("instances", "zone_operations"), "storage" or "rest".
 RPC = {
-    "billing": ("google.cloud.billing_v1.services.cloud_billing", "CloudBilling"),
-    "catalog": ("google.cloud.billing_v1.services.cloud_catalog", "CloudCatalog"),
-    "folders": ("google.cloud.resourcemanager_v3.services.folders", "Folders"),
-    "iam": ("google.cloud.iam_admin_v1.services.iam", "IAM"),
-    "org_policies": ("google.cloud.orgpolicy_v2.services.org_policy", "OrgPolicy"),
-    "organizations": ("google.cloud.resourcemanager_v3.services.organizations", "Organizations"),
-    "projects": ("google.cloud.resourcemanager_v3.services.projects", "Projects"),
-    "secrets": (
-        "google.cloud.secretmanager_v1.services.secret_manager_service",
-        "SecretManagerService",
-    ),
-    "services": ("google.cloud.service_usage_v1.services.service_usage", "ServiceUsage"),
-    "tpu": ("google.cloud.tpu_v2.services.tpu", "Tpu"),
-    "tpu_alpha": ("google.cloud.tpu_v2alpha1.services.tpu", "Tpu"),
-    "tpu_v1": ("google.cloud.tpu_v1.services.tpu", "Tpu"),
+    "billing": ("billing_v1", "cloud_billing", "CloudBilling"),
+    "catalog": ("billing_v1", "cloud_catalog", "CloudCatalog"),
+    "folders": ("resourcemanager_v3", "folders", "Folders"),
+    "iam": ("iam_admin_v1", "iam", "IAM"),
+    "org_policies": ("orgpolicy_v2", "org_policy", "OrgPolicy"),
+    "organizations": ("resourcemanager_v3", "organizations", "Organizations"),
+    "projects": ("resourcemanager_v3", "projects", "Projects"),
+    "secrets": ("secretmanager_v1", "secret_manager_service", "SecretManagerService"),
+    "services": ("service_usage_v1", "service_usage", "ServiceUsage"),
+    "tpu": ("tpu_v2", "tpu", "Tpu"),
+    "tpu_alpha": ("tpu_v2alpha1", "tpu", "Tpu"),
+    "tpu_v1": ("tpu_v1", "tpu", "Tpu"),
 }
 
 
@@ -64,6 +61,7 @@ class Cloud:
         self.hint_facts: Mapping[str, str] = {}  # more facts for the hints of errors
         self._lock = threading.RLock()
         self._clients: dict[str, Any] = {}
+        self._abandoned: set[asyncio.Future[Any]] = set()
 
     async def call(
         self,
@@ -82,7 +80,9 @@ class Cloud:
         delays = RETRY.delays()
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                return await in_thread(method, *args, timeout=timeout, retry=None, **fields)
+                return await self._complete(
+                    in_thread(method, *args, timeout=timeout, retry=None, **fields)
+                )
             except Exception as error:
                 if not is_foreign(error):
                     raise
@@ -91,6 +91,23 @@ class Cloud:
                     raise converted from error
             await self.clock.sleep(next(delays))
         raise AssertionError("the last try returns or raises")
+
+    async def _complete(self, call: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
+            raise
+
+    async def abandoned_calls(self) -> None:
+        """Wait for the calls in progress whose callers were cancelled, for instance by Ctrl-C.
+
+        A creation among them may still succeed.
+        """
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
 
     def _facts(self, args: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, str]:
         """Facts about a call's target, for the commands in an error's hint."""
@@ -132,6 +149,7 @@ class Cloud:
             return str(credentials.token)
 
     def _create(self, name: str) -> Any:
+        defer_signing()  # before anything imports google.auth
         if name == "storage":
             return self._storage()
         if name == "rest":
@@ -154,19 +172,19 @@ class Cloud:
         credentials, _ = google.auth.default(scopes=[SCOPE])
         return credentials
 
-    def _rpc(self, package: str, service: str) -> Any:
+    def _rpc(self, package: str, module: str, service: str) -> Any:
         """A client over gRPC."""
-        client = getattr(importlib.import_module(package), f"{service}Client")
+        clients = client_module(f"google.cloud.{package}", module)
+        client = getattr(clients, f"{service}Client")
         if not self.endpoint.is_local:
             return client(credentials=self._credentials)
         import grpc
 
-        transports = importlib.import_module(f"{package}.transports")
         channel = grpc.insecure_channel(
             self.endpoint.authority, options=[("grpc.enable_http_proxy", 0)]
         )
         channel = grpc.intercept_channel(channel, _token_interceptor(self.endpoint.token or ""))
-        return client(transport=getattr(transports, f"{service}GrpcTransport")(channel=channel))
+        return client(transport=client.get_transport_class("grpc")(channel=channel))
 
     def _compute(self, service: str) -> Any:
         """A client of a Compute Engine collection, over REST, its only transport."""

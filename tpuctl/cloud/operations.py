@@ -14,8 +14,8 @@ from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["compute_operation", "long_operation"]
 
-# Detects completion at most 15% late, and never by more than 2 seconds.
-POLL = Backoff(initial=0.05, maximum=2.0, multiplier=1.15)
+# Detects completion at most 10% late, and never by more than 2 seconds.
+POLL = Backoff(initial=0.05, maximum=2.0, multiplier=1.1)
 
 
 async def long_operation(

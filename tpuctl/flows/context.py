@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
@@ -15,6 +16,9 @@ from tpuctl.model.events import Emit, ignore
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Clock
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
+
+if TYPE_CHECKING:
+    from tpuctl.remote.ssh import SshPool
 
 __all__ = [
     "CLOUD",
@@ -52,6 +56,7 @@ class Context:
     controller: str | None = None  # the stack's controller, if this program runs on it
     jobs_cloud: str = "google"  # name of the cloud that is passed to jobs
     prepare_image: PrepareImage = _needs_no_image  # builds the image for a TensorFlow version
+    ssh_pool: SshPool | None = None  # keeps connections open from one step to the next
 
     @property
     def store(self) -> ObjectStore:

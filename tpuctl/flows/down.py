@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
+from tpuctl.polling import gather_all
 from tpuctl.resources.composition import in_other_zones, resources_of
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.stack_record import Record
@@ -51,6 +52,7 @@ async def down(
     a stack file nor a project.
     """
     stack, cloud = context.stack, context.cloud
+    await cloud.abandoned_calls()  # of an interrupted `up`: what they create is deleted, too
     teardown = await prepare_down(
         stack, cloud, delete_bucket=delete_bucket, must_exist=not context.has_file
     )
@@ -71,14 +73,29 @@ async def prepare_down(
     Raises NotFound if the project does not exist and `must_exist`.
     """
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
-    project_resources = await list_resources(
-        cloud, stack.project, stack=stack.name, must_exist=must_exist
+    project_resources, snapshot = await _list_and_observe(
+        cloud, stack, resources, must_exist=must_exist
     )
-    resources += in_other_zones(
+    leftovers = in_other_zones(
         project_resources, stack, cloud, resources, delete_bucket=delete_bucket
     )
-    resources += await removed_secret_grants(stack, cloud, resources)
-    return Teardown(stack, plan_down(resources, await observe(resources)), tuple(resources))
+    leftovers += await removed_secret_grants(stack, cloud, resources)
+    if leftovers:
+        resources += leftovers
+        snapshot = await observe(resources)
+    return Teardown(stack, plan_down(resources, snapshot), tuple(resources))
+
+
+async def _list_and_observe(
+    cloud: Cloud, stack: Stack, resources: Sequence[Resource], *, must_exist: bool = False
+) -> tuple[list[InventoryItem], Snapshot]:
+    """Both at the same time; an error of the listing says more, and is raised first."""
+    work: list[Awaitable[Any]] = [
+        list_resources(cloud, stack.project, stack=stack.name, must_exist=must_exist),
+        observe(resources),
+    ]
+    listed, snapshot = await gather_all(work)
+    return listed, snapshot
 
 
 async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
@@ -88,10 +105,9 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     remaining bucket is reported with its size and monthly cost.
     """
     stack = teardown.stack
-    snapshot: Snapshot = await observe(teardown.resources)
+    existing, snapshot = await _list_and_observe(cloud, stack, teardown.resources)
     checked = [_remaining(resource, teardown.plan, snapshot) for resource in teardown.resources]
     addresses = {resource.address for resource in teardown.resources}
-    existing = await list_resources(cloud, stack.project, stack=stack.name)
     for leftover in existing:
         if leftover.address not in addresses and _home_address(leftover, stack) not in addresses:
             checked.append(

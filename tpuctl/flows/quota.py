@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
@@ -68,20 +69,12 @@ async def _limits(
     cloud: Cloud, project: str, limits: Iterable[QuotaLimit], zones: Iterable[str]
 ) -> dict[tuple[str, str], float | None]:
     """The allowed amounts by limit id and location. Raises TpuctlError."""
-    path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com"
+    path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com/consumerQuotaMetrics"
 
     def list_metrics(**options: Any) -> list[Any]:
-        metrics: list[Any] = []
-        query: dict[str, str] = {}
-        for _ in range(MAX_PAGES):
-            answer = cloud.client("rest").call(
-                "GET", "serviceusage", f"{path}/consumerQuotaMetrics", query=query, **options
-            )
-            metrics += answer.get("metrics", [])
-            if not answer.get("nextPageToken"):
-                break
-            query = {"pageToken": answer["nextPageToken"]}
-        return metrics
+        pages = cloud.client("rest").pages("serviceusage", path, **options)
+        metrics = (page.get("metrics", ()) for page in islice(pages, MAX_PAGES))
+        return [*chain.from_iterable(metrics)]
 
     try:
         metrics = await cloud.call("the quota of Cloud TPU", list_metrics, timeout=TIMEOUT_SECONDS)
@@ -127,7 +120,9 @@ async def _regions(cloud: Cloud) -> dict[str, Region] | str:
     """Compute Engine quota of every region, or why it could not be read. Never raises."""
 
     def list_regions(**options: Any) -> list[Any]:
-        return list(cloud.client("regions").list(project=cloud.project, **options))
+        path = f"/compute/v1/projects/{cloud.project}/regions"
+        pages = cloud.client("rest").pages("compute", path, **options)
+        return [*chain.from_iterable(page.get("items", ()) for page in pages)]
 
     try:
         regions = await cloud.call(
@@ -135,30 +130,32 @@ async def _regions(cloud: Cloud) -> dict[str, Region] | str:
         )
     except TpuctlError as error:
         return f"quota of Compute Engine could not be read: {_reason(error)}"
-    return {
-        region.name: Region(
-            region.name, {each.metric: (each.limit, each.usage) for each in region.quotas}
-        )
-        for region in regions
-    }
+    return {region["name"]: _region(region) for region in regions}
+
+
+def _region(region: Mapping[str, Any]) -> Region:
+    """A region of Compute Engine, from its JSON."""
+    quotas = region.get("quotas", ())
+    return Region(
+        region["name"],
+        {quota["metric"]: (quota.get("limit", 0.0), quota.get("usage", 0.0)) for quota in quotas},
+    )
 
 
 async def read_region(stack: Stack, cloud: Cloud) -> Region | str:
     """Compute Engine quota of the stack's region, or why it could not be read. Never raises."""
-    client = cloud.client("regions")
     try:
         region = await cloud.call(
             f"the quota of {stack.region}",
-            client.get,
-            project=stack.project,
-            region=stack.region,
+            cloud.client("rest").call,
+            "GET",
+            "compute",
+            f"/compute/v1/projects/{stack.project}/regions/{stack.region}",
             timeout=TIMEOUT_SECONDS,
         )
     except TpuctlError as error:
         return f"quota of Compute Engine could not be read: {_reason(error)}"
-    return Region(
-        stack.region, {quota.metric: (quota.limit, quota.usage) for quota in region.quotas}
-    )
+    return _region(region)
 
 
 def report_of(

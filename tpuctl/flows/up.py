@@ -7,10 +7,12 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Denied, Scope, TpuctlError
@@ -19,10 +21,8 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.controller import shell_variables, write_shell_environment
 from tpuctl.flows.controller_recovery import tpu_resources
 from tpuctl.flows.down import down
-from tpuctl.flows.handover import prepare_controller
 from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.plan import Prepared, plan
-from tpuctl.flows.workers import connect_workers, connections, nodes_of
 from tpuctl.flows.zones import Refusal, next_zone, no_zone_error, zones_to_try
 from tpuctl.jobs.launch import build_archive
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
@@ -30,11 +30,13 @@ from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.polling import gather_all
-from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport, with_retries
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import kind_of
 from tpuctl.resources.stack_record import Contents, Record
+
+if TYPE_CHECKING:
+    from tpuctl.remote.ssh import SshTransport
 
 __all__ = [
     "DownDetector",
@@ -55,7 +57,7 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
 FOLDER = ".tpuctl/watchdog"
-PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py", "folder.py")
+PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py", "folder.py", "storage.py")
 IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
 NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
 # Renamed into place: another `up` may be running the same files.
@@ -89,7 +91,13 @@ async def up(
     if not prepared.plan.is_empty:
         _ = context.keys.pair  # fails before anything is created
         await context.prepare_image(stack.runtime.tensorflow, emit)
+        # What connects to machines takes 0.2 s to import: done while the cloud creates them.
+        importing = asyncio.ensure_future(in_thread(import_module, "tpuctl.flows.handover"))
         prepared = await provision(context, prepared)
+        await importing
+    from tpuctl.flows.handover import prepare_controller
+    from tpuctl.flows.workers import connections, nodes_of
+
     async with connections(context) as transports:
         node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
         await prepare_workers(prepared.stack, cloud, node, transports, emit)
@@ -201,6 +209,8 @@ async def prepare_workers(
 
     `node` is the TPU node that the controller is configured for; None on TPU VMs.
     """
+    from tpuctl.flows.workers import connect_workers
+
     with step(emit, WORKERS, "connect", SSH_REASON):
         await connect_workers(cloud, list(transports.values()))
         if node is not None:

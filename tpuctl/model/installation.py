@@ -11,7 +11,7 @@ class Installation(BaseModel):
     """Paths are relative to the bundle; missing ones are ignored, except the project. Part of the
     job's record, so that any machine can start another attempt."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     requirements: str | None = Field(None, description="A pip requirements file.")
     dependencies: tuple[str, ...] = Field(

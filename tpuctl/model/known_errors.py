@@ -38,11 +38,19 @@ FACTS = {
 }
 PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
+# To find a word that every match of a regular expression contains.
+NOT_LITERAL = re.compile(r"\\.|\[[^\]]*\]")  # escapes and character classes
+INNER_GROUP = re.compile(r"\([^()]*\)")
+REQUIRED_WORD = re.compile(r"[a-z]{3,}(?![a-z?*{])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class KnownError:
-    """A known error: what happened, why, the fix, and the patterns that identify it."""
+    """A known error: what happened, why, the fix, and the patterns that identify it.
+
+    Compiling the patterns of all errors takes longer than a request, so each one is compiled on
+    first use.
+    """
 
     summary: str
     cause: str
@@ -53,13 +61,47 @@ class KnownError:
     scope: str = ""
     statuses: Collection[str] = ()
     reasons: Collection[str] = ()
-    match: re.Pattern[str] | None = None  # identifies it anywhere
-    response: re.Pattern[str] | None = None  # generic text, only for API responses
-    lines: re.Pattern[str] | None = None  # for lines of logs and pasted output
-    log: re.Pattern[str] | None = None  # for lines of job logs only
+    match_fragments: Sequence[str] = ()
+    response_fragments: Sequence[str] = ()
+    lines_pattern: str = ""
+    log_pattern: str = ""
     weak: bool = False  # matches only if the text has no other error
     fault: Fault | None = None
     source: str = ""
+
+    @cached_property
+    def match(self) -> re.Pattern[str] | None:
+        """Identifies the error anywhere."""
+        return _join(self.match_fragments)
+
+    @cached_property
+    def response(self) -> re.Pattern[str] | None:
+        """Generic text, only for API responses."""
+        return _join(self.response_fragments)
+
+    @cached_property
+    def lines(self) -> re.Pattern[str] | None:
+        """For lines of logs and pasted output."""
+        return re.compile(self.lines_pattern) if self.lines_pattern else None
+
+    @cached_property
+    def log(self) -> re.Pattern[str] | None:
+        """For lines of job logs only."""
+        return re.compile(self.log_pattern) if self.log_pattern else None
+
+    @cached_property
+    def _required_words(self) -> frozenset[str]:
+        """Words of which any text that `match` finds contains one; "" is in every text."""
+        return frozenset(_required_word(fragment) for fragment in self.match_fragments)
+
+    def find(self, text: str, lowered: str) -> re.Match[str] | None:
+        """What `match` finds in a text; `lowered` is the text in lower case.
+
+        Texts without any of the required words are rejected without compiling the pattern.
+        """
+        if self.match_fragments and any(word in lowered for word in self._required_words):
+            return self.match.search(text) if self.match is not None else None
+        return None
 
     def is_line(self, line: str) -> bool:
         """Whether a line of a job's log matches."""
@@ -104,15 +146,14 @@ class Table:
         over generic text.
         """
         candidates = [error for error in self.errors if error.exception]
-        by_text = (
-            error for error in candidates if error.match is not None and error.match.search(text)
-        )
+        lowered = text.lower()
+        by_text = (error for error in candidates if error.find(text, lowered) is not None)
         by_reason = (error for error in candidates if not {*error.reasons}.isdisjoint(reasons))
         by_words = (
             error
             for error in candidates
-            if error.response is not None
-            and status in error.statuses
+            if status in error.statuses
+            and error.response is not None
             and error.response.search(text)
         )
         return next(chain(by_text, by_reason, by_words), None)
@@ -147,18 +188,28 @@ def _known_error(row: Mapping[str, Any]) -> KnownError:
     fields: dict[str, Any] = {**row, "hint_template": row["hint"].strip("\n")}
     del fields["hint"]
     for key in ("match", "response"):
-        if key in fields:
-            fields[key] = _compile(fields[key])
+        fragments = fields.pop(key, ())
+        fields[f"{key}_fragments"] = [fragments] if isinstance(fragments, str) else fragments
     for key in ("lines", "log"):
-        if key in fields:
-            fields[key] = re.compile(fields[key])
+        fields[f"{key}_pattern"] = fields.pop(key, "")
     return KnownError(**fields)
 
 
-def _compile(fragments: str | Sequence[str]) -> re.Pattern[str]:
-    """Join patterns; a space matches any whitespace, including line breaks."""
-    alternatives = [fragments] if isinstance(fragments, str) else fragments
-    return re.compile("|".join(alternatives).replace(" ", r"\s+"), re.IGNORECASE)
+def _join(fragments: Sequence[str]) -> re.Pattern[str] | None:
+    """The pattern of all fragments; a space matches any whitespace, including line breaks."""
+    if not fragments:
+        return None
+    return re.compile("|".join(fragments).replace(" ", r"\s+"), re.IGNORECASE)
+
+
+def _required_word(fragment: str) -> str:
+    """A word that each match of a regular expression contains, in lower case; empty if unknown."""
+    literal, groups = NOT_LITERAL.sub(".", fragment), 1
+    while groups:
+        literal, groups = INNER_GROUP.subn(".", literal)
+    if "|" in literal:  # alternatives
+        return ""
+    return max(REQUIRED_WORD.findall(literal), key=len, default="").lower()
 
 
 def extract_facts(*texts: str, **overrides: str) -> dict[str, str]:

@@ -97,12 +97,12 @@ def _regions(text: str) -> Iterator[str]:
 
 
 def _by_match(text: str) -> tuple[KnownError, str] | None:
-    texts = dict.fromkeys((text, _joined(text)))  # often the same
+    texts = {whole: whole.lower() for whole in (text, _joined(text))}  # often the same
     for known_error in table().errors:
-        if known_error.weak or known_error.match is None:
+        if known_error.weak:
             continue
-        for whole in texts:
-            match = known_error.match.search(whole)
+        for whole, lowered in texts.items():
+            match = known_error.find(whole, lowered)
             if match is not None:
                 return known_error, _line_at(whole, match)
     return None
@@ -132,12 +132,9 @@ def _by_lines(text: str) -> tuple[KnownError, str] | None:
 def _by_weak_match(text: str) -> tuple[KnownError, str] | None:
     """Match weak errors, which count only if there is no other error."""
     joined = _joined(text)
+    lowered = joined.lower()
     for known_error in table().errors:
-        match = (
-            known_error.match.search(joined)
-            if known_error.weak and known_error.match is not None
-            else None
-        )
+        match = known_error.find(joined, lowered) if known_error.weak else None
         if known_error.match is not None and match is not None:
             complaints = (complaint[0] for complaint in COMPLAINT.finditer(joined))
             if all(known_error.match.search(complaint) for complaint in complaints):

@@ -81,7 +81,7 @@ BucketName = Annotated[
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ProjectSection(Section):
@@ -280,7 +280,7 @@ class LimitsSection(Section):
 
 
 class RetriesSection(Retries):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class JobSection(Section):

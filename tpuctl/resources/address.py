@@ -26,12 +26,12 @@ class Address(CloudKind):
         for region, address in query.aggregated("addresses"):
             yield InventoryItem(
                 cls,
-                address.name,
-                address.labels[STACK_LABEL],
+                address["name"],
+                address["labels"][STACK_LABEL],
                 region,
-                address.status,
-                address.address,
-                time_of(address.creation_timestamp),
+                address.get("status", ""),
+                address.get("address", ""),
+                time_of(address.get("creationTimestamp")),
             )
 
     @classmethod

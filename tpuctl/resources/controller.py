@@ -91,19 +91,19 @@ class Controller(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for zone, instance in query.aggregated("instances"):
-            accesses = [
-                each for face in instance.network_interfaces for each in face.access_configs
-            ]
+            interfaces = instance.get("networkInterfaces", ())
+            accesses = [each for face in interfaces for each in face.get("accessConfigs", ())]
+            is_spot = instance.get("scheduling", {}).get("preemptible", False)
             yield InventoryItem(
                 cls,
-                instance.name,
-                instance.labels[STACK_LABEL],
+                instance["name"],
+                instance["labels"][STACK_LABEL],
                 zone,
-                instance.status,
-                instance.machine_type.rpartition("/")[2],
-                time_of(instance.creation_timestamp),
-                capacity="spot" if instance.scheduling.preemptible else "on-demand",
-                external_addresses=sum(1 for each in accesses if each.nat_i_p),
+                instance.get("status", ""),
+                instance.get("machineType", "").rpartition("/")[2],
+                time_of(instance.get("creationTimestamp")),
+                capacity="spot" if is_spot else "on-demand",
+                external_addresses=sum(1 for each in accesses if each.get("natIP")),
             )
 
     @classmethod

@@ -59,13 +59,13 @@ class DataDisk(StackResource):
         for zone, disk in query.aggregated("disks"):
             yield InventoryItem(
                 cls,
-                disk.name,
-                disk.labels[STACK_LABEL],
+                disk["name"],
+                disk["labels"][STACK_LABEL],
                 zone,
-                "in use" if disk.users else disk.status,
-                disk.type_.rpartition("/")[2],
-                time_of(disk.creation_timestamp),
-                size_gb=disk.size_gb,
+                "in use" if disk.get("users") else disk.get("status", ""),
+                disk.get("type", "").rpartition("/")[2],
+                time_of(disk.get("creationTimestamp")),
+                size_gb=int(disk.get("sizeGb", 0)),
             )
 
     @classmethod

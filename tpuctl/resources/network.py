@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
+from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["Firewall", "Network", "Networks"]
@@ -61,17 +64,33 @@ class Network(StackResource):
     def after(self) -> frozenset[str]:
         return frozenset({f"bucket/{self.stack.bucket}"})
 
+    def __init__(self, stack: Stack, cloud: Cloud) -> None:
+        super().__init__(stack, cloud)
+        self._observed: Networks | None = None
+        self._observing: asyncio.Task[Networks | None] | None = None
+
     async def observe(self) -> Networks | None:
+        """Callers at the same time share one observation: rules depend on the network, too."""
+        if self._observing is None or self._observing.done():
+            self._observing = asyncio.ensure_future(self._observe())
+        self._observed = await asyncio.shield(self._observing)
+        return self._observed
+
+    async def _observe(self) -> Networks | None:
         name = self.stack.file.network.name
         if name != "auto":
             network = await self._get(name)
             return Networks(name, None) if network is not None else None
-        own_network = await self._get(self.stack.names.network)
+        own_name = self.stack.names.network
+        own_network, default = await gather_all([self._get(own_name), self._get("default")])
         if own_network is not None:
-            return Networks(self.stack.names.network, own_network.description)
-        if await self._get("default") is not None:
-            return Networks("default", None)
-        return None
+            return Networks(own_name, own_network.description)
+        return Networks("default", None) if default is not None else None
+
+    async def existing(self) -> Networks | None:
+        """The networks as last observed, or as they are now if there were none: while `up` runs,
+        nothing deletes a network."""
+        return self._observed or await self.observe()
 
     async def _get(self, name: str) -> Any | None:
         client = self.cloud.client("networks")
@@ -84,7 +103,7 @@ class Network(StackResource):
 
     async def usable_name(self) -> str:
         """The name of the existing network to use. Raises NotFound."""
-        networks = await self.observe()
+        networks = await self.existing()
         if networks is None or networks.usable is None:
             raise NotFound(
                 "No network",

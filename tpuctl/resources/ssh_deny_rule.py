@@ -8,6 +8,7 @@ _vpc). This rule takes precedence over that one, but not over rules with the def
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -44,7 +45,7 @@ class SshDenyRule(Firewall):
 
     async def observe(self) -> SshDenyState | None:
         """None if neither exists."""
-        rule, networks = await self._find(), await self.network.observe()
+        rule, networks = await asyncio.gather(self._find(), self.network.observe())
         return SshDenyState(networks, rule) if rule is not None or networks is not None else None
 
     def diff(self, observed: SshDenyState | None) -> Change:
@@ -73,7 +74,7 @@ class SshDenyRule(Firewall):
 
     async def apply(self, change: Change, report: Any) -> None:
         if change.action is Action.CREATE:
-            networks = await self.network.observe()
+            networks = await self.network.existing()
             if networks is not None and networks.own_description is not None:
                 return  # created meanwhile, as the stack's own
         await super().apply(change, report)

@@ -30,7 +30,7 @@ RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 class Grant(BaseModel):
     """A role granted to a member on a resource: `bucket/NAME` or `project/ID`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     resource: str
     member: str
@@ -51,7 +51,7 @@ class Grant(BaseModel):
 class Contents(BaseModel):
     """The contents of a stack's record. Fields of other versions are preserved."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     version: int = VERSION
     stack: str

@@ -35,6 +35,7 @@ from tpuctl.resources.tpu_node_spec import (
 __all__ = ["TpuNode", "update_node"]
 
 UPDATE_SECONDS = 900.0
+QUEUED = ("queued_resource",)  # fields of the deletion of a node that its request deletes
 
 
 class TpuNode(NodeLifecycle):
@@ -136,12 +137,12 @@ class TpuNode(NodeLifecycle):
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
         if observed.queued_resource:
-            return self.delete("deleted with its queued resource")
+            return Change(self.address, Action.DELETE, "deleted with its queued resource", QUEUED)
         return self.delete(f"{observed.accelerator_type} is charged while it exists")
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
-            await self._delete(report)
+            await (self._delete(report) if change.fields == QUEUED else self.remove(report))
         elif change.action is Action.CREATE:
             node = await self.observe()
             if node is not None and node.state.name in DEAD_STATES:
