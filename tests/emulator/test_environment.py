@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.gcloud import require_gcloud
 from tests.support.locations import PROJECT
 from tpuctl.emulator.client import server_process
@@ -28,7 +29,9 @@ LEADING = ("proxy", "cloudsdk", "google", "gce_", "storage_", "tpuctl_", "boto",
 class Shell:
     """A user's bash, with a separate home and a few variables."""
 
-    def __init__(self, folder: Path, local_home: Path) -> None:
+    def __init__(self, folder: Path, local_home: Path, program: str = "") -> None:
+        """`program` is the shell's `tpuctl`; by default a forked one."""
+        self.program = program or forked_tpuctl()
         self.home = folder / "me"
         self.home.mkdir()
         preserved = {
@@ -47,7 +50,7 @@ class Shell:
     def run(
         self, script: str, *, seconds: int = 120, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        begin = f'tpuctl() {{ {sys.executable} -W error -m tpuctl "$@"; }}\n'
+        begin = f'tpuctl() {{ {self.program} "$@"; }}\n'
         return subprocess.run(
             ["bash", "--norc", "-c", begin + script],
             env=self.variables | variables,
@@ -133,6 +136,7 @@ def test_google_clients_work_with_defaults(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.soak
 def test_gcloud_and_gsutil_work_without_changing_user_configuration(shell: Shell) -> None:
     require_gcloud()
     user_configuration = shell.home / ".config" / "gcloud" / "configurations" / "config_work"
@@ -306,7 +310,7 @@ def test_local_cloud_is_started_and_reported_on_stderr(
     tmp_path: Path,
 ) -> None:
     other = tmp_path / "cloud"
-    shell = Shell(tmp_path, other)
+    shell = Shell(tmp_path, other, f"{sys.executable} -W error -m tpuctl")
     try:
         done = shell.run("tpuctl local env")
         assert done.returncode == 0
@@ -317,37 +321,26 @@ def test_local_cloud_is_started_and_reported_on_stderr(
         server_process.stop(other)
 
 
-def test_invalid_refresh_token_gets_google_error(shell: Shell) -> None:
-    program = """
-import google.auth.transport.requests
-from google.auth.exceptions import RefreshError
-from google.oauth2.credentials import Credentials
-request = google.auth.transport.requests.Request()
-for token in ("x", None):
-    uri = "https://oauth2.googleapis.com/token"
-    one = Credentials(None, refresh_token=token or "", token_uri=uri, client_id="i",
-                      client_secret="s")
-    try:
-        one.refresh(request)
-    except RefreshError as error:
-        print(error.args[0])
-"""
-    assert shell.python(program)[0] == "invalid_grant: Bad Request"
-
-
-def test_token_refresh_of_older_clients(shell: Shell) -> None:
+def test_refresh_tokens_are_checked_also_for_older_clients(shell: Shell) -> None:
     program = """
 import json, os
-import google.auth.transport.requests
+from google.auth.exceptions import RefreshError
+from google.auth.transport.requests import Request
 from google.oauth2.credentials import Credentials
+def credentials(token, uri):
+    return Credentials(None, refresh_token=token, token_uri=f"https://{uri}", client_id="i",
+                       client_secret="s")
 known = json.load(open(os.environ["GOOGLE_APPLICATION_CREDENTIALS"]))["refresh_token"]
 for uri in ("accounts.google.com/o/oauth2/token", "www.googleapis.com/oauth2/v4/token"):
-    one = Credentials(None, refresh_token=known, token_uri=f"https://{uri}", client_id="i",
-                      client_secret="s")
-    one.refresh(google.auth.transport.requests.Request())
-    print(one.valid)
+    refreshed = credentials(known, uri)
+    refreshed.refresh(Request())
+    print(refreshed.valid)
+try:
+    credentials("x", "oauth2.googleapis.com/token").refresh(Request())
+except RefreshError as error:
+    print(error.args[0])
 """
-    assert shell.python(program) == ["True", "True"]
+    assert shell.python(program) == ["True", "True", "invalid_grant: Bad Request"]
 
 
 @pytest.mark.soak

@@ -249,5 +249,5 @@ async def test_call_in_batch(probe: FaultProbe, path: str) -> None:
 
 
 async def test_names_match_method_tables(probe: FaultProbe) -> None:
-    names = {name for name in probe.router.names() if probe.router.emulates(name)}
+    names = {name for name in probe.router.names if probe.router.emulates(name)}
     assert names == {method.full_name for method in probe.methods()}

@@ -1,7 +1,7 @@
 """Fuzz tests: malformed requests are rejected with client errors, and none breaks the server.
 
 Requests are generated from discovery documents by a seed (`malformed.py`). The suite sends some
-of them, `make soak` 10,000.
+of them, and `make soak` enough to call every method.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.support.wire_validation import services
 
 TIMEOUT = 20.0
 AT_ONCE = 100  # requests of one seed, to one server
+SEEDS, SOME = 80, 5  # in all, and in the suite
 L = "projects/local-project/locations/europe-west4-a"
 COMPUTE_ZONE = f"/compute/v1/{PROJECT_NAME}/zones/{ZONE}"
 READS = (
@@ -192,7 +193,7 @@ async def still_answers(cloud: Any) -> None:
     await asyncio.to_thread(read_all)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(SOME))
 async def test_malformed_requests_are_rejected(
     cloud: Any, sender: Sender, transcript_file: Path, seed: int
 ) -> None:
@@ -201,9 +202,8 @@ async def test_malformed_requests_are_rejected(
 
 
 @pytest.mark.soak
-@pytest.mark.release("more seeds of what `make test` sends")
-@pytest.mark.parametrize("seed", range(5, 100))
-async def test_ten_thousand_malformed_requests(
+@pytest.mark.parametrize("seed", range(SOME, SEEDS))
+async def test_malformed_requests_to_every_method_are_rejected(
     cloud: Any, sender: Sender, transcript_file: Path, seed: int
 ) -> None:
     await fuzz(cloud, sender, transcript_file, seed)
@@ -211,7 +211,9 @@ async def test_ten_thousand_malformed_requests(
 
 
 def test_fuzzer_covers_every_method() -> None:
-    methods = {request.method for seed in range(100) for request in requests_of(seed, AT_ONCE, "x")}
+    methods = {
+        request.method for seed in range(SEEDS) for request in requests_of(seed, AT_ONCE, "x")
+    }
     assert methods == {method.id for method in described_methods()}
 
 
@@ -263,9 +265,8 @@ async def test_malformed_messages_are_rejected(cloud: Any, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("more seeds of what `make test` sends")
-@pytest.mark.parametrize("seed", range(3, 30))
-async def test_thousands_of_malformed_messages(cloud: Any, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3, 12))
+async def test_thousand_malformed_messages(cloud: Any, seed: int) -> None:
     await fuzz_rpc(cloud, seed)
     await still_answers(cloud)
 

@@ -85,7 +85,9 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.malformed
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 5))]
+)
 async def test_malformed_requests_never_break_the_server(cloud: Any, seed: int) -> None:
     chance = random.Random(seed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -85,6 +84,7 @@ def enable(process: Process) -> None:
 
 
 def test_kill_loses_nothing_acknowledged(serve: Any) -> None:
+    """The next server serves it, and stops through its control API."""
     process = serve()
     process.request("POST", "/storage/v1/b?project=local-project", json={"name": "kept"})
     written: dict[str, str] = {}
@@ -124,9 +124,12 @@ def test_kill_loses_nothing_acknowledged(serve: Any) -> None:
     for name, item in by_name.items():
         content = again.request("GET", f"/storage/v1/b/kept/o/{name}?alt=media")
         assert len(content.content) == int(item["size"])
+    assert again.request("POST", "/_local/shutdown").status_code == 200
+    assert again.child.wait(timeout=20) == 0
 
 
 def test_creation_completes_after_kill(serve: Any) -> None:
+    """By the next server, which stops cleanly on SIGTERM."""
     process = serve()
     enable(process)
     body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -141,18 +144,7 @@ def test_creation_completes_after_kill(serve: Any) -> None:
     assert operation["response"]["state"] == "READY"
     assert again.request("GET", f"{path}/n").json()["state"] == "READY"
     assert again.request("GET", "/_local/status").json()["machines"] == 1
-
-
-def test_server_stops_cleanly_on_sigterm(serve: Any) -> None:
-    process = serve()
-    enable(process)
-    assert process.end(signal.SIGTERM) == 0
-
-
-def test_server_stops_through_control_api(serve: Any) -> None:
-    process = serve()
-    assert process.request("POST", "/_local/shutdown").status_code == 200
-    assert process.child.wait(timeout=20) == 0
+    assert again.end(signal.SIGTERM) == 0
 
 
 @pytest.fixture
@@ -212,16 +204,6 @@ def test_failed_start_reports_log_tail(home: Path) -> None:
     assert "file is not a database" in caught.value.diagnostics[0].detail
 
 
-def test_log_is_rotated(home: Path) -> None:
-    home.mkdir()
-    (home / "server.log").write_text("of former days\n" * 400_000)
-    server_process.start(home, ssh="high")
-    assert (home / "server.log").stat().st_size < 100_000
-    assert (home / "server.log.old").read_text().startswith("of former days")
-    server_process.reset(home)
-    assert {path.name for path in home.iterdir()} == {"lock"}
-
-
 def test_unresponsive_server_is_killed(home: Path) -> None:
     cloud = server_process.start(home, ssh="high")
     os.kill(cloud.pid, signal.SIGSTOP)
@@ -277,14 +259,16 @@ def test_default_home_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert server_process.default_home().name == "local"
 
 
-async def test_tokens_are_not_logged(home: Path) -> None:
-    cloud = await asyncio.to_thread(server_process.start, home, ssh="high")
-
-    def call() -> None:
-        with requests.Session() as session:
-            session.trust_env = False
-            session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=10)
-            session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=10)
-
-    await asyncio.to_thread(call)
+def test_log_is_rotated_and_has_no_tokens(home: Path) -> None:
+    home.mkdir()
+    (home / "server.log").write_text("of former days\n" * 400_000)
+    cloud = server_process.start(home, ssh="high")
+    assert (home / "server.log").stat().st_size < 100_000
+    assert (home / "server.log.old").read_text().startswith("of former days")
+    with requests.Session() as session:
+        session.trust_env = False
+        session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=10)
+        session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=10)
     assert cloud.token not in (home / "server.log").read_text()
+    server_process.reset(home)
+    assert {path.name for path in home.iterdir()} == {"lock"}

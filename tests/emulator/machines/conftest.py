@@ -1,4 +1,4 @@
-"""Real machines on loopback, with plain Python images built once per test run."""
+"""Real machines on loopback, with plain Python images from the user's cache."""
 
 from __future__ import annotations
 
@@ -97,8 +97,9 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> ImageStore:
-    return ImageStore(tmp_path_factory.mktemp("images"))
+def images() -> ImageStore:
+    """The images in the user's cache, like those of the flow tests."""
+    return ImageStore()
 
 
 @pytest.fixture(scope="session")

@@ -7,19 +7,46 @@ import base64
 import contextlib
 import os
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+import tpuctl.jobs.shipped
+from tests.support.properties import given
 from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.framing import RequestFraming
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user
+
+# Prints the number of connections after each request; the last one comes after a pause.
+CONSECUTIVE_REQUESTS = """
+import sys
+import storage
+connects = []
+sys.addaudithook(lambda event, _: connects.append(event) if event == "socket.connect" else None)
+bucket = storage.Bucket("b")
+bucket.token, bucket.expires = "token", float("inf")
+for storage.MAX_IDLE_SECONDS in (60.0, 60.0, 60.0, 0.0):
+    with bucket.open("GET", bucket.object("a b/c"), alt="media") as response:
+        assert response.read() == b"api_server"
+    print(len(connects))
+"""
+
+FOLDER_OF_CERTIFICATES = """
+import sys
+import storage
+assert storage.TLS.cert_store_stats()["x509"] == 0
+assert not {"tempfile", "urllib.error", "urllib.request"} & sys.modules.keys()
+bucket = storage.Bucket("b")
+bucket.token, bucket.expires = "token", float("inf")
+with bucket.open("GET", bucket.object("a"), alt="media") as response:
+    print(response.read().decode(), end="")
+"""
 
 
 @pytest.fixture
@@ -95,6 +122,42 @@ async def test_google_hosts_lead_to_local_api_server(
     assert by_curl.headers["authorization"] == "Bearer x"
     assert by_curl.headers["x-forwarded-proto"] == "https"
     assert (by_python.method, by_python.body) == ("POST", b"body")
+
+
+async def test_consecutive_requests_of_job_share_connection(
+    gateway: Gateway, api_server: Any, tmp_path: Path
+) -> None:
+    certificates = tmp_path / "authority/authority.pem"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CONSECUTIVE_REQUESTS),
+        cwd=tpuctl.jobs.shipped.__path__[0],
+        env={"https_proxy": gateway.url, "SSL_CERT_FILE": str(certificates)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert out.decode().split() == ["1", "1", "1", "2"]
+    assert [request.host for request in api_server.requests] == ["storage.googleapis.com"] * 4
+
+
+async def test_job_looks_authority_up_in_folder(
+    gateway: Gateway, api_server: Any, tmp_path: Path
+) -> None:
+    """Without reading a certificate until one is needed, nor what takes long to import."""
+    gateway.authority.write_folder(tmp_path / "certificates")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-S", "-c", FOLDER_OF_CERTIFICATES),
+        cwd=tpuctl.jobs.shipped.__path__[0],
+        env={
+            "https_proxy": gateway.url,
+            "no_proxy": "localhost,127.0.0.0/8,.example.com",
+            "SSL_CERT_DIR": str(tmp_path / "certificates"),
+            "SSL_CERT_FILE": str(tmp_path / "missing"),
+        },
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert out == b"api_server"
+    assert [request.host for request in api_server.requests] == ["storage.googleapis.com"]
 
 
 async def test_client_without_authority_rejects_certificate(gateway: Gateway) -> None:

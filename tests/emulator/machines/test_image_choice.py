@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.prerequisites import hide_interpreters, other_interpreter
+from tests.support.prerequisites import (
+    empty_image_cache,
+    hide_interpreters,
+    other_interpreter,
+)
 from tpuctl.emulator.machines.images import ImageStore, NoImage
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import current
@@ -19,14 +23,8 @@ NOWHERE = "3.99"
 MakeStore = Callable[..., ImageStore]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image cache, shared by the tests."""
-    return tmp_path_factory.mktemp("images")
-
-
 @pytest.fixture
-def make_store(tmp_path: Path, cache: Path) -> MakeStore:
+def make_store(tmp_path: Path) -> MakeStore:
     """A store of images without packages that require these Pythons: {"2.15.1": "3.11"}."""
 
     def make(pythons: dict[str, str]) -> ImageStore:
@@ -34,7 +32,7 @@ def make_store(tmp_path: Path, cache: Path) -> MakeStore:
         folder.mkdir(exist_ok=True)
         for version, minors in pythons.items():
             folder.joinpath(f"{version}.txt").write_text(f"# interpreters: {minors}\n")
-        return ImageStore(cache, folder)
+        return ImageStore(empty_image_cache(), folder)
 
     return make
 

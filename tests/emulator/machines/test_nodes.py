@@ -187,21 +187,20 @@ async def test_controller_trains_on_node_with_gs_paths(
         assert not accepts(loopback_address)
     spec = await boot_controller(server, key)
     connect = CONNECT.replace("ADDRESS", address)
-    trained = await run(spec, key, connect + TRAIN)
+    outside = tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".tpuctl-test-")  # noqa: SIM115
+    with outside as file:
+        file.write(b"the user's\n")
+        file.flush()
+        program = connect + TRAIN + READ.replace("BUCKET", BUCKET)
+        *trained, refused, read = await run(spec, key, program, file.name)
     assert trained == [
         VERSION.tensorflow,
         "['/job:worker/replica:0/task:0/device:CPU:0']",
         "True",
     ]
-
-    outside = tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".tpuctl-test-")  # noqa: SIM115
-    with outside as file:
-        file.write(b"the user's\n")
-        file.flush()
-        read = await run(spec, key, connect + READ.replace("BUCKET", BUCKET), file.name)
     if server.host.isolation == "user namespaces":
-        assert read[0] == "local NotFoundError NotFoundError NotFoundError"
-    assert read[1] == "[b'one', b'two']"
+        assert refused == "local NotFoundError NotFoundError NotFoundError"
+    assert read == "[b'one', b'two']"
 
     # A server that dies is restarted on the same port.
     first = pid_of_server(address)

@@ -131,12 +131,13 @@ def start(
     port: int | None = None,
     pace: str | None = None,
     ssh: str = "auto",
-    timeout: float = 20.0,
+    timeout: float = 60.0,
 ) -> LocalCloud:
     """The local cloud of this folder, started if it is not running. Safe to call concurrently.
 
     Without `port` it reuses the last one, if that is free. A running one is returned as it is;
-    Conflict if it has another port or pace than requested.
+    Conflict if it has another port or pace than requested. The timeout is for a process that stays
+    alive without an answer: reading its modules has taken more than 20 s from a busy disk.
     """
     if pace is not None and pace not in PACES:
         raise Usage("Unknown pace", repr(pace), hint=f"Use one of {', '.join(PACES)}.")

@@ -14,7 +14,8 @@ __all__ = ["MethodNames"]
 
 
 class _Router(Protocol):
-    def names(self) -> set[str]: ...
+    @property
+    def names(self) -> frozenset[str]: ...
 
     def emulates(self, full_name: str) -> bool: ...
 
@@ -29,12 +30,15 @@ class MethodNames:
     def require(self, pattern: str) -> None:
         """Reject a pattern with a part that matches no emulated method."""
         others = set(self._others())
-        names = self._router.names() | others
+        names = self._router.names | others
         for part in pattern.split(","):
             glob = part.strip()
             if glob == "mutating":
                 continue
-            matching = [name for name in names if matches_method(glob, name)]
+            if glob in names:
+                matching = [glob]
+            else:
+                matching = [name for name in names if matches_method(glob, name)]
             if not any(name in others or self._router.emulates(name) for name in matching):
                 close = did_you_mean(glob, _name_forms(names))
                 raise invalid(

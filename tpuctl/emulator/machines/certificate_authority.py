@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import ssl
+import struct
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +38,19 @@ class Authority:
         self.certificate_pem = self._certificate_file.read_bytes()
         self._certificate = x509.load_pem_x509_certificate(self.certificate_pem)
         self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def write_folder(self, folder: Path) -> None:
+        """Write the authority's certificate to a folder as OpenSSL searches it (SSL_CERT_DIR).
+
+        The file's name is a hash of the subject (X509_NAME_hash of OpenSSL's x_all.c): SHA-1 of its
+        encoding without the outer header, in UTF-8, in lower case and without redundant blanks,
+        which this authority's has anyway.
+        """
+        folder.mkdir(exist_ok=True)
+        encoded = self._certificate.subject.public_bytes()
+        header = len(encoded) - encoded[1]  # the length is one byte
+        number = struct.unpack("<I", hashlib.sha1(encoded[header:]).digest()[:4])[0]
+        (folder / f"{number:08x}.0").write_bytes(self.certificate_pem)
 
     def context_for(self, host: str) -> ssl.SSLContext:
         """A server-side TLS context for this host, valid for clients that trust the authority."""

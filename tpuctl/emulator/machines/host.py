@@ -129,11 +129,13 @@ class LocalHost:
         shared.mkdir(exist_ok=True)
         certificates, pip_settings = shared / "certificates.pem", shared / "pip.conf"
         certificates.write_bytes(trusted_certificates(gateway.authority.certificate_pem))
+        gateway.authority.write_folder(shared / "certificates")
         text, variables = pip_configuration()
         pip_settings.write_text(text, "utf-8")
         private_folder(self._images.downloads)
         return SharedEnvironment(
             certificates=certificates,
+            certificate_folder=shared / "certificates",
             pip_settings=pip_settings,
             pip_variables=variables,
             downloads=self._images.downloads,

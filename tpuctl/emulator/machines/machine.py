@@ -354,7 +354,8 @@ class Machine:
             prefix = interpreter.parent.parent
             readable += [interpreter.parent, Path(path).parent]  # links on the way to it
             readable += [prefix / name for name in ("lib", "lib64", "include")]
-        readable += [self._environment.certificates, self._environment.pip_settings]
+        readable += [self._environment.certificates, self._environment.certificate_folder]
+        readable.append(self._environment.pip_settings)
         if self.spec.kind == "instance":
             readable += interpreter_folders()
         writable = [folder.homes, folder.temporary, folder.python, self._environment.downloads]

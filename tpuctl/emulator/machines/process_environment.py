@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -190,6 +191,7 @@ class SharedEnvironment:
     """The settings shared by all machines of a local cloud."""
 
     certificates: Path  # the system's and the local cloud's, for every client library
+    certificate_folder: Path  # the local cloud's alone, for programs that search a folder first
     pip_settings: Path
     pip_variables: Mapping[str, str]
     downloads: Path
@@ -220,10 +222,13 @@ class SharedEnvironment:
             # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **({NOTE_VARIABLE: note} if note else {}),
+            # Modules are compiled when they are imported, not all thousands of a library's.
+            "PIP_COMPILE": "0",
             **dict(self.pip_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
             "PIP_CERT": str(self.certificates),
+            "SSL_CERT_DIR": str(self.certificate_folder),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             # gcsfs ignores proxies without aiohttp's trust_env.
             "FSSPEC_GS": '{"session_kwargs": {"trust_env": true}}',
@@ -243,15 +248,8 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
         for name, value in os.environ.items()
         if name.startswith("PIP_") and name not in HOST_PIP_VARIABLES
     }
-    answer = subprocess.run(
-        [current().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
     merged = configparser.RawConfigParser()
-    for line in answer.stdout.splitlines():
+    for line in _pip_settings():
         name, equals, value = line.partition("=")
         section, dot, key = name.rpartition(".")
         if not (equals and dot) or section.startswith(":env:"):
@@ -265,6 +263,19 @@ def pip_configuration() -> tuple[str, dict[str, str]]:
     text = io.StringIO()
     merged.write(text)
     return text.getvalue(), variables
+
+
+@functools.cache  # pip takes half a second
+def _pip_settings() -> tuple[str, ...]:
+    """The host's pip settings, as pip lists them."""
+    answer = subprocess.run(
+        [current().path, "-m", "pip", "--disable-pip-version-check", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return tuple(answer.stdout.splitlines())
 
 
 def _lines_of(file: str) -> list[str]:

@@ -10,6 +10,7 @@ import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -90,7 +91,7 @@ class Method:
     response: Any
     rules: tuple[Rule, ...] = field(default=())
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         return f"{self.service}/{camel(self.attribute)}"
 

@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, unimplemented
@@ -142,7 +142,8 @@ class Router:
                 if (method.service in self._shared) == (surface.service in self._shared):
                     yield method, self._find_handler(surface, method) is not None
 
-    def names(self) -> set[str]:
+    @cached_property
+    def names(self) -> frozenset[str]:
         """Full names of methods, including all emulated ones. Fast: loads no tables."""
         names = set()
         for surface in self._all_surfaces():
@@ -152,7 +153,7 @@ class Router:
                     is_shared = attribute in MIXINS and not surface.definition
                     service = MIXINS[attribute] if is_shared else surface.service
                     names.add(f"{service}/{camel(attribute)}")
-        return names
+        return frozenset(names)
 
     def emulates(self, full_name: str) -> bool:
         """Whether the method exists and is emulated."""
