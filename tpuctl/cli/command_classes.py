@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -62,11 +62,13 @@ def _value(parameter: Any, ctx: Any, values: dict[str, Any]) -> Any:
         return value
     if value is not None and parameter.callback is None:
         kind = parameter.type_descriptor.annotation
-        if source.name == "DEFAULT" or kind in (str, list[str]):
+        is_list = get_origin(kind) is list
+        element = get_args(kind)[0] if is_list else kind
+        if source.name == "DEFAULT" or element is str:
             return value
-        if isinstance(kind, type) and issubclass(kind, Path | StrEnum):
+        if isinstance(element, type) and issubclass(element, Path | StrEnum):
             with suppress(ValueError):
-                return kind(value)
+                return [element(each) for each in value] if is_list else element(value)
     return parameter.process_value(ctx, value)
 
 

@@ -43,7 +43,9 @@ class Console:
 
     def __init__(self, *, no_color: bool = False) -> None:
         # None: rich checks NO_COLOR.
-        self.rich = LiveConsole(stderr=True, no_color=no_color or None, highlight=False)
+        self.rich = LiveConsole(
+            stderr=True, no_color=no_color or None, highlight=False, emoji=False
+        )
         self._state = ProgressState()
         self._tree = ProgressTree(self._state)
         self._region: LiveRegion | None = None

@@ -32,8 +32,8 @@ INDENT = " " * (WORD + 1 + NAME)
 def diagnosis_console(*, no_color: bool) -> Console:
     """Stdout, as wide as the terminal, or as a page otherwise."""
     if sys.stdout.isatty():
-        return Console(highlight=False, no_color=no_color or None)
-    return Console(highlight=False, width=100, no_color=True)
+        return Console(highlight=False, emoji=False, no_color=no_color or None)
+    return Console(highlight=False, emoji=False, width=100, no_color=True)
 
 
 def show_finding(finding: Finding, console: Console) -> None:

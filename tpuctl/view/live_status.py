@@ -44,7 +44,7 @@ class LiveStatus:
         self._commands = commands
         self._is_free = is_free
         self._snapshot: Snapshot | None = None
-        self._console = LiveConsole(highlight=False)
+        self._console = LiveConsole(highlight=False, emoji=False)
         self._region: LiveRegion | None = None
         if sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB_TERMINALS:
             self._region = LiveRegion(self._console, self._draw)

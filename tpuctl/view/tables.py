@@ -21,8 +21,8 @@ WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 def console() -> Console:
     """Stdout, as wide as the terminal, or 200 columns otherwise."""
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=200, no_color=True)
+        return Console(highlight=False, emoji=False)
+    return Console(highlight=False, emoji=False, width=200, no_color=True)
 
 
 def table(
