@@ -18,33 +18,44 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Garbage collection during the collection of thousands of tests takes a fifth of its time.
 gc.disable()
 
+# Their files share what takes long to make, such as a process with TensorFlow or gcloud loaded.
+SHARED_FOLDERS = ("tests/crash", "tests/gcloud", "tests/job")
+
+_TRANSCRIPT = pytest.StashKey[Path]()
 _VALIDATOR = pytest.StashKey[Any]()
 _TALLY = pytest.StashKey[Any]()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def transcript(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def transcript(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Path]:
     """The file in which all local clouds of the tests log their requests and responses."""
     path = tmp_path_factory.mktemp("transcript") / "calls.jsonl"
+    pytestconfig.stash[_TRANSCRIPT] = path
     os.environ["TPUCTL_LOCAL_TRANSCRIPT"] = str(path)
     yield path
     del os.environ["TPUCTL_LOCAL_TRANSCRIPT"]
-    path.unlink(missing_ok=True)  # hundreds of megabytes, already validated
 
 
-@pytest.fixture(autouse=True)
-def validate_transcript(request: pytest.FixtureRequest, transcript: Path) -> Iterator[None]:
-    """Fails a test whose requests or responses do not match Google's API descriptions."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fails a test whose requests or responses do not match Google's API descriptions.
+
+    After the test's fixtures have ended, with their local clouds. A fixture for each of thousands
+    of tests, most of which need no cloud, takes longer than most of them.
+    """
     yield
-    if not transcript.exists():
+    stash = item.config.stash
+    transcript = stash.get(_TRANSCRIPT, None)
+    if transcript is None or not transcript.exists():
         return
-    stash = request.config.stash
     if _VALIDATOR not in stash:
         # Slow to import; many tests need no cloud.
         from tests.support.transcripts import TranscriptValidator
 
         stash[_VALIDATOR] = TranscriptValidator(transcript)
-    is_malformed = request.node.get_closest_marker("malformed") is not None
+    is_malformed = item.get_closest_marker("malformed") is not None
     problems = stash[_VALIDATOR].complaints(("answer",) if is_malformed else ("request", "answer"))
     if problems:
         pytest.fail(
@@ -62,13 +73,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require_image(version)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the `long` files to the front; the others stay shuffled, as pytest-randomly left them.
+
+    A long file that starts last keeps one process busy after all others have ended.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute whole files in the order of their collection, and these folders as a whole.
+
+    By itself, pytest-xdist starts with the files that have most tests.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = nodeid.rpartition("/")[0]
+            return folder if folder in SHARED_FOLDERS else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the counts of a pytest-xdist worker to the controller."""
+    """Send the counts of a pytest-xdist worker to the controller, and delete its transcript."""
+    transcript = session.config.stash.get(_TRANSCRIPT, None)
+    if transcript is not None:
+        transcript.unlink(missing_ok=True)  # hundreds of megabytes, validated after each test
     validator = session.config.stash.get(_VALIDATOR, None)
     if validator is not None and hasattr(session.config, "workeroutput"):
         session.config.workeroutput["tally"] = validator.tally.plain()

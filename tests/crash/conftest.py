@@ -70,16 +70,12 @@ class Stage:
         assert process.exitcode is not None, f"{work.__name__} does not end"
         return process.exitcode
 
-    def kill_at(self, work: Callable[..., None], number: int, *, after: bool, every: bool) -> str:
-        """Kill it during its Nth call; return the call's method, "" if it exited before.
+    def kill_at(self, work: Callable[..., None], number: int, *, after: bool) -> str:
+        """Kill it during its Nth change; return the call's method, "" if it exited before.
 
-        `after` kills it once the cloud has acted but not yet answered. `every` counts all calls,
-        otherwise only mutating ones.
+        `after` kills it once the cloud has acted but not yet answered.
         """
-        fields: dict[str, Any] = {"at": number, "hold_response": after} | (
-            {} if every else {"method": "mutating"}
-        )
-        with self.fault("hold", **fields) as fault:
+        with self.fault("hold", method="mutating", at=number, hold_response=after) as fault:
             process = self.start(work)
             while process.is_alive():
                 waiting = remote_control.fault(self.cloud, fault).get("held_calls") or []
@@ -87,7 +83,7 @@ class Stage:
                     process.kill()
                     process.join(20)
                     return str(waiting[0]["method"])
-                process.join(0.02)
+                process.join(0.05)
             return ""
 
     @contextmanager
@@ -108,8 +104,7 @@ class Stage:
             process.close()
 
 
-KINDS = {
-    "vm": "tpu: {type: v3-8, zones: [europe-west4-a]}\n",
+KINDS = {  # "whole" has all resources of a TPU VM's stack
     "queued": "tpu: {type: v3-8, zones: [europe-west4-a], queue: {nodes: 2}}\n",
     "node": "tpu: {type: v3-8, kind: node, zones: [europe-west4-a], data_disks: [{size_gb: 10}]}\n",
     "whole": (
@@ -117,11 +112,6 @@ KINDS = {
         "controller: {}\nlabels: {team: nlp}\n"
     ),
 }
-EXHAUSTIVE_KINDS = (
-    "queued",
-    "node",
-    "whole",
-)  # killed at every call; a "whole" stack has all resources of a "vm" one
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import importlib
 import json
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,18 +24,29 @@ from tpuctl.catalog.tpu import accelerator_types
 from tpuctl.cloud.clients import RPC, Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
-from tpuctl.google_imports import compute_service
+from tpuctl.google_imports import client_module, compute_service
 from tpuctl.model import known_errors
+from tpuctl.model.stack import read_stack
 
 __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
-for module, *_ in RPC.values():
+for package, service, _ in RPC.values():
+    client_module(f"google.cloud.{package}", service)
+for module in (
+    *("_strptime", "google.cloud.storage", "google.oauth2.credentials", "google_crc32c"),
+    *("grpc._interceptor", "tpuctl.api.local_cloud", "tpuctl.flows.down", "tpuctl.flows.up"),
+):
     importlib.import_module(module)
-for module in ("google.cloud.storage", "tpuctl.flows.up", "tpuctl.flows.down"):
-    importlib.import_module(module)
-for load_table in (known_errors.table, accelerator_types, machine_types):
+for load_table in (accelerator_types, machine_types):
     load_table()  # fills a cache
+for error in known_errors.table().errors:
+    error.find("", "")  # finds its words
+    _ = error.match, error.response  # compiles its patterns
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder, "tpuctl.yaml")
+    file.write_text("project: {id: some-project}\ntpu: {type: v3-8, zones: [europe-west4-a]}\n")
+    read_stack(file)  # compiles the models of stack files
 for service in (
     "networks",
     "firewalls",
@@ -42,6 +54,7 @@ for service in (
     "disks",
     "images",
     "addresses",
+    "global_addresses",
     "subnetworks",
 ):
     compute_service(service)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 
 from tests.crash import killable_programs
-from tests.crash.conftest import EXHAUSTIVE_KINDS, KINDS, Stage
+from tests.crash.conftest import KINDS, Stage
 from tpuctl.emulator.client import remote_control
 
+pytestmark = pytest.mark.long
+
 MakeStage = Callable[[str], Stage]
+Change = tuple[str, int]  # a method, or "mutating" for any change, and which of its calls
 SAMPLE = 1  # positions per kind of stack; `make soak` tests all of them
 
 
@@ -37,8 +41,7 @@ def reference(make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]) -> 
             assert stage.run(work) == 0
             calls = remote_control.calls(stage.cloud, last)
             outcome[name] = contents(stage)
-            outcome[f"{name} calls"] = len(calls)
-            outcome[f"{name} changes"] = sum(call["mutating"] for call in calls)
+            outcome[f"{name} changes"] = [call["method"] for call in calls if call["mutating"]]
         undisturbed[kind] = outcome
     return undisturbed[kind]  # type: ignore[no-any-return]
 
@@ -53,11 +56,11 @@ def kill_and_repeat(
 ) -> list[str]:
     """Kill `up` at a change and repeat it, then `down`; return the methods they were killed at."""
     stage = make_stage(kind)
-    killed = [stage.kill_at(killable_programs.bring_up, position, after=after, every=False)]
+    killed = [stage.kill_at(killable_programs.bring_up, position, after=after)]
     assert stage.run(killable_programs.bring_up) == 0, killed
     compare(stage, expected["up"], killed)
-    later = position % expected["down changes"] + 1
-    killed.append(stage.kill_at(killable_programs.take_down, later, after=after, every=False))
+    later = position % len(expected["down changes"]) + 1
+    killed.append(stage.kill_at(killable_programs.take_down, later, after=after))
     assert stage.run(killable_programs.take_down) == 0, killed
     compare(stage, expected["down"], killed)
     return killed
@@ -70,7 +73,7 @@ def test_repeat_after_kill_at_some_calls_converges(
     expected = reference(make_stage, kind, undisturbed)
     choice = random.Random(f"killed {kind}")
     killed = []
-    for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
+    for position in choice.sample(range(1, len(expected["up changes"]) + 1), SAMPLE):
         killed += kill_and_repeat(make_stage, kind, expected, position, after=choice.random() < 0.5)
     assert (
         len([method for method in killed if method]) >= SAMPLE
@@ -90,72 +93,82 @@ class ContentSet:
         return True
 
 
-def every_call(expected: dict[str, Any], name: str, kind: str) -> list[tuple[int, bool, bool]]:
-    """Position, `after` and `every`: before each call, and after each mutating one.
+def kills(expected: dict[str, Any], name: str, kind: str) -> list[tuple[int, bool]]:
+    """Positions of changes, and whether the cloud has acted: a state of the cloud for each change.
 
-    A program killed at a read leaves the same content as after the previous change, so only the
-    "whole" stack is also killed at reads.
+    A program that is killed leaves nothing but the cloud's content: a kill at a read, or before
+    the next change, leaves what a kill after a change does, unless independent changes run at the
+    same time. The kinds share most steps, so the whole stack is killed before its changes, while
+    others are made, and the others after theirs.
     """
-    includes_reads = kind == "whole"
-    count = expected[f"{name} calls" if includes_reads else f"{name} changes"]
-    before = [(number, False, includes_reads) for number in range(1, count + 1)]
-    after = [(number, True, False) for number in range(1, expected[f"{name} changes"] + 1)]
-    return before + after
+    positions = range(1, len(expected[f"{name} changes"]) + 1)
+    return [(position, kind != "whole") for position in positions]
 
 
 @pytest.mark.soak
-@pytest.mark.release("every call; `make test` draws some of them")
-@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
-def test_up_converges_after_kill_at_every_call(
+@pytest.mark.parametrize("kind", KINDS)
+def test_up_converges_after_kill_at_every_change(
     make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
     left_contents = ContentSet()
-    for position, after, every in every_call(expected, "up", kind):
+    for position, after in kills(expected, "up", kind):
         stage = make_stage(kind)
-        at = stage.kill_at(killable_programs.bring_up, position, after=after, every=every)
+        at = stage.kill_at(killable_programs.bring_up, position, after=after)
         if at == "" or left_contents.is_new(contents(stage)):
             assert stage.run(killable_programs.bring_up) == 0, at
             compare(stage, expected["up"], at)
 
 
 @pytest.mark.soak
-@pytest.mark.release("every call; `make test` draws some of them")
-@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
-def test_down_converges_after_kill_at_every_call(
+@pytest.mark.parametrize("kind", KINDS)
+def test_down_converges_after_kill_at_every_change(
     make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
     left_contents, stage = ContentSet(), None
-    for position, after, every in every_call(expected, "down", kind):
+    for position, after in kills(expected, "down", kind):
         if stage is None:
             stage = make_stage(kind)
             assert stage.run(killable_programs.bring_up) == 0
-        at = stage.kill_at(killable_programs.take_down, position, after=after, every=every)
+        at = stage.kill_at(killable_programs.take_down, position, after=after)
         left = contents(stage)
         if left == expected["up"]:
-            continue  # killed at a read: the stack can be used again
+            continue  # killed before the first change: the stack can be used again
         if left_contents.is_new(left):
             assert stage.run(killable_programs.take_down) == 0, at
             compare(stage, expected["down"], at)
         stage = None
 
 
+def distinct_changes(
+    make_stage: MakeStage, kind: str, undisturbed: dict[str, Any], name: str
+) -> list[Change]:
+    """All changes of the whole stack; of another kind, those that the whole stack does not make."""
+    common = (
+        [] if kind == "whole" else reference(make_stage, "whole", undisturbed)[f"{name} changes"]
+    )
+    changes = reference(make_stage, kind, undisturbed)[f"{name} changes"]
+    return [
+        (method, changes[:index].count(method) + 1)
+        for index, method in enumerate(changes)
+        if method not in common
+    ]
+
+
 def lose_response(
-    make_stage: MakeStage, kind: str, expected: dict[str, Any], position: int
+    make_stage: MakeStage, kind: str, expected: dict[str, Any], in_up: Change, in_down: Change
 ) -> None:
-    """Lose the response to a mutating call of `up`, and of `down`, and repeat each."""
+    """Lose the response to a change of `up`, and to one of `down`, and repeat each."""
     stage = make_stage(kind)
-    with stage.fault("drop-response", method="mutating", at=position):
-        stage.run(killable_programs.bring_up)
-    assert stage.run(killable_programs.bring_up) == 0
-    compare(stage, expected["up"], position)
-    with stage.fault(
-        "drop-response", method="mutating", at=position % expected["down changes"] + 1
+    for name, work, (method, at) in (
+        ("up", killable_programs.bring_up, in_up),
+        ("down", killable_programs.take_down, in_down),
     ):
-        stage.run(killable_programs.take_down)
-    assert stage.run(killable_programs.take_down) == 0
-    compare(stage, expected["down"], position)
+        with stage.fault("drop-response", method=method, at=at):
+            stage.run(work)
+        assert stage.run(work) == 0, (method, at)
+        compare(stage, expected[name], (method, at))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,16 +177,20 @@ def test_repeat_after_some_lost_responses_converges(
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
     choice = random.Random(f"lost {kind}")
-    for position in choice.sample(range(1, expected["up changes"] + 1), SAMPLE):
-        lose_response(make_stage, kind, expected, position)
+    for position in choice.sample(range(1, len(expected["up changes"]) + 1), SAMPLE):
+        later = position % len(expected["down changes"]) + 1
+        lose_response(make_stage, kind, expected, ("mutating", position), ("mutating", later))
 
 
 @pytest.mark.soak
-@pytest.mark.release("every change; `make test` draws some of them")
-@pytest.mark.parametrize("kind", EXHAUSTIVE_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_repeat_after_every_lost_response_converges(
     make_stage: MakeStage, kind: str, undisturbed: dict[str, Any]
 ) -> None:
     expected = reference(make_stage, kind, undisturbed)
-    for position in range(1, expected["up changes"] + 1):
-        lose_response(make_stage, kind, expected, position)
+    in_up, in_down = (
+        distinct_changes(make_stage, kind, undisturbed, name) for name in ("up", "down")
+    )
+    assert len(in_up) >= len(in_down) > 0
+    for change, later in zip(in_up, itertools.cycle(in_down), strict=False):
+        lose_response(make_stage, kind, expected, change, later)

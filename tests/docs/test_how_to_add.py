@@ -1,6 +1,8 @@
-"""The recipes of how-to-add.md work: each one's example is added to a copy of the repository.
+"""The recipes of how-to-add.md work: their examples are added to copies of the repository.
 
-Each part of a recipe is also omitted once: the test that the recipe names must report it.
+Each part of a recipe is also omitted once: the test that the recipe names must report it. `make
+test` adds three examples to the same copy, as people add one after another; `make soak` adds each
+of the others to a copy of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,16 @@ from tpuctl.emulator.client import server_process
 
 PAGE = ROOT / "docs" / "design" / "how-to-add.md"
 MAX_RECIPE_LINES = 40  # not counting new files
+QUICK = ("A rule of the check", "A known error", "A fault of the local cloud")
+MAKE_DOCS = "make docs"
 # A line with a file's name, followed by its content or a diff.
 PART = re.compile(
     r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
-EXCLUDED_FOLDERS = ("__pycache__", "benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
+# Compiled tests are copied, too: with their times, so that Python and pytest accept them.
+EXCLUDED_FOLDERS = ("benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
 slow = pytest.mark.soak
-pytestmark = pytest.mark.timeout(1200)  # each starts a dozen programs
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # each starts a dozen programs
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Part:
         after = "\n".join(line[1:] for line in lines if line[:1] != "-")
         text = file.read_text("utf-8")
         assert text.count(before) == 1, f"{self.path} does not contain exactly once:\n{before}"
+        file.unlink()  # it may be a link to the pristine file
         file.write_text(text.replace(before, after), "utf-8")
 
 
@@ -95,14 +102,38 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-class Copy:
-    """A copy of the repository with a recipe's parts applied, except the omitted one."""
+@contextmanager
+def applied(tree: Path, some_parts: Sequence[Part]) -> Iterator[None]:
+    """Apply parts of recipes, and restore the files afterwards."""
+    files = [tree / part.path for part in some_parts]
+    before = {file: file.read_bytes() if file.exists() else None for file in files}
+    for part in some_parts:
+        part.apply(tree)
+    try:
+        yield
+    finally:
+        for file, content in before.items():
+            if content is None:
+                file.unlink()
+            else:
+                file.write_bytes(content)
 
-    def __init__(self, tree: Path, title: str, omitted: int | None) -> None:
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Link the programs, which are only replaced; `make docs` writes into other files."""
+
+    def copy(source: str, target: str) -> None:
+        is_program = source.endswith((".py", ".pyc"))
+        (os.link if is_program else shutil.copy2)(source, target)
+
+    shutil.copytree(source, target, copy_function=copy)
+
+
+class Copy:
+    """A copy of the repository, in which commands are run."""
+
+    def __init__(self, tree: Path) -> None:
         self.tree = tree
-        for number, part in enumerate(parts(title)):
-            if number != omitted:
-                part.apply(tree)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         words = shlex.split(command)
@@ -119,6 +150,7 @@ class Copy:
             "TPUCTL_CLOUD": "local",
             "TPUCTL_LOCAL_HOME": str(self.home),
             "TPUCTL_YES": "1",
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         }
         return subprocess.run(
             words, cwd=self.tree, env=environment, capture_output=True, check=False, text=True
@@ -136,22 +168,53 @@ class Copy:
         return json.loads(run.stdout)["data"]
 
     def run_commands(self, title: str) -> None:
+        """Run the commands of a recipe, which must succeed."""
         for command in commands(title):
-            run = self.run(command)
-            assert run.returncode == 0, f"$ {command}\n{run.stdout}{run.stderr}"
+            self.must_run(command)
+
+    def must_run(self, command: str) -> None:
+        run = self.run(command)
+        assert run.returncode == 0, f"$ {command}\n{run.stdout}{run.stderr}"
 
 
-MakeCopy = Callable[..., Copy]
+MakeCopy = Callable[[str], Copy]
 
 
 @pytest.fixture
 def make_copy(pristine: Path, tmp_path: Path) -> Iterator[MakeCopy]:
-    def make(title: str, omitted: int | None = None) -> Copy:
-        shutil.copytree(pristine, tmp_path / "tree")
-        return Copy(tmp_path / "tree", title, omitted)
+    """Makes a copy of its own with a recipe applied."""
+
+    def make(title: str) -> Copy:
+        tree = tmp_path / "tree"
+        copy_tree(pristine, tree)
+        for part in parts(title):
+            part.apply(tree)
+        return Copy(tree)
 
     yield make
     server_process.stop(tmp_path / "tree" / "local")
+
+
+@pytest.fixture(scope="module")
+def quick_copy(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """A copy with the quick recipes applied.
+
+    `make docs`, the first command of each and the slowest, is run once.
+    """
+    copy = Copy(tmp_path_factory.mktemp("quick") / "tree")
+    copy_tree(pristine, copy.tree)
+    for part in (part for title in QUICK for part in parts(title)):
+        part.apply(copy.tree)
+    copy.must_run(MAKE_DOCS)
+    yield copy
+    server_process.stop(copy.home)
+
+
+def run_commands_after_docs(copy: Copy, title: str) -> None:
+    first, *others = commands(title)
+    assert first == MAKE_DOCS
+    for command in others:
+        copy.must_run(command)
 
 
 @pytest.mark.parametrize("title", recipes())
@@ -164,9 +227,9 @@ def test_recipe_is_short(title: str) -> None:
     assert len(lines) <= MAX_RECIPE_LINES
 
 
-def test_rule_recipe(make_copy: MakeCopy) -> None:
+def test_rule_recipe(quick_copy: Copy) -> None:
     """A rule in one file can be selected, explained and suppressed, and its tests pass."""
-    copy = make_copy("A rule of the check")
+    copy = quick_copy
     (rule, _) = parts("A rule of the check")
     namespace: dict[str, Any] = {}
     exec(compile(rule.text, rule.path, "exec"), namespace)
@@ -182,19 +245,18 @@ def test_rule_recipe(make_copy: MakeCopy) -> None:
     assert check("--explain cubed") == ["TPU901"]
     script.write_text(f"# tpuctl: ignore-file[cubed]\n{namespace['RULE'].bad}", "utf-8")
     assert check("train.py") == []
-    copy.run_commands("A rule of the check")
+    run_commands_after_docs(copy, "A rule of the check")
 
 
-def test_known_error_recipe(make_copy: MakeCopy) -> None:
-    copy = make_copy("A known error")
-    copy.run_commands("A known error")
-    answer = copy.run_json("tpuctl explain --error 'Balloon 7 could not be inflated'")
+def test_known_error_recipe(quick_copy: Copy) -> None:
+    run_commands_after_docs(quick_copy, "A known error")
+    answer = quick_copy.run_json("tpuctl explain --error 'Balloon 7 could not be inflated'")
     assert "toy-balloon" in json.dumps(answer)
 
 
-def test_fault_recipe(make_copy: MakeCopy) -> None:
-    copy = make_copy("A fault of the local cloud")
-    copy.run_commands("A fault of the local cloud")
+def test_fault_recipe(quick_copy: Copy) -> None:
+    copy = quick_copy
+    run_commands_after_docs(copy, "A fault of the local cloud")
     cloud = server_process.status(copy.home)
     assert cloud is not None
     path = "/v2/projects/local-project/locations/us-central1-b/nodes"
@@ -228,7 +290,7 @@ def test_resource_kind_recipe(make_copy: MakeCopy) -> None:
     stack = copy.tree / "tpuctl.yaml"
     stack.write_text(
         "stack: toy\nproject: {id: local-project}\n"
-        "tpu: {type: v2-8, zones: [us-central1-b]}\ncontroller: {}\n",
+        "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\ncontroller: {}\n",
         "utf-8",
     )
 
@@ -298,9 +360,11 @@ SLOW_OMITTED_PARTS = [
 
 @pytest.mark.parametrize(("title", "omitted", "test", "expected"), OMITTED_PARTS)
 def test_omitted_part_is_reported(
-    make_copy: MakeCopy, title: str, omitted: int | None, test: str, expected: str
+    pristine: Path, title: str, omitted: int | None, test: str, expected: str
 ) -> None:
-    run = make_copy(title, omitted).run(f"make unit T={test}")
+    some_parts = [part for number, part in enumerate(parts(title)) if number != omitted]
+    with applied(pristine, some_parts):
+        run = Copy(pristine).run(f"make unit T={test}")
     assert run.returncode == 2, run.stdout + run.stderr
     assert expected in run.stdout, run.stdout
 
@@ -308,6 +372,6 @@ def test_omitted_part_is_reported(
 @slow
 @pytest.mark.parametrize(("title", "omitted", "test", "expected"), SLOW_OMITTED_PARTS)
 def test_omitted_part_of_longer_resource_is_reported(
-    make_copy: MakeCopy, title: str, omitted: int, test: str, expected: str
+    pristine: Path, title: str, omitted: int, test: str, expected: str
 ) -> None:
-    test_omitted_part_is_reported(make_copy, title, omitted, test, expected)
+    test_omitted_part_is_reported(pristine, title, omitted, test, expected)

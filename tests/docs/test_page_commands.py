@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.docs.fast_command import fast_programs, real_programs
 from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, pages
 from tests.docs.shell_session import Session
 from tests.support.command_lines import parse
+from tests.support.forked_cli import forked_tpuctl
 from tpuctl.emulator.client import server_process
+
+pytestmark = pytest.mark.long
 
 # Run by `make test`. Other pages, and all blocks that need TensorFlow, are run by `make soak`.
 FAST_PAGES = {
     "docs/guides/before-you-pay.md",
-    "docs/guides/get-a-tpu.md",
     "docs/index.md",
     "docs/local-cloud.md",
 }
-UNFORKED_PAGES = {"docs/tutorial.md"}  # run with separate processes, as users do
 NEW_PROJECT = "my-project"
 GENERATED = ROOT / "docs" / "reference"
 HANDWRITTEN_PAGES = [page for page in pages() if GENERATED not in page.parents]
@@ -105,15 +105,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
     server_process.stop(home)
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with fast_programs(tmp_path_factory.mktemp("programs") / "bin") as folder:
-        yield folder
-
-
 @pytest.mark.parametrize("name", sorted(FAST_PAGES & set(map(page_name, TESTED_PAGES))))
-def test_commands_of_fast_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
-    run_page(ROOT / name, programs, home, tmp_path, is_soak=False)
+def test_commands_of_fast_pages(name: str, home: Path, tmp_path: Path) -> None:
+    run_page(ROOT / name, home, tmp_path, is_soak=False)
 
 
 @pytest.mark.soak
@@ -122,16 +116,15 @@ def test_commands_of_fast_pages(name: str, programs: Path, home: Path, tmp_path:
     "name",
     sorted(set(map(page_name, TESTED_PAGES)) - FAST_PAGES | set(map(page_name, TENSORFLOW_PAGES))),
 )
-def test_commands_of_pages(name: str, programs: Path, home: Path, tmp_path: Path) -> None:
-    if name in UNFORKED_PAGES:
-        with real_programs(tmp_path / "bin") as programs_folder:
-            run_page(ROOT / name, programs_folder, home, tmp_path, is_soak=True)
-    else:
-        run_page(ROOT / name, programs, home, tmp_path, is_soak=True)
+def test_commands_of_pages(name: str, home: Path, tmp_path: Path) -> None:
+    run_page(ROOT / name, home, tmp_path, is_soak=True)
 
 
-def run_page(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
-    """Create a page's files and run its commands in a new folder."""
+def run_page(page: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
+    """Create a page's files and run its commands in a new folder.
+
+    The demo runs most of the tutorial's commands without forks, as users do.
+    """
     environment = {
         "TPUCTL_CLOUD": "local",
         "TPUCTL_LOCAL_HOME": str(home),
@@ -141,7 +134,7 @@ def run_page(page: Path, programs: Path, home: Path, tmp_path: Path, *, is_soak:
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),  # images
     }
     folder = tmp_path / page.stem
-    with Session(folder, programs, environment) as session:
+    with Session(folder, Path(forked_tpuctl()).parent, environment) as session:
         for block in blocks(page):
             if block.file:
                 target = folder / block.file

@@ -10,6 +10,8 @@ INSTANCES = ("compute", "instances")
 SMALL = ("--machine-type=n1-standard-1", "--image-family=debian-12", "--image-project=debian-cloud")
 METADATA = ("compute", "project-info", "add-metadata")
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.soak
 def test_several_instances_in_one_command(gcloud: Gcloud) -> None:

@@ -14,10 +14,10 @@ def test_records_stage_without_tensorflow(run_check: Callable[[str], None]) -> N
     run_check("records.py")
 
 
-def test_tensorflow_reads_records(run_check: Callable[[str], None]) -> None:
-    run_check("data.py")
+def test_tensorflow_reads_records(run_forked_check: Callable[..., None]) -> None:
+    run_forked_check("data.py")
 
 
 @pytest.mark.soak
-def test_network_loss_and_optimizer(run_check: Callable[[str], None]) -> None:
-    run_check("network.py")
+def test_network_loss_and_optimizer(run_forked_check: Callable[..., None]) -> None:
+    run_forked_check("network.py")

@@ -65,5 +65,5 @@ def test_local_folders_are_rejected_for_remote_tpu(
 
 
 @pytest.mark.tensorflow
-def test_device_choice_and_remote_pipeline(run_check: Callable[[str], None]) -> None:
-    run_check("devices.py")
+def test_device_choice_and_remote_pipeline(run_forked_check: Callable[..., None]) -> None:
+    run_forked_check("devices.py")

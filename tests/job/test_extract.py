@@ -18,11 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.memory import process_tree, proportional_memory
 from tests.support.polling import until
+from tests.support.properties import given
 from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
@@ -299,22 +299,20 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_text_does_not_depend_on_process_count(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
-    pages = [*PAGES, *noise(1500)]
+    pages = [*PAGES, *noise(1000)]
     (source / "a.xml.bz2").write_bytes(multistream(pages, each=40))
     (source / "b.txt").write_text("하나다.\n\n둘이다.\n", "utf-8")
     (source / "c.jsonl").write_text('{"text": "셋이다."}\nx\n', "utf-8")
     (source / "ignored-multistream-index.txt.bz2").write_bytes(bz2.compress(b"1:2:x"))
     (source / "notes.md").write_text("아니다.", "utf-8")
-    for processes in ("1", "2", "3"):
+    for processes in ("1", "3"):
         arguments = ("--processes", processes, "--shard-megabytes", "1")
         result = prepare(source, "--data", tmp_path / processes, *arguments)
         assert "written in" in result.stdout
-    expected_files = contents(tmp_path / "1" / "text")
-    assert contents(tmp_path / "2" / "text") == expected_files
-    assert contents(tmp_path / "3" / "text") == expected_files
+    assert contents(tmp_path / "3" / "text") == contents(tmp_path / "1" / "text")
     documents, manifest = extracted(tmp_path / "1")
-    assert len(documents) == 2 + 1500 + 2 + 1
-    assert [item["documents"] for item in manifest["sources"]] == [1502, 2, 1]
+    assert len(documents) == 2 + 1000 + 2 + 1
+    assert [item["documents"] for item in manifest["sources"]] == [1002, 2, 1]
     assert manifest["skipped"] == {**SKIPPED, "line that is not JSON": 1}
     assert len(manifest["files"]) == 2
 

@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.soak
-def test_result_and_errors(run_check: Callable[[str], None]) -> None:
-    run_check("result.py")
+def test_result_and_errors(run_forked_check: Callable[..., None]) -> None:
+    run_forked_check("result.py")

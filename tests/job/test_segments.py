@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.properties import given
 
 sentence_lengths = st.lists(st.integers(1, 80), min_size=1, max_size=12)
 corpora = st.lists(sentence_lengths, min_size=1, max_size=6)

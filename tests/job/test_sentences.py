@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.properties import given
 
 PARTED = [
     "하늘이 맑다.|바람이 분다.|별이 뜬다.",

@@ -1,4 +1,4 @@
-"""A training step on one device and on several, in a Python that has TensorFlow."""
+"""A training step on one device and on two, in a Python that has TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.soak
-def test_step_on_one_and_several_devices(run_check: Callable[[str], None]) -> None:
-    run_check("step.py")
+def test_step_on_one_and_two_devices(run_forked_check: Callable[..., None]) -> None:
+    run_forked_check("step.py")

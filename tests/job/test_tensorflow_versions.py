@@ -138,7 +138,6 @@ def test_training_uses_only_common_strategy_attributes(version: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("released wheels never change, and names are kept")
 @pytest.mark.timeout(900)  # the first time, the wheels are downloaded
 def test_stored_names_match_the_wheels() -> None:
     from tpuctl.emulator.machines.images import ImageStore

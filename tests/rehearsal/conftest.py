@@ -7,18 +7,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from tests.support.forking_server import client_command, forking_server
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.preflight.rehearsal.observations import Observation, ShimFailed, read
 
 SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
 SCRIPTS = Path(__file__).parent / "scripts"
+FORKED_SCRIPTS = "tests.support.forked_scripts"
+OBSERVED = Path(__file__).with_name("observed_script.py")
 Kind = TypeVar("Kind", bound=Observation)
 
 
@@ -52,9 +56,43 @@ def clean_environment() -> dict[str, str]:
     return {**variables, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
+class Pythons:
+    """Runs scripts observed, in forks of Pythons that have loaded TensorFlow.
+
+    `test_without_tensorflow.py`, and rehearsals in `tests/flows`, start each script's own Python.
+    """
+
+    def __init__(self) -> None:
+        self._commands: dict[tuple[Path, str], list[str]] = {}
+        self._exits = ExitStack()
+
+    def command(self, python: Path, keras: str) -> list[str]:
+        """The command that runs a script like this Python; `keras` is TF_USE_LEGACY_KERAS."""
+        if (python, keras) not in self._commands:
+            variables = clean_environment() | ({"TF_USE_LEGACY_KERAS": keras} if keras else {})
+            modules = ["tensorflow", "tf_keras"] if keras else ["tensorflow"]
+            server = forking_server([python, "-m", FORKED_SCRIPTS, *modules], variables)
+            address = self._exits.enter_context(server)
+            self._commands[python, keras] = [*client_command(address), str(OBSERVED), str(SHIM)]
+        return self._commands[python, keras]
+
+    def close(self) -> None:
+        self._exits.close()
+
+
+@pytest.fixture(scope="session")
+def pythons() -> Iterator[Pythons]:
+    pythons = Pythons()
+    yield pythons
+    pythons.close()
+
+
 @pytest.fixture
-def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
-    """Run a script with the settings of a host; a failure of the shim fails the test."""
+def rehearse(tmp_path: Path, pythons: Pythons) -> Callable[..., Rehearsed]:
+    """Run a script with the settings of a host; a failure of the shim fails the test.
+
+    With `python`, it runs in a fork of that Python.
+    """
 
     def run(
         script: str,
@@ -64,7 +102,6 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,
         path: Sequence[Path] = (),
-        timeout: float = 280,
         **settings: Any,
     ) -> Rehearsed:
         folder.mkdir(exist_ok=True)
@@ -85,21 +122,24 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsed]:
             **settings,
         }
         (folder / "settings.json").write_text(json.dumps(merged_settings), "utf-8")
-        started = command or [str(python or sys.executable), str(train), *arguments]
+        variables = {
+            **clean_environment(),
+            "PYTHONPATH": os.pathsep.join(map(str, (SHIM, *path))),
+            "TPUCTL_REHEARSAL": str(folder / "settings.json"),
+            **(environment or {}),
+        }
+        if python is not None:
+            keras = variables.get("TF_USE_LEGACY_KERAS", "")
+            command = [*pythons.command(python, keras), str(train), *arguments]
         result = subprocess.run(
-            started,
-            env={
-                **clean_environment(),
-                "PYTHONPATH": os.pathsep.join(map(str, (SHIM, *path))),
-                "TPUCTL_REHEARSAL": str(folder / "settings.json"),
-                **(environment or {}),
-            },
+            command or [sys.executable, str(train), *arguments],
+            env=variables,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
+            timeout=280,
             check=False,
         )
         rehearsed = Rehearsed(result.returncode, result.stdout, read(observations), folder)

@@ -13,7 +13,6 @@ import pytest
 from tests.support.job_environment import JOB
 from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
-    Compiled,
     Ended,
     Refused,
     Started,
@@ -27,26 +26,25 @@ SMALL = [
     *("--batch", "16", "--steps", "400", "--steps-per-call", "5", "--dropout", "0"),
 ]
 TPU_VM = {"TPU_NAME": "local", "TPUCTL_CLOUD": "google", "COLAB_TPU_1VM": "1"}
+LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}  # the job sets it, too, but after the fork
 
 
-@pytest.mark.parametrize("replicas", [2])
 def test_bundled_job_is_observed_saving_and_restoring_its_checkpoint(
-    rehearse: Callable[..., Any], job_python: Path, tmp_path: Path, replicas: int
+    rehearse: Callable[..., Any], job_python: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {
         "python": job_python,
         "steps": 4,
-        "environment": TPU_VM,
-        "replicas": replicas,
+        "environment": TPU_VM | LEGACY_KERAS,
+        "replicas": 2,
+        "mode": "replicas",
     }
-    options["timeout"] = 600
-    options["mode"] = "replicas" if replicas > 1 else "xla"
     arguments = [*SMALL, "--output", str(tmp_path / "output")]
     first = rehearse(str(JOB / "pretrain.py"), *arguments, **options)
     assert "stopped at step 5 of 400" in first.output, first.output
     assert first.only(Started).tensorflow == "2.18.0"
     strategy = first.only(Strategy)
-    assert (strategy.replicas, strategy.where.file.name) == (replicas, "strategy.py")
+    assert (strategy.replicas, strategy.where.file.name) == (2, "strategy.py")
     assert first.all(Refused) == []
     steps = first.all(Step)
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]
@@ -58,11 +56,6 @@ def test_bundled_job_is_observed_saving_and_restoring_its_checkpoint(
     saved = first.only(Checkpoint)
     assert (saved.action, Path(saved.path).name, saved.step) == ("saved", "model-5", 5)
     assert first.only(Ended).reason == "steps"
-    if replicas == 1:
-        assert steps[0].loss == pytest.approx(rows[0]["loss"], abs=1e-3)
-        [compiled] = [each for each in first.all(Compiled) if each.trains]
-        assert compiled.dynamic == 0
-        assert {shape.dims[0] for shape in compiled.shapes} == {16}
     second = rehearse(str(JOB / "pretrain.py"), *arguments, **options)
     restored, saved = second.all(Checkpoint)
     assert (restored.action, Path(restored.path).name) == ("restored", "model-5")

@@ -28,7 +28,6 @@ from tpuctl.preflight.rehearsal.observations import (
 
 pytestmark = pytest.mark.tensorflow
 Rehearse = Callable[..., Any]
-INTERMEDIATE = (pytest.mark.soak, pytest.mark.release("between versions that run at every commit"))
 
 
 def geometric(first: float, factor: float, count: int) -> list[Any]:
@@ -76,21 +75,16 @@ def test_loop_of_several_steps_per_call_is_observed_and_stopped(
 
 
 @pytest.mark.soak
-def test_loop_over_replicas_reports_their_common_loss(rehearse: Rehearse, tensorflow: Path) -> None:
-    check_loop(rehearse, tensorflow, 2)
-
-
-@pytest.mark.soak
-def test_second_run_is_observed_resuming_from_checkpoint(
+def test_loop_over_replicas_reports_common_loss_and_is_observed_resuming(
     rehearse: Rehearse, tensorflow: Path
 ) -> None:
-    rehearse("loop.py", python=tensorflow, steps=1)
-    second = rehearse("loop.py", python=tensorflow, steps=1)
-    assert "from step 2" in second.output
+    check_loop(rehearse, tensorflow, 2)
+    second = rehearse("loop.py", python=tensorflow, mode="replicas", replicas=2, steps=1)
+    assert "from step 4" in second.output
     restored, saved = second.all(Checkpoint)
-    assert (restored.action, restored.path) == ("restored", "checkpoints/ckpt-2")
+    assert (restored.action, restored.path) == ("restored", "checkpoints/ckpt-4")
     assert restored.where.line == second.line("checkpoint.restore")
-    assert (saved.action, saved.path) == ("saved", "checkpoints/ckpt-4")
+    assert (saved.action, saved.path) == ("saved", "checkpoints/ckpt-6")
 
 
 @pytest.mark.soak
@@ -181,14 +175,21 @@ def test_second_fit_beyond_requested_steps_ends_the_script(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", ["2.12.0", pytest.param("2.15.0", marks=INTERMEDIATE)])
-def test_older_versions_are_observed(
-    rehearse: Rehearse, image_python: Callable[[str], Path], tmp_path: Path, version: str
+def test_older_version_is_observed(
+    rehearse: Rehearse, image_python: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    python = image_python(version)
+    python = image_python("2.12.0")
     check_loop(rehearse, python, 1)
     check_fit(rehearse, python, folder=tmp_path / "fit")
     check_fit(rehearse, python, 2, folder=tmp_path / "replicas")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_intermediate_version_is_observed(
+    rehearse: Rehearse, image_python: Callable[[str], Path]
+) -> None:
+    check_fit(rehearse, image_python("2.15.0"), 2)
 
 
 @pytest.mark.soak

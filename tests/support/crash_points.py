@@ -30,6 +30,8 @@ for _name in ("disks", "firewalls", "instances", "zone_operations", "global_oper
     compute_service(_name)
 
 _FILE_EVENTS = ("open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.truncate")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_READING = ("BEGIN", "SELECT")
 
 
 def serve(home: Path, pace: str, kill_at: int, moments: Any, pipe: Any) -> None:
@@ -45,18 +47,26 @@ async def _run(home: Path, pace: str, pipe: Any) -> None:
 
 
 def _count(home: Path, kill_at: int, moments: Any) -> None:
-    def count_point(*_: Any) -> None:
+    def count_point() -> None:
         moments.value += 1
         if moments.value == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _FILE_EVENTS and str(arguments[0]).startswith(str(home)):
+        reads = event == "open" and not arguments[2] & _WRITING
+        if event in _FILE_EVENTS and not reads and str(arguments[0]).startswith(str(home)):
             count_point()
 
     def connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
         connection = plain_connect(*arguments, **more)
-        connection.set_trace_callback(count_point)
+
+        def on_statement(text: str) -> None:
+            # Within a transaction, only its end has a lasting effect.
+            word = text.split(maxsplit=1)[0]
+            if word == "COMMIT" or not (connection.in_transaction or word in _READING):
+                count_point()
+
+        connection.set_trace_callback(on_statement)
         return connection
 
     plain_connect = sqlite3.connect

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support.forked_gcloud import forked_gcloud_python
 from tests.support.locations import US_ZONE
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.client.shell_env import environment_for
 
-__all__ = ["Gcloud", "environment_of", "make_project", "require_gcloud"]
+__all__ = ["Gcloud", "environment_of", "forked", "make_project", "require_gcloud"]
 
 BILLING = "billingAccounts/010CA1-010CA1-010CA1"  # the local cloud's open billing account
 _numbers = itertools.count(1)
@@ -53,6 +54,14 @@ def environment_of(cloud: LocalCloud, project: str, zone: str, folder: Path) -> 
     }
 
 
+def forked() -> dict[str, str]:
+    """Variables with which commands of gcloud run in processes forked from one with its modules.
+
+    Skips the test if gcloud is not installed, and fails it under CI.
+    """
+    return {"CLOUDSDK_PYTHON": forked_gcloud_python(require_gcloud())}
+
+
 class Gcloud:
     """gcloud, configured for one local cloud only.
 
@@ -75,7 +84,7 @@ class Gcloud:
         self.folder = folder
         self.program = require_gcloud()
         folder.mkdir(parents=True, exist_ok=True)
-        self.environment = environment_of(cloud, project, zone, folder)
+        self.environment = environment_of(cloud, project, zone, folder) | forked()
 
     def run(
         self,

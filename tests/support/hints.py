@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,8 @@ CLASSES = {
 CLASSIFICATION = Path(classification.__file__)
 COMMAND = re.compile(r"(?m)^[ ]{4,}((?:tpuctl|gcloud) [^\n]*)$")
 CONTINUED = re.compile(r"\\\n\s*")
+# What files with either contain.
+RELEVANT = re.compile(rf"[ ]{{4}}(?:tpuctl|gcloud) |\b(?:Diagnostic|{'|'.join(sorted(CLASSES))})\b")
 HINT = 2  # its position among a Diagnostic's arguments
 
 
@@ -43,36 +45,62 @@ class Site:
         return f"{self.path}:{self.line}: {self.summary}"
 
 
-@cache
-def _trees() -> list[tuple[Path, ast.Module]]:
-    files = sorted(PACKAGE.rglob("*.py"))
-    return [(path, ast.parse(path.read_text("utf-8"))) for path in files]
-
-
-@cache
 def diagnostic_sites() -> tuple[Site, ...]:
-    return tuple(_sites())
+    return _findings()[0]
 
 
-def _sites() -> Iterator[Site]:
-    for path, tree in _trees():
-        class_names = _class_names_in(tree, path)
-        if not class_names:
+def commands_in_texts() -> tuple[tuple[str, str], ...]:
+    """Each command on an indented line of a text in the code, and its location."""
+    return _findings()[1]
+
+
+@cache
+def _findings() -> tuple[tuple[Site, ...], tuple[tuple[str, str], ...]]:
+    """Both, from one pass over the code."""
+    sites: list[Site] = []
+    commands: list[tuple[str, str]] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text("utf-8")
+        if not RELEVANT.search(text):  # three quarters of the files, whose parsing takes a second
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                if name in class_names:
-                    yield _site(node, name, str(path.relative_to(PACKAGE)))
+        nodes = list(_walk(ast.parse(text)))
+        sites += _sites(nodes, path)
+        commands += _commands(nodes, path)
+    return tuple(sites), tuple(commands)
 
 
-def _class_names_in(tree: ast.Module, path: Path) -> set[str]:
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree, like `ast.walk`, but in a third of the time.
+
+    Names and their contexts, which are most of the nodes, are omitted.
+    """
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for field_name in node._fields:
+            value = getattr(node, field_name, None)
+            for part in value if type(value) is list else (value,):
+                if isinstance(part, ast.AST) and not isinstance(part, ast.Name | ast.expr_context):
+                    todo.append(part)
+
+
+def _sites(nodes: Sequence[ast.AST], path: Path) -> Iterator[Site]:
+    class_names = _class_names_in(nodes, path)
+    for node in nodes if class_names else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name in class_names:
+                yield _site(node, name, str(path.relative_to(PACKAGE)))
+
+
+def _class_names_in(nodes: Sequence[ast.AST], path: Path) -> set[str]:
     """The names of tpuctl's classes in a module: another module may define its own `Refused`."""
     if path == PACKAGE / "errors.py":
         return set()
     error_names = {*CLASSES, "Diagnostic"}
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names} & error_names
         if isinstance(node, ast.ClassDef) and path == CLASSIFICATION:
@@ -103,19 +131,17 @@ def written(node: ast.AST) -> str:
     return "1"
 
 
-def commands_in_texts() -> Iterator[tuple[str, str]]:
-    """Each command on an indented line of a text in the code, and its location."""
-    for path, tree in _trees():
-        inner = {
-            id(part)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.JoinedStr | ast.BinOp)
-            for part in ast.walk(node)
-            if part is not node
-        }
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) or id(node) in inner:
-                continue
+def _commands(nodes: Sequence[ast.AST], path: Path) -> Iterator[tuple[str, str]]:
+    texts = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp)]
+    inner = {
+        id(part)
+        for node in texts
+        if not isinstance(node, ast.Constant)
+        for part in ast.walk(node)
+        if part is not node
+    }
+    for node in texts:
+        if id(node) not in inner:
             text = CONTINUED.sub(" ", written(node))
             for command in COMMAND.findall(text):
                 yield f"{path.relative_to(PACKAGE)}:{node.lineno}", command.rstrip()

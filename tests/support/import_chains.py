@@ -29,7 +29,7 @@ def longest_chain(package: str, within: str = "", *, lazy: bool = True) -> list[
             each["line_number"]
             for each in graph.get_import_details(importer=module, imported=other)
         }
-        return not lines <= _lines_in_functions(module)
+        return any(not _is_in_function(module, line) for line in lines)
 
     @cache
     def from_here(module: str) -> tuple[str, ...]:
@@ -46,11 +46,22 @@ def _graph(package: str) -> grimp.ImportGraph:
     return grimp.build_graph(package, exclude_type_checking_imports=False)
 
 
+def _is_in_function(module: str, line: int) -> bool:
+    # Most imports are not indented: their modules need not be parsed.
+    is_indented = _source(module).split("\n", line)[line - 1][:1].isspace()
+    return is_indented and line in _lines_in_functions(module)
+
+
 @cache
-def _lines_in_functions(module: str) -> set[int]:
+def _source(module: str) -> str:
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None, module
-    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    return Path(spec.origin).read_text("utf-8")
+
+
+@cache
+def _lines_in_functions(module: str) -> set[int]:
+    tree = ast.parse(_source(module))
     return {
         line
         for node in ast.walk(tree)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tpuctl.emulator.machines.images import ImageStore
 
-__all__ = ["JOB", "job_python"]
+__all__ = ["JOB", "TENSORFLOW", "job_python"]
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"

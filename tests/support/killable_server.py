@@ -1,7 +1,8 @@
 """A local cloud without machines that can be killed at any crash point, and restarted.
 
-A crash point is just before a lasting effect: a statement in its database, or the creation,
-renaming or removal of a file in its folder. They are counted from the start of the process.
+A crash point is just before a lasting effect: a transaction's end in its database, or the creation,
+renaming or removal of a file in its folder. They are counted from the start of the process. Between
+two of them, a kill leaves the same behind: SQLite forgets a transaction that has not ended.
 """
 
 from __future__ import annotations

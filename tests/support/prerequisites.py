@@ -12,7 +12,13 @@ import pytest
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, current, find, or_list
 
-__all__ = ["hide_interpreters", "other_interpreter", "require_image", "skip_or_fail"]
+__all__ = [
+    "empty_image_cache",
+    "hide_interpreters",
+    "other_interpreter",
+    "require_image",
+    "skip_or_fail",
+]
 
 MINORS = [f"3.{minor}" for minor in range(9, 16)]
 
@@ -36,6 +42,11 @@ def require_image(tensorflow: str) -> None:
 @functools.cache
 def _can_run(tensorflow: str) -> bool:
     return ImageStore().can_run(tensorflow)
+
+
+def empty_image_cache() -> Path:
+    """A cache of images that have no packages, whatever their lock is named. Kept between runs."""
+    return ImageStore().cache / "empty-images"
 
 
 def skip_or_fail(reason: str) -> NoReturn:

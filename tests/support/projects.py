@@ -11,7 +11,6 @@ import pty
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import fork_server
+from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tests.support.locations import ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
@@ -30,12 +29,11 @@ from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["Bench", "Project", "serving"]
+__all__ = ["Bench", "Project", "provision", "serving", "use_cloud"]
 
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 _numbers = itertools.count(1)
-fork_server.prepare("tests.support.forked_cli")
 
 
 @contextmanager
@@ -56,6 +54,19 @@ def serving(home: Path) -> Iterator[LocalCloud]:
             server.wait(20)
 
 
+def use_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make stacks and commands in any folder find the cloud."""
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(cloud.home))
+    # Shared by all tests of the cloud: the SSH key is generated once.
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(cloud.home.parent / "config"))
+    monkeypatch.setenv("TPUCTL_CLOUD", "local")
+
+
+async def provision(stack: Tpuctl) -> Prepared:
+    """Like `up`, without connecting to machines: they are stubs."""
+    return await stack.provision(await stack.plan())
+
+
 @dataclass(frozen=True)
 class Bench:
     """A stack with its file, and the events it emitted."""
@@ -68,8 +79,7 @@ class Bench:
         return self.stack.stack_file.parent
 
     async def provision(self) -> Prepared:
-        """Like `up`, without connecting to machines: they are stubs."""
-        return await self.stack.provision(await self.stack.plan())
+        return await provision(self.stack)
 
     async def preempt(self, cloud: LocalCloud) -> None:
         """Preempt the node, and wait until it is preempted."""
@@ -92,26 +102,8 @@ class Bench:
 
     def type(self, *arguments: str, folder: Path | None = None, **env: str) -> tuple[int, str, str]:
         """Run a command line; returns exit code, stdout and stderr."""
-        with tempfile.TemporaryDirectory() as output_folder:
-            out, stderr_file = Path(output_folder, "out"), Path(output_folder, "err")
-            options = (
-                str(folder or self.folder),
-                {**os.environ, **env},
-                str(out),
-                str(stderr_file),
-            )
-            process = fork_server.context.Process(target=_typed, args=(arguments, *options))
-            process.start()
-            process.join(120)
-            code = process.exitcode
-            if code is None:
-                process.kill()
-                process.join(20)
-            process.close()
-            assert code is not None, f"{arguments} did not finish"
-            errors = stderr_file.read_text("utf-8")
-            assert "Traceback" not in errors, errors
-            return code, out.read_text("utf-8"), errors
+        done = run_tpuctl(*arguments, folder=folder or self.folder, **env)
+        return done.returncode, done.stdout, done.stderr
 
     def answer(self, *arguments: str, folder: Path | None = None) -> dict[str, Any]:
         """The JSON envelope that a command line prints."""
@@ -126,7 +118,7 @@ class Bench:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         output = b""
         with subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", *arguments],
+            [forked_tpuctl(), *arguments],
             cwd=self.folder,
             stdin=terminal,
             stdout=terminal,
@@ -140,13 +132,6 @@ class Bench:
         return output.decode().replace("\r\n", "\n")
 
 
-def _typed(*arguments: Any) -> None:
-    """Imported in the fork: importing it here would slow down every test run."""
-    from tests.support.forked_cli import run_cli
-
-    run_cli(*arguments)
-
-
 class Project:
     """A project that the first `up` creates, with any number of stacks."""
 
@@ -157,10 +142,7 @@ class Project:
     @classmethod
     def spoken_to(cls, cloud: LocalCloud, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         """A project for which commands in any folder find the cloud."""
-        monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(cloud.home))
-        # Shared by all tests of the cloud: the SSH key is generated once.
-        monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(cloud.home.parent / "config"))
-        monkeypatch.setenv("TPUCTL_CLOUD", "local")
+        use_cloud(cloud, monkeypatch)
         return cls(folder)
 
     def stack(

@@ -26,7 +26,8 @@ class Cut:
 class Relay:
     """Cuts the first connections as listed in `cuts`, one each, and passes all later ones.
 
-    `passed` counts the bytes in each direction, over all connections.
+    `passed` counts the bytes in each direction, over all connections; `reads` has the counts after
+    each read.
     """
 
     def __init__(self, host: str, port: int, cuts: Iterable[Cut] = ()) -> None:
@@ -34,6 +35,7 @@ class Relay:
         self.cuts = list(cuts)
         self.connections = 0
         self.passed = {"request": 0, "answer": 0}
+        self.reads: dict[str, list[int]] = {"request": [], "answer": []}
 
     async def start(self) -> int:
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
@@ -74,6 +76,7 @@ class Relay:
                     left -= len(data)
                 target.write(data)
                 self.passed[direction] += len(data)
+                self.reads[direction].append(self.passed[direction])
                 await target.drain()
 
 

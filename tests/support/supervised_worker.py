@@ -56,10 +56,13 @@ class Worker:
     def environment(self) -> dict[str, str]:
         return {"HOME": str(self.home), "PATH": os.environ["PATH"], **self.variables}
 
-    def run(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, command: str, *options: str, input: bytes | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             self.argv(command, *options),
             env=self.environment,
+            input=input,
             capture_output=True,
             timeout=TIMEOUT,
             check=False,

@@ -6,11 +6,12 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.support.forked_cli import forked_tpuctl
 
 __all__ = ["Terminal"]
 
@@ -30,14 +31,14 @@ class Terminal:
         self,
         folder: Path,
         *arguments: str,
-        program: Sequence[str] = (sys.executable, "-m", "tpuctl"),
+        program: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._master, terminal_side = pty.openpty()
         self._seen = b""
         self._grew = threading.Condition()
         self._process = subprocess.Popen(
-            [*program, *arguments],
+            [*(program or (forked_tpuctl(),)), *arguments],
             cwd=folder,
             env=environment,
             stdin=terminal_side,

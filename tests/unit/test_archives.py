@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
 import tpuctl.jobs.shipped
+from tests.support.properties import given, settings
 from tests.support.supervised_worker import PYTHONS
 from tpuctl.errors import Conflict
 from tpuctl.jobs.archives import (
@@ -124,7 +125,6 @@ CONTENTS = st.one_of(
 
 @settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
@@ -391,7 +391,6 @@ def archive_of(sizes: dict[int, int]) -> Archive:
 NUMBERS = st.sets(st.integers(0, 60))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(NUMBERS, st.lists(NUMBERS.filter(bool), max_size=30), st.sets(st.integers(61, 63)))
 def test_every_file_is_in_an_archive(
     numbers: set[int], existing_numbers: list[set[int]], large: set[int]

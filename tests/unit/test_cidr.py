@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import given
 from tpuctl.errors import Conflict
 from tpuctl.resources.cidr import POOL, free_range
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
-import re
 import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_lines import parse
-from tests.support.locked_environment import OTHER_PYTHONS, own_environment
 from tpuctl.cli.main import run
 from tpuctl.cli.script_arguments import AFTER_DASHES
 from tpuctl.flows.init import guess_script
 
-HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
 
 
@@ -30,24 +24,6 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for name in ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"], ["local", "--help"]])
-def test_help_imports_no_google_library(arguments: list[str]) -> None:
-    program = (
-        "import sys\n"
-        "from tpuctl.cli.main import run\n"
-        f"code = run({arguments!r})\n"
-        "print(' '.join(sorted(one for one in sys.modules if sys.modules[one])), file=sys.stderr)\n"
-        "sys.exit(code)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
-    assert "Usage" in done.stdout
-    loaded = {name.partition(".")[0] for name in done.stderr.splitlines()[-1].split()}
-    assert loaded.isdisjoint(HEAVY)
 
 
 @pytest.mark.parametrize(
@@ -185,18 +161,6 @@ def test_init_rejects_invalid_names(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_pipe_is_not_an_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m tpuctl types | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    assert done.stdout.startswith("type")
-
-
 def test_init_prints_folder_instead_of_every_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--project", "my-project"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -263,57 +227,6 @@ def test_script_arguments_before_double_dash_are_explained(
     assert " -- " in answer["diagnostics"][0]["hint"]  # type: ignore[index]
 
 
-def test_deleted_current_folder_is_reported(tmp_path: Path) -> None:
-    missing = tmp_path / "gone"
-    missing.mkdir()
-    command = f'rmdir "$PWD"; exec {sys.executable} -m tpuctl check'
-    done = subprocess.run(
-        command, shell=True, cwd=missing, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Change to another" in done.stderr
-
-
-QUESTION = """
-import asyncio, sys
-from tpuctl.cli import app, main
-async def ask(state):
-    state.confirm("Go ahead?")
-    await asyncio.sleep(0)
-    print("went ahead", flush=True)
-def command(context: app.typer.Context) -> None:
-    context.obj.wait_for(ask(context.obj))
-app.app.command()(command)
-sys.exit(main.run(["command"]))
-"""
-
-
-def test_ctrl_c_declines_confirmation() -> None:
-    parent_end, child_end = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", QUESTION], stdin=child_end, stdout=child_end, stderr=child_end
-    ) as asking:
-        os.close(child_end)
-        output = b""
-        while b"[Y/n]" not in output:
-            output += os.read(parent_end, 1000)
-        for _ in range(10):  # a signal just before the read is not handled by Python
-            asking.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                asking.wait(2)
-                break
-        asking.kill()
-        assert asking.returncode == 130
-        with contextlib.suppress(OSError):  # the terminal closes after all output was read
-            while more := os.read(parent_end, 1000):
-                output += more
-    os.close(parent_end)
-    assert b"nothing was changed" in output
-    # What follows has its own line. The space after the colon is printed while the answer is read.
-    assert re.search(rb"\[Y/n\]: ?(\^C)*\r\n", output), output
-    assert b"went ahead" not in output
-
-
 def test_interrupted_command_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,100 +254,6 @@ def test_bug_is_reported_as_internal_error(
     assert "Traceback" not in err
     assert run(["local", "status", "--verbose"]) == 70
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_interrupted_import_prints_no_traceback() -> None:
-    program = (
-        "import signal, sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'typer':\n"
-        "            signal.raise_signal(signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "sys.argv = ['tpuctl', 'types']\n"
-        "from tpuctl.__main__ import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (130, "")
-
-
-EXITS = """
-import atexit, sys
-class Part:
-    def __del__(self):
-        print('torn down', file=sys.stderr, flush=True)
-class Finder:
-    part = Part()
-    def find_spec(self, name, path, target=None):
-        if name == 'typer':  # as a library does when it is imported
-            atexit.register(lambda: print('at the end', file=sys.stderr))
-sys.meta_path.insert(0, Finder())
-sys.argv = ['tpuctl', 'types', '--nonsense']
-from tpuctl.__main__ import main
-main()
-"""
-
-
-def check_exit(python: str | Path) -> None:
-    """Exit handlers run; nothing is torn down."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [python, "-c", EXITS],
-        env=None if python == sys.executable else environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "--nonsense" in done.stderr
-    assert done.stderr.endswith("at the end\n")
-
-
-def test_exit_runs_exit_handlers_but_tears_nothing_down() -> None:
-    check_exit(sys.executable)
-
-
-@pytest.mark.soak
-@pytest.mark.release("makes an environment for each Python")
-@pytest.mark.parametrize("minor", OTHER_PYTHONS)
-def test_other_pythons_exit_the_same(minor: str) -> None:
-    check_exit(own_environment(minor))
-
-
-@pytest.mark.parametrize(
-    ("ending", "code"),
-    [
-        (">&-", 0),  # closed
-        ("2>&-", 0),
-        (">/dev/full", 1),
-        ("--json >/dev/full", 1),
-    ],
-)
-def test_full_output_device_is_reported(tmp_path: Path, ending: str, code: int) -> None:
-    (tmp_path / "tpuctl.yaml").write_text(MINIMAL, "utf-8")
-    done = subprocess.run(
-        f"{sys.executable} -m tpuctl check {ending}",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "bug" not in done.stderr
-
-
-def test_terminal_without_unicode() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tpuctl", "types"],
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_non_utf8_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:

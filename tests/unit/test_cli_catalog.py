@@ -1,24 +1,20 @@
-"""The output of the catalog commands, compared with the data file."""
+"""The output of the catalog commands, compared with its data."""
 
 from __future__ import annotations
 
 import json
 import re
-import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpuctl.catalog.tpu_data import DATA
 from tpuctl.cli.main import run
 
-TABLES: dict[str, Any] = tomllib.loads(
-    files("tpuctl.catalog").joinpath("tpu.toml").read_text("utf-8")
-)
-GENERATIONS = {row[0]: name for name, rows in TABLES["types"].items() for row in rows}
-CHIPS = {row[0]: row[1] for rows in TABLES["types"].values() for row in rows}
-CLASSES = {row[0]: row[5] for rows in TABLES["types"].values() for row in rows}
+GENERATIONS = {row[0]: name for name, rows in DATA["types"].items() for row in rows}
+CHIPS = {row[0]: row[1] for rows in DATA["types"].values() for row in rows}
+CLASSES = {row[0]: row[5] for rows in DATA["types"].values() for row in rows}
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +37,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, st
 
 def per_chip(name: str, column: int) -> dict[str, float]:
     """Zones with a price in the data file: the first column is on demand, the second spot."""
-    return {
-        zone: row[column] for zone, row in TABLES["prices"][CLASSES[name]].items() if row[column]
-    }
+    return {zone: row[column] for zone, row in DATA["prices"][CLASSES[name]].items() if row[column]}
 
 
 @pytest.mark.parametrize(
@@ -54,12 +48,12 @@ def per_chip(name: str, column: int) -> dict[str, float]:
         (["--type", "v6e-*,V2-8"], lambda name: name == "v2-8" or name.startswith("v6e-")),
         (["--generation", "v2,v4"], lambda name: GENERATIONS[name] in ("v2", "v4")),
         (["--min-chips", "4", "--max-chips", "8"], lambda name: 4 <= CHIPS[name] <= 8),
-        (["--zone", "us-east1-d"], lambda name: "us-east1-d" in TABLES["prices"][CLASSES[name]]),
+        (["--zone", "us-east1-d"], lambda name: "us-east1-d" in DATA["prices"][CLASSES[name]]),
         (
             ["--region", "us-east1,us-west4"],
             lambda name: any(
                 zone.rpartition("-")[0] in ("us-east1", "us-west4")
-                for zone in TABLES["prices"][CLASSES[name]]
+                for zone in DATA["prices"][CLASSES[name]]
             ),
         ),
         (
@@ -120,15 +114,15 @@ def test_text_matches_json_rows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_zones_of_a_type_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
     rows = answer(capsys, "zones", "--type", "v3-8", "--sort", "price")["zones"]
     prices = per_chip("v3-8", 0)
-    expected = sorted(TABLES["prices"]["v3-8"], key=lambda zone: (prices[zone], zone))
+    expected = sorted(DATA["prices"]["v3-8"], key=lambda zone: (prices[zone], zone))
     assert [row["zone"] for row in rows] == expected
     assert [row["on_demand"] for row in rows] == [pytest.approx(4 * prices[z]) for z in expected]
     everything = answer(capsys, "zones")["zones"]
     assert {row["zone"] for row in everything} == {
-        zone for table in TABLES["prices"].values() for zone in table
+        zone for table in DATA["prices"].values() for zone in table
     }
     most = next(row for row in everything if row["zone"] == "us-east1-d")
-    here = [name for name in CHIPS if "us-east1-d" in TABLES["prices"][CLASSES[name]]]
+    here = [name for name in CHIPS if "us-east1-d" in DATA["prices"][CLASSES[name]]]
     assert (most["types"], most["most_chips"]) == (len(here), max(CHIPS[name] for name in here))
 
 
@@ -139,10 +133,10 @@ def test_runtimes_filtered_by_tensorflow_and_node_kind(capsys: pytest.CaptureFix
     assert all("v3" in row["generations"] and row["hosts"] != "many" for row in rows)
     nodes = answer(capsys, "runtimes", "--nodes")["runtimes"]
     assert [row["runtime"] for row in nodes] == [
-        row["version"] for row in TABLES["nodes"]["versions"]
+        row["version"] for row in DATA["nodes"]["versions"]
     ]
     old = answer(capsys, "runtimes", "--nodes", "--sort", "tensorflow", "--limit", "1")["runtimes"]
-    versions = [row["tensorflow"] for row in TABLES["nodes"]["versions"] if "tensorflow" in row]
+    versions = [row["tensorflow"] for row in DATA["nodes"]["versions"] if "tensorflow" in row]
     least = min(tuple(map(int, version.split("."))) for version in versions)
     assert tuple(map(int, old[0]["tensorflow"].split("."))) == least
 

@@ -69,11 +69,11 @@ def test_non_finite_values_are_counted_and_dropped() -> None:
 
 
 def test_long_run_is_downsampled_with_last_value() -> None:
-    curve = curves_of(*(line(step=number, loss=number) for number in range(100_001))).of("loss")
+    curve = curves_of(*(line(step=number, loss=number) for number in range(30_001))).of("loss")
     assert curve is not None
     assert len(curve.all_points) < 5_000
     assert curve.all_points[0] == (0, 0)
-    assert curve.all_points[-1] == (100_000, 100_000)
+    assert curve.all_points[-1] == (30_000, 30_000)
     steps = [step for step, _ in curve.all_points]
     assert steps == sorted(set(steps))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import given
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import WorkerRecord
 from tpuctl.model.known_errors import table

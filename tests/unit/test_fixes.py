@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import given, settings
 from tpuctl.preflight.findings import Edit, Finding, Severity
 from tpuctl.preflight.fixes import diff, propose, write
 
@@ -179,7 +179,7 @@ def test_diff_shows_changes(script: Path) -> None:
 
 
 # A busy machine is not a failure of the strategy.
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

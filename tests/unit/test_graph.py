@@ -7,9 +7,9 @@ import random
 from graphlib import CycleError
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import given, settings
 from tpuctl.engine.graph import order, reverse, walk
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Result
@@ -45,6 +45,7 @@ def ancestors(graph: Graph, node: str) -> set[str]:
     return found
 
 
+@settings(max_examples=50)
 @given(graphs(), st.integers(0, 2**32), st.sets(st.integers(0, 11), max_size=3))
 def test_walk_visits_dependencies_first(graph: Graph, seed: int, failing: set[int]) -> None:
     choice = random.Random(seed)
@@ -69,11 +70,13 @@ def test_walk_visits_dependencies_first(graph: Graph, seed: int, failing: set[in
             assert result.outcome is (Outcome.FAILED if node in bad else Outcome.DONE)
 
 
+@settings(max_examples=50)
 @given(graphs())
 def test_reverse_is_its_own_inverse(graph: Graph) -> None:
     assert reverse(reverse(graph)) == graph
 
 
+@settings(max_examples=50)
 @given(graphs())
 def test_order_is_topological(graph: Graph) -> None:
     place = {node: index for index, node in enumerate(order(graph))}

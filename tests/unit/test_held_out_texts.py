@@ -33,7 +33,7 @@ import pytest
 from tests.unit.test_seen_texts import cut, explained, texts
 
 HELD_OUT = texts("held_out_texts.toml")
-SOME = 50  # texts that `make test` draws
+SOME = 25  # texts that `make test` draws
 
 
 def test_no_text_is_explained_wrongly() -> None:

@@ -106,6 +106,7 @@ def gclouds() -> Any:
     return module.STATIC_COMPLETION_CLI_TREE
 
 
+@pytest.mark.soak
 def test_gcloud_commands_in_texts_exist() -> None:
     wrong = []
     for command, where in commands():

@@ -6,9 +6,9 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import given
 from tpuctl.jobs.log_lines import LineFilter, LinePrefixer
 
 CUTS = st.lists(st.integers(0, 60), max_size=5)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.support.polling import async_until
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
-from tpuctl.remote.ssh import Address, SshTransport, fetch_host_key
+from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
 
 class Server:
@@ -168,6 +168,38 @@ async def test_check_reports_failed_command(transport: SshTransport) -> None:
         done.check("copying")
 
 
+async def test_stream_reads_input_after_its_first_answer(transport: SshTransport) -> None:
+    script = "head -c 3; echo; read more; echo more $more"
+    stream = await transport.open_stream(["sh", "-c", script], input=b"abc")
+    assert await stream.read_line() == b"abc\n"
+    stream.write(b"later\n")
+    assert await stream.read_line() == b"more later\n"
+    assert await stream.read_line() == b""
+    assert (await stream.result()).exit_code == 0
+    stream.close()
+
+
+async def test_kept_stream_is_taken_once(transport: SshTransport) -> None:
+    stream = await transport.open_stream(["cat"], input=b"")
+    transport.keep("job", stream)
+    assert transport.take("other") is None
+    assert transport.take("job") is stream
+    assert transport.take("job") is None
+    stream.close()
+
+
+async def test_kept_stream_ends_with_next_one_and_with_connection(
+    server: Server, transport: SshTransport
+) -> None:
+    for number in range(2):
+        transport.keep(f"job {number}", await transport.open_stream(["cat"], input=b""))
+    assert transport.take("job 0") is None
+    await server.children[0].wait()
+    await transport.close()
+    await server.children[1].wait()
+    assert transport.take("job 1") is None
+
+
 async def test_stream_yields_chunks_then_result(transport: SshTransport) -> None:
     async with transport.stream(["sh", "-c", "seq 200000; echo done >&2; exit 4"]) as stream:
         data = b"".join([chunk async for chunk in stream.chunks()])
@@ -277,6 +309,28 @@ async def test_wrong_host_key_is_rejected(server: Server, key: KeyPair) -> None:
     wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
     with pytest.raises(Conflict, match="host key mismatch"):
         await wrong.run(["true"])
+
+
+async def test_pool_logs_in_once_to_the_same_machine(server: Server, key: KeyPair) -> None:
+    pool = SshPool()
+    for _ in range(2):
+        transport = pool.reuse(SshTransport(0, server.address, key.path))
+        assert (await transport.run(["echo", "out"])).stdout == b"out\n"
+    assert len(server.connections) == 1
+    await pool.close()
+    await async_until(server.connections[0].is_closed, "the end of the connection")
+
+
+async def test_pool_does_not_reuse_connection_to_a_recreated_machine(
+    server: Server, key: KeyPair
+) -> None:
+    pool = SshPool()
+    await pool.reuse(SshTransport(0, server.address, key.path)).run(["true"])
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
+    recreated = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
+    with pytest.raises(Conflict, match="host key mismatch"):
+        await pool.reuse(recreated).run(["true"])
+    await pool.close()
 
 
 async def test_rejected_key_has_hint(server: Server, tmp_path: Path) -> None:

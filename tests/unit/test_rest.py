@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
@@ -16,6 +17,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.rest import Rest
 from tpuctl.errors import Conflict, Denied, QuotaExceeded, TpuctlError, Transient
+from tpuctl.resources.base import Query
 
 
 class InstantClock:
@@ -132,6 +134,28 @@ async def test_error_status_is_read_from_body(
     with pytest.raises(expected, match=message[:20]):
         await call_api(api.cloud())
     assert len(api.requests) == 1, "rejected requests are not retried"
+
+
+async def test_reasons_of_compute_engine_are_read(api: Api) -> None:
+    reason = {"reason": "resourceNotReady", "domain": "global", "message": "not yet"}
+    error = {"code": 400, "message": "not yet", "errors": [reason]}  # it sends no status
+    api.answers = [(400, json.dumps({"error": error}).encode()), (200, b"{}")]
+    assert await call_api(api.cloud()) == {}, "retried, unlike other bad requests"
+    assert len(api.requests) == 2
+
+
+def test_every_page_of_an_aggregated_list_is_read(api: Api) -> None:
+    page = {"items": {"zones/us-central1-b": {"disks": [{"name": "a"}]}, "zones/z": {}}}
+    first, last = {**page, "nextPageToken": "t+1"}, {"items": {"zones/z": {"disks": [{}, {}]}}}
+    api.answers = [(200, json.dumps(each).encode()) for each in (first, last)]
+    cloud = api.cloud()
+    listed = list(Query(cloud, "my-project", "bert", {"timeout": 5.0}).aggregated("disks"))
+    cloud.client("rest").close()
+    assert listed == [("us-central1-b", {"name": "a"}), ("z", {}), ("z", {})]
+    paths = [urlsplit(path) for _, path, _, _ in api.requests]
+    assert {path.path for path in paths} == {"/compute/v1/projects/my-project/aggregated/disks"}
+    labels = {"filter": ["labels.tpuctl-stack=bert"]}
+    assert [parse_qs(path.query) for path in paths] == [labels, {**labels, "pageToken": ["t+1"]}]
 
 
 @pytest.mark.parametrize("content", [b"<html>Bad gateway</html>", b"[1]", b'{"error": "no"}'])

@@ -59,7 +59,6 @@ def test_every_verdict_has_cases() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("changes with the compiler alone, whose version is pinned")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_compiler_verdicts_are_current() -> None:

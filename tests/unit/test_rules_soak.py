@@ -96,11 +96,10 @@ def check_files(files: list[Path], folder: Path) -> None:
 
 def test_sample_of_standard_library(tmp_path: Path) -> None:
     files = sorted(LIBRARY.glob("*.py"))
-    check_files(random.sample(files, 8), tmp_path)
+    check_files(random.sample(files, 4), tmp_path)
 
 
 @pytest.mark.soak
-@pytest.mark.release("more files of the kind that `make test` draws")
 @pytest.mark.timeout(1800)
 def test_large_sample_of_library_and_installed_packages(tmp_path: Path) -> None:
-    check_files(random.sample(sorted(LIBRARY.rglob("*.py")), 1000), tmp_path)
+    check_files(random.sample(sorted(LIBRARY.rglob("*.py")), 120), tmp_path)

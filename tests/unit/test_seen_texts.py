@@ -6,6 +6,7 @@ conditions that are not in the table (`foreign_texts.toml`), have no explanation
 
 from __future__ import annotations
 
+import functools
 import random
 import tomllib
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from typing import Any
 import pytest
 
 from tpuctl.errors import NotFound
+from tpuctl.model.known_errors import table
 from tpuctl.model.pasted_error import explain_text
+
+pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 
@@ -26,10 +30,11 @@ def texts(name: str) -> list[dict[str, Any]]:
 
 
 SEEN, FOREIGN = texts("seen_texts.toml"), texts("foreign_texts.toml")
-SOME = 80  # texts that `make test` draws
+SOME = 40  # texts that `make test` draws
 WIDTHS = (80, 100, 120)  # of terminals, which wrap lines in the middle of words
 
 
+@functools.cache  # several tests wrap the same texts
 def explained(text: str) -> str | None:
     """The name of the explained error; None if unknown."""
     try:
@@ -131,3 +136,37 @@ def test_weak_match_counts_only_without_other_errors() -> None:
     assert explained(remark + "step 1 loss 2.3\n") == "torch-on-cpu"
     assert explained(remark + "ValueError: something never seen\n") is None
     assert explained(remark + "ERROR: (gcloud.x) something never seen\n") is None
+
+
+def wrongly_rejected(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Errors and texts that the error's pattern finds, but that lack its required words."""
+    return [
+        (error.name, row["text"])
+        for row in rows
+        for error in table().errors
+        if error.match is not None
+        and error.match.search(row["text"]) is not None
+        and error.find(row["text"], row["text"].lower()) is None
+    ]
+
+
+def test_required_words_reject_no_sampled_text_that_a_pattern_finds() -> None:
+    assert wrongly_rejected(random.sample(SEEN, SOME)) == []
+
+
+@pytest.mark.soak
+def test_required_words_reject_no_text_that_a_pattern_finds() -> None:
+    assert wrongly_rejected(SEEN) == []
+
+
+def test_response_compiles_only_patterns_that_may_match() -> None:
+    table.cache_clear()
+    try:
+        errors = table().errors
+        missing = "The resource 'projects/p/global/networks/n' was not found"
+        known_error = table().match_response("NOT_FOUND", missing)
+        assert known_error is not None and known_error.name == "network-missing"
+        compiled = {error.name for error in errors if "match" in vars(error)}
+        assert {"clock", "perimeter", "libtpu-lock"}.isdisjoint(compiled)
+    finally:
+        table.cache_clear()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 # Programs under test, never imported.
@@ -18,8 +19,11 @@ EDITS = {
     "corpus/observer.py": 2,
     "job/conftest.py": 2,
     "job/test_beam.py": 1,
+    "rehearsal/observed_script.py": 1,
     "shipped/test_recoverer.py": 1,
     "shipped/test_supervisor_log.py": 1,
+    "support/forked_scripts.py": 1,
+    "support/gcloud_server.py": 1,
     "unit/checks/step_values.py": 1,
 }
 WAITING = {"async_until", "eventually", "until", "wait_until"}
@@ -37,33 +41,37 @@ def test_tests_do_not_edit_import_path() -> None:
     assert {name: count for name, count in counts.items() if count} == EDITS
 
 
-def test_only_one_polling_loop() -> None:
-    violations = [
-        f"{name}:{node.lineno}"
+def lines_with(pattern: re.Pattern[str], home: str) -> list[str]:
+    """Where it matches, except in the module that it belongs to."""
+    return [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
         for name, text in texts()
-        if name != "support/polling.py"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITING
+        if name != home
+        for match in pattern.finditer(text)
     ]
-    assert violations == [], "use tests.support.polling"
+
+
+def test_only_one_polling_loop() -> None:
+    definition = re.compile(rf"(?m)^[ ]*(?:async )?def (?:{'|'.join(WAITING)})\(")
+    assert lines_with(definition, "support/polling.py") == [], "use tests.support.polling"
+    assert definition.search((TESTS / "support" / "polling.py").read_text("utf-8"))
 
 
 def test_project_and_zones_are_defined_once() -> None:
-    violations = [
-        f"{name}:{node.lineno}"
-        for name, text in texts()
-        if name != "support/locations.py"
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACES
-    ]
-    assert violations == [], (
+    assignment = re.compile(rf"(?m)^(?:\w+, )*(?:{'|'.join(PLACES)})\b(?:, \w+)*(?:: [^=\n]+)? = ")
+    assert lines_with(assignment, "support/locations.py") == [], (
         "use tests.support.locations, or a more specific name for another value"
     )
+    assert assignment.search((TESTS / "support" / "locations.py").read_text("utf-8"))
 
 
 def test_no_helper_has_name_of_a_library() -> None:
     helpers = {path.stem for path in (TESTS / "support").glob("*.py")} - {"__init__"}
     assert helpers
     assert helpers.isdisjoint({*sys.stdlib_module_names, *packages_distributions()})
+
+
+def test_long_files_start_first(request: pytest.FixtureRequest) -> None:
+    """In the order of this run, whatever was picked for it."""
+    are_long = [bool(item.get_closest_marker("long")) for item in request.session.items]
+    assert are_long == sorted(are_long, reverse=True)

@@ -3,7 +3,7 @@
 import json
 import os
 import random
-import signal
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -210,9 +210,8 @@ assert run.checkpoints.is_due(15)
 folder = FOLDER / "killed"
 generator, newest, within = random.Random(6), 0, 0
 for _ in range(int(os.environ.get("KILLS", "2"))):
-    command = [sys.executable, __file__, sys.argv[1], str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
+    script = [*shlex.split(os.environ["FORKED_PYTHON"]), __file__, FOLDER, folder]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "saving\n"
         target_step = newest + generator.randrange(2, 6)
         while True:  # until files of that step appear
@@ -223,7 +222,8 @@ for _ in range(int(os.environ.get("KILLS", "2"))):
             ):
                 break
             assert child.poll() is None
-        child.send_signal(signal.SIGKILL)
+        child.kill()
+        child.stdout.read()  # until the forked process has ended, too
     names = steps_in(folder)
     within += f"model-{target_step}.json" not in names
     run = Run(folder, SIZE, keep=2)

@@ -5,6 +5,7 @@ Two TensorFlow servers simulate the hosts of a TPU node, as on the local cloud.
 
 import contextlib
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -46,12 +47,13 @@ def hosts(count: int):
     with contextlib.ExitStack() as stack:
         servers = []
         for task in range(count):
-            command = [sys.executable, SERVER, str(task), *addresses]
-            server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            script = [*shlex.split(os.environ["FORKED_PYTHON"]), SERVER, str(task), *addresses]
+            server = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(server)
             stack.callback(server.kill)
             servers.append(server)
         for server in servers:
-            assert any(line.startswith(b"serving ") for line in server.stdout), "no server"
+            assert any(line.startswith("serving ") for line in server.stdout), "no server"
         yield addresses
 
 

@@ -1,6 +1,7 @@
-"""Checks of a training step, on one device and on several; run by a Python with TensorFlow.
+"""Checks of a training step, on one device and on two; run by a Python with TensorFlow.
 
-XLA logs what it compiled to standard error: see `check_compiles_once`.
+XLA logs what it compiled to standard error, as the server of scripts configures it: see
+`check_compiles_once`.
 """
 
 import os
@@ -9,24 +10,21 @@ import sys
 from functools import cache
 from pathlib import Path
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
-os.environ["TF_CPP_VMODULE"] = "device_compilation_profiler=1"
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from options import SIZES
+from training.dropout import masks_of
+from training.model import build_network, pretraining_logits, set_seed
+from training.optimizers import Schedule, build_optimizer
+from training.step import MEASURES, Step, several_steps
+from training.strategy import Choice
+
 LOG = Path(sys.argv[1], "log")
 LOG.touch()
 os.dup2(os.open(LOG, os.O_WRONLY | os.O_APPEND), 2)
-
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import tf_keras  # noqa: E402
-
-from options import SIZES  # noqa: E402
-from training.dropout import masks_of  # noqa: E402
-from training.model import build_network, pretraining_logits, set_seed  # noqa: E402
-from training.optimizers import Schedule, build_optimizer  # noqa: E402
-from training.step import MEASURES, Step, several_steps  # noqa: E402
-from training.strategy import Choice  # noqa: E402
-
-LENGTH, VOCABULARY, PREDICTIONS, BATCH, DEVICES = 16, 120, 3, 8, 4
+LENGTH, VOCABULARY, PREDICTIONS, BATCH, DEVICES = 16, 120, 3, 8, 2
 SIZES["smallest"] = (1, 16, 2)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * DEVICES
@@ -62,9 +60,7 @@ FIRST = {name: tf.constant(value[:BATCH]) for name, value in ROWS.items()}
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
     if replicas == 1:
         return tf.distribute.OneDeviceStrategy("CPU:0")
-    # The default reduction supports one number of devices per process: 2 here.
-    sums = None if replicas == 2 else tf.distribute.ReductionToOneDevice()
-    return tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(replicas)], sums)
+    return tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(replicas)])
 
 
 KEPT = []  # deleting the input of several devices can wait a minute for tf.data's tuner
@@ -117,50 +113,55 @@ def alone() -> Training:
     return Training(parts=2, dropout=0.1, optimizer="adamw")
 
 
+@cache
+def undivided() -> tuple[list[dict[str, float]], list[list[np.ndarray]]]:
+    """Three steps of one replica without parts: their measures, and the weights before and after
+    each."""
+    training = Training()
+    measures, weights = [], [training.weights()]
+    for _ in range(3):
+        measures.append(training.take(1))
+        weights.append(training.weights())
+    return measures, weights
+
+
 def check_result_is_independent_of_replicas_and_parts() -> None:
-    whole = Training()
-    first = [whole.take(1) for _ in range(3)]
+    first, weights = undivided()
     # Compare with the network, one batch at a time and without the step's sums.
     fresh = Training().network
     words, pairs = pretraining_logits(fresh, FIRST, training=False)
-    weights = FIRST["masked_lm_weights"].numpy()
+    used = FIRST["masked_lm_weights"].numpy()
     scores = tf.nn.log_softmax(words).numpy()
     truth = np.take_along_axis(scores, FIRST["masked_lm_ids"].numpy()[..., None], -1)[..., 0]
     right = scores.argmax(-1) == FIRST["masked_lm_ids"].numpy()
     labels = FIRST["next_sentence_labels"].numpy()
     expected = {
-        "mlm_loss": -(truth * weights).sum() / weights.sum(),
-        "mlm_accuracy": (right * weights).sum() / weights.sum(),
+        "mlm_loss": -(truth * used).sum() / used.sum(),
+        "mlm_accuracy": (right * used).sum() / used.sum(),
         "nsp_loss": -tf.nn.log_softmax(pairs).numpy()[np.arange(BATCH), labels].mean(),
         "nsp_accuracy": (pairs.numpy().argmax(-1) == labels).mean(),
     }
     for name, value in expected.items():
         assert abs(first[0][name] - value) < 1e-5, (name, first[0][name], value)
 
-    for replicas, parts in ((2, 1), (4, 2)):
-        divided = Training(replicas, parts)
-        for row in first:
-            other = divided.take(1)
-            for name in MEASURES:
-                assert abs(other[name] - row[name]) < 1e-4, (replicas, parts, name, other, row)
-        for expected_weight, two in zip(whole.weights(), divided.weights(), strict=True):
-            np.testing.assert_allclose(two, expected_weight, atol=2e-5)
+    divided = Training(2, parts=2)
+    for row in first:
+        other = divided.take(1)
+        for name in MEASURES:
+            assert abs(other[name] - row[name]) < 1e-4, (name, other, row)
+    for expected_weight, two in zip(weights[-1], divided.weights(), strict=True):
+        np.testing.assert_allclose(two, expected_weight, atol=2e-5)
     assert first[0]["mlm_loss"] != first[1]["mlm_loss"]
 
 
 def check_clipping_uses_global_norm() -> None:
-    free, clipped = Training(), Training(parts=2, clip_norm=0.25)
-    before = free.weights()
-    norm = free.take(1)["gradient_norm"]
-    assert abs(clipped.take(1)["gradient_norm"] - norm) < 1e-4 and norm > 0.25
+    measures, (before, free, *_) = undivided()
+    norm = measures[0]["gradient_norm"]
+    training = Training(parts=2, clip_norm=0.25)
+    assert abs(training.take(1)["gradient_norm"] - norm) < 1e-4 and norm > 0.25
     moves = [
-        np.sqrt(
-            sum(
-                ((new - old) ** 2).sum()
-                for new, old in zip(training.weights(), before, strict=True)
-            )
-        )
-        for training in (free, clipped)
+        np.sqrt(sum(((new - old) ** 2).sum() for new, old in zip(after, before, strict=True)))
+        for after in (free, training.weights())
     ]
     np.testing.assert_allclose(moves, [0.5 * norm, 0.5 * 0.25], rtol=1e-3)
 

@@ -10,6 +10,12 @@ import tpuctl.jobs.shipped
 from tests.support.supervised_worker import PYTHONS
 
 ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
+# As `supervisor.py start --upload` does.
+ACCEPT = """
+import runpy, sys
+arrival, *folders = sys.argv[1:]
+sys.exit(0 if runpy.run_path(arrival)["accept_upload"](*folders) else 1)
+"""
 
 
 def write_upload(folder: Path, number: int, **files: str) -> Path:
@@ -23,7 +29,7 @@ def write_upload(folder: Path, number: int, **files: str) -> Path:
 def start_arrival(
     upload: Path, folder: Path, python: str = sys.executable
 ) -> subprocess.Popen[bytes]:
-    argv = [python, "-S", "-I", str(ARRIVAL), str(upload), str(folder)]
+    argv = [python, "-S", "-I", "-c", ACCEPT, str(ARRIVAL), str(upload), str(folder)]
     return subprocess.Popen(argv, stderr=subprocess.PIPE)
 
 
@@ -45,6 +51,7 @@ def test_first_complete_upload_is_used(tmp_path: Path) -> None:
             upload = write_upload(folder, number, **files)
             with start_arrival(upload, folder, python) as process:
                 assert process.wait(30) == 0
+            assert not upload.exists()
             (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
         assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
 
@@ -62,3 +69,16 @@ def test_files_of_concurrent_uploads_are_not_mixed(tmp_path: Path) -> None:
     files = content(tmp_path)
     assert len(files) == 21
     assert len({*files.values()}) == 1
+
+
+def test_interrupted_arrival_is_completed(tmp_path: Path) -> None:
+    """The first upload was killed after it had moved its bytecode, but not its spec."""
+    folder = tmp_path / "1"
+    (folder / "__pycache__").mkdir(parents=True)
+    (folder / "__pycache__/folder.cpython-38.pyc").write_text("0")
+    upload = write_upload(folder, 1, supervisor_py="1", spec_json="1")
+    (upload / "__pycache__").mkdir()
+    with start_arrival(upload, folder) as process:
+        assert process.wait(30) == 0
+    assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
+    assert not upload.exists()

@@ -12,15 +12,18 @@ import pytest
 from tests.support.screen import Screen
 from tests.support.terminal import Terminal
 
+LIVE = {"PAUSE": "0.6"}
 TERMINAL_VARIABLES = ("COLUMNS", "LINES", "LC_ALL", "NO_COLOR")  # set by the tests' terminals
-# A stack of 64 nodes and an upload, shown by the default view.
+# A stack of 64 nodes and an upload, shown by the default view. It pauses where a live view would
+# show what is in progress.
 STORY = """
-import sys, time
+import os, sys, time
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import *
 from tpuctl.view import choose
 
 flags = sys.argv[1:]
+pause = float(os.environ.get("PAUSE", "0"))
 view = choose(json="json" in flags, events=True, quiet="quiet" in flags, no_color="plain" in flags)
 nodes = [f"node/stack-tpu-{number}" for number in range(64)]
 view.on(Planned((
@@ -34,7 +37,7 @@ view.on(StepFinished("bucket/b", Outcome.DONE, 1.5))
 for node in nodes:
     view.on(StepStarted(node, "create"))
     view.on(StepProgress(node, "CREATING"))
-time.sleep(0.6)
+time.sleep(pause)
 view.on(Note("a note on the way"))
 for node in nodes[:-1]:
     view.on(StepFinished(node, Outcome.DONE, 12.0))
@@ -44,11 +47,11 @@ view.on(Planned((PlannedStep("job/upload", "upload"),)))
 view.on(StepStarted("job/upload", "upload"))
 for done in (10_000_000, 20_000_000, 30_000_000):
     view.on(StepProgress("job/upload", "", done / 4e7, done, 40_000_000))
-    time.sleep(0.6)
+    time.sleep(pause)
 view.on(StepFinished("job/upload", Outcome.DONE, 1.2, "40.0 MB to gs://b"))
 if "interrupt" in flags:
     view.on(StepStarted("job/start", "start"))
-    time.sleep(0.6)
+    time.sleep(pause)
     view.on(StepFinished("job/start", Outcome.INTERRUPTED, 0.3))
     view.problems([Diagnostic("Interrupted", "nothing is left")])
 view.close()
@@ -80,7 +83,7 @@ def run_in_terminal(
 def test_terminal_keeps_finished_tree(
     tmp_path: Path, columns: int, rows: int, flags: tuple[str, ...]
 ) -> None:
-    terminal = run_in_terminal(tmp_path, columns, rows, *flags)
+    terminal = run_in_terminal(tmp_path, columns, rows, *flags, **LIVE)
     screen = Screen(columns, rows)
     screen.feed(terminal.output)
     lines = screen.lines
@@ -113,7 +116,7 @@ def test_dumb_terminal_gets_lines(tmp_path: Path, environment: dict[str, str]) -
 
 def test_ascii_terminal_gets_ascii_only(tmp_path: Path) -> None:
     output = run_in_terminal(
-        tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+        tmp_path, 80, 24, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", **LIVE
     ).output
     assert output.isascii()
     screen = Screen(80, 24)

@@ -1,0 +1,11 @@
+"""What checks and trainings that are forked have loaded, as `pretrain.py` loads it."""
+
+import os
+
+import pretrain
+
+os.environ.update({**pretrain.ENVIRONMENT, **os.environ})
+
+import stages  # noqa: F401
+import training.loop
+import training.result  # noqa: F401
