@@ -1,7 +1,7 @@
 """`make demo`: the bundled job on the local cloud, from `up` to `down`.
 
 Runs the same commands as a user, with their output, and prints a table of the results. If a step
-fails, everything that was started is taken down.
+fails, everything that was started is taken down. Arguments are passed to the job.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def bucket_objects(work: Path) -> dict[str, int]:
     return answer
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     if FOLDER.exists():
         # An earlier demo that was killed may have left its local cloud running.
         FOLDER.joinpath("work").mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ def main() -> int:
             "bert-pretraining/data",
         )
         demo.step("Bring the stack up", TPUCTL, "up", "--yes")
-        demo.step("Pretrain BERT", TPUCTL, "run", "bert-pretraining/pretrain.py")
+        demo.step("Pretrain BERT", TPUCTL, "run", "bert-pretraining/pretrain.py", "--", *arguments)
         check_results(demo)
         demo.step("Take the stack down", TPUCTL, "down", "--yes", "--delete-bucket")
     except DemoError as error:
@@ -183,4 +184,4 @@ def check_results(demo: Demo) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

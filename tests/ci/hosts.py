@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.callers import grant, make_role
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.locations import PROJECT
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -68,7 +69,7 @@ class Host:
         programs = self.folder / "programs"
         programs.mkdir(parents=True)
         self.installed = self.folder / "installed"
-        self._program(programs / "tpuctl", f'#!/bin/sh\nexec "{sys.executable}" -m tpuctl "$@"\n')
+        (programs / "tpuctl").symlink_to(forked_tpuctl())
         text = PYTHON.format(python=sys.executable, pip=PIP, log=self.installed, programs=programs)
         self._program(programs / "python", text)
         self.programs = programs

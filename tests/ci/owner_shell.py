@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OwnerShell"]
+from tests.support.forked_cli import run_tpuctl
 
-TPUCTL = [sys.executable, "-m", "tpuctl"]
+__all__ = ["OwnerShell"]
 
 
 @dataclass(frozen=True)
@@ -23,16 +20,12 @@ class OwnerShell:
     folder: Path
 
     def run(self, *arguments: str, folder: Path | None = None) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*TPUCTL, *arguments],
-            cwd=folder or self.folder,
-            env={**os.environ, "TPUCTL_CONFIG_HOME": str(self.folder / "config")},
-            capture_output=True,
-            text=True,
+        done = run_tpuctl(
+            *arguments,
+            folder=folder or self.folder,
             timeout=600,  # during `make soak`, other tests keep the computer busy
-            check=False,
+            TPUCTL_CONFIG_HOME=str(self.folder / "config"),
         )
-        assert "Traceback" not in done.stderr, done.stderr
         return done.returncode, done.stdout, done.stderr
 
     def role(self, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ import yaml
 
 from tests.ci.hosts import make_repository
 from tests.ci.shells import GitLabLoader, require_shell, scripts_of
+from tests.support.gcloud import forked
 from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.git_checkout import Checkout, checkout_of
@@ -373,8 +375,7 @@ def test_setup_is_shell_within_80_columns(
 @pytest.mark.soak
 def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
     """All flags in the printed commands are documented by `gcloud --help`."""
-    if shutil.which("gcloud") is None:
-        pytest.skip("gcloud is not installed")
+    environment = {**os.environ, **forked()}
     repository()
     used_flags: dict[str, set[str]] = {}
     for system in SYSTEMS:
@@ -396,7 +397,11 @@ def test_setup_flags_exist_in_gcloud(repository: Any) -> None:
         help_text, names = "", command.split()
         while not help_text and names:  # the first arguments may be mistaken for subcommands
             done = subprocess.run(
-                ["gcloud", *names, "--help"], capture_output=True, text=True, check=False
+                ["gcloud", *names, "--help"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             help_text = done.stdout if done.returncode == 0 else ""
             names.pop()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from google.api_core.client_options import ClientOptions
-from google.cloud import compute_v1, storage, tpu_v2
+from google.cloud import storage
 from google.oauth2.credentials import Credentials
 
 from tests.support.gcloud import environment_of, make_project
@@ -20,6 +20,13 @@ from tests.support.required_programs import require_programs
 from tpuctl.emulator.client import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
+
+
+def _compute() -> Any:
+    """Google's client, whose import takes seconds: not while other tests are collected."""
+    from google.cloud import compute_v1
+
+    return compute_v1
 
 
 @dataclass(frozen=True)
@@ -73,14 +80,16 @@ class Google:
         return {"credentials": Credentials(self.cloud.token), "client_options": options}
 
     def instances(self, zone: str = US_ZONE) -> list[Any]:
-        client = compute_v1.InstancesClient(transport="rest", **self._options())
+        client = _compute().InstancesClient(transport="rest", **self._options())
         return list(client.list(project=self.project, zone=zone))
 
     def disks(self, zone: str = US_ZONE) -> list[str]:
-        client = compute_v1.DisksClient(transport="rest", **self._options())
+        client = _compute().DisksClient(transport="rest", **self._options())
         return [disk.name for disk in client.list(project=self.project, zone=zone)]
 
     def nodes(self, zone: str = US_ZONE) -> list[Any]:
+        from google.cloud import tpu_v2
+
         client = tpu_v2.TpuClient(transport="rest", **self._options())
         return list(client.list_nodes(parent=f"projects/{self.project}/locations/{zone}"))
 

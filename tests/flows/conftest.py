@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.projects import Project, serving
+from tests.support.forked_cli import run_tpuctl
+from tests.support.projects import Project, serving, use_cloud
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event
@@ -57,8 +56,8 @@ def events() -> list[Event]:
 @pytest.fixture
 def bert_job(local_cloud: server_process.LocalCloud, tmp_path: Path) -> Path:
     """The folder of the bundled job, as `tpuctl init` writes it."""
-    init = [sys.executable, "-m", "tpuctl", "--cloud", "local", "init", "--folder", str(tmp_path)]
-    subprocess.run(init, check=True, capture_output=True)
+    done = run_tpuctl("--cloud", "local", "init", "--folder", str(tmp_path), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     return tmp_path / "bert-pretraining"
 
 
@@ -70,7 +69,22 @@ def make_stack(
 
     By default, machines have only Python, so that they start immediately without downloads.
     """
+    return _stack_factory(tmp_path, events)
 
+
+@pytest.fixture
+def make_stub_stack(
+    null_cloud: server_process.LocalCloud,
+    tmp_path: Path,
+    events: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Tpuctl]:
+    """Like `make_stack`, with stub machines: to be brought up with `provision`."""
+    use_cloud(null_cloud, monkeypatch)
+    return _stack_factory(tmp_path, events)
+
+
+def _stack_factory(folder: Path, events: list[Event]) -> Callable[..., Tpuctl]:
     def make(
         *,
         name: str = "",
@@ -81,9 +95,8 @@ def make_stack(
         emit: Callable[[Event], None] | None = None,
     ) -> Tpuctl:
         name = name or f"stack-{next(_numbers)}"
-        folder = tmp_path / f"{name}-{next(_numbers)}"
-        folder.mkdir()
-        path = folder / "tpuctl.yaml"
+        path = folder / f"{name}-{next(_numbers)}" / "tpuctl.yaml"
+        path.parent.mkdir()
         path.write_text(
             f"stack: {name}\nproject: {{id: local-project}}\n"
             f"tpu: {{type: {type_name}, runtime: {runtime}, zones: [{zone}]}}\n{extra}",

@@ -13,8 +13,10 @@ import pytest
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
-STEPS, STEPS_PER_CALL = 60, 20
+STEPS, STEPS_PER_CALL = 20, 10
 MODEL = ("config.json", "model.safetensors", "tokenizer.json", "README.md", "training.json")
 
 
@@ -28,8 +30,8 @@ async def test_bert_trains_from_template(
     (bert_job / "output.txt").write_text("left by an earlier run\n", "utf-8")
     record = await stack.submit(
         bert_job / "pretrain.py",
-        f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 "
-        "--vocabulary-size 1500 --replicas 2".split(),
+        f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 8 "
+        "--vocabulary-size 400 --sequence-length 32 --learning-rate 3e-3 --replicas 2".split(),
     )
     assert await stack.follow(record) == 0
 
@@ -68,8 +70,14 @@ async def test_bert_trains_from_template(
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_demo() -> None:
+    """With a short training on one device. The tutorial's, whose commands are tested too, is longer
+    and on all of them."""
+    size = (
+        f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 400 "
+        "--sequence-length 32 --duplication 1 --replicas 1"
+    )
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "demo.py")],
+        [sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()],
         capture_output=True,
         text=True,
         check=False,

@@ -9,15 +9,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 
-TPUCTL = [sys.executable, "-m", "tpuctl"]
+pytestmark = pytest.mark.long
+
 COUNTING = """
 import sys, time
 for number in range(int(sys.argv[1])):
@@ -41,21 +43,12 @@ class Shell:
         return str((folder / name).relative_to(self.folder))
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*TPUCTL, *arguments],
-            cwd=self.folder,
-            env=os.environ | (env or {}),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
+        done = run_tpuctl(*arguments, folder=self.folder, **(env or {}))
         return done.returncode, done.stdout, done.stderr
 
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+    def begin(self, *arguments: str, program: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*TPUCTL, *arguments],
+            [*(program or (forked_tpuctl(),)), *arguments],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -145,7 +138,11 @@ def test_job_environment_variables(shell: Shell) -> None:
 def test_crashed_job_leaves_no_process(shell: Shell) -> None:
     script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
     done = subprocess.run(
-        [*TPUCTL, "run", script], cwd=shell.folder, capture_output=True, text=True, check=False
+        [forked_tpuctl(), "run", script],
+        cwd=shell.folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "RuntimeError: at once" in done.stdout  # the job's own traceback, in its log
@@ -165,7 +162,8 @@ def test_missing_or_invalid_script_is_not_uploaded(shell: Shell) -> None:
 
 def test_ctrl_c_detaches_and_logs_resume_at_same_byte(shell: Shell) -> None:
     script = shell.script("counting.py", COUNTING)
-    process = shell.begin("run", script, "--", "25", "0.1", "3")
+    real = (sys.executable, "-m", "tpuctl")
+    process = shell.begin("run", script, "--", "25", "0.1", "3", program=real)
     output = read_until(process, "line 4\n")
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=30)
@@ -180,7 +178,7 @@ def test_ctrl_c_detaches_and_logs_resume_at_same_byte(shell: Shell) -> None:
 
 
 def test_second_ctrl_c_stops_job(shell: Shell) -> None:
-    script = shell.script("long.py", COUNTING)
+    script = shell.script("stopped.py", COUNTING)
     process = shell.begin("run", script, "--", "1000", "0.1", "0")
     read_until(process, "line 1\n")
     process.send_signal(signal.SIGINT)
@@ -188,8 +186,9 @@ def test_second_ctrl_c_stops_job(shell: Shell) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 143
-    assert shell.processes("long.py") == ""
-    assert json.loads(shell.run("jobs", "--json")[1])["data"][0]["state"] == "stopped"
+    assert shell.processes("stopped.py") == ""
+    jobs = json.loads(shell.run("jobs", "--json")[1])["data"]
+    assert [job["state"] for job in jobs if job["script"] == "stopped.py"] == ["stopped"]
 
 
 def test_killed_client_loses_nothing(shell: Shell) -> None:
@@ -288,7 +287,7 @@ def test_output_bytes_are_unchanged(shell: Shell) -> None:
     )
     script = shell.script("bytes.py", text)
     done = subprocess.run(
-        [*TPUCTL, "run", script], cwd=shell.folder, capture_output=True, check=False
+        [forked_tpuctl(), "run", script], cwd=shell.folder, capture_output=True, check=False
     )
     assert done.returncode == 0
     assert done.stdout == bytes(range(256)) + "\r10%\r20%\x1b[32m초록\x1b[0m no newline".encode()
@@ -326,39 +325,11 @@ def test_records_and_logs_survive_machine(
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
-@pytest.mark.soak
-def test_slice_job_runs_on_all_workers(
-    make_stack: Callable[..., Tpuctl],
-) -> None:
-    stack = make_stack(type_name="v2-32", zone="europe-west4-a")
-    shell = Shell(stack)
-    assert shell.run("up", "--yes")[0] == 0
-    script = shell.script(
-        "workers.py",
-        "import os\n"
-        "print('I am', os.environ['TPUCTL_WORKER'], 'of', os.environ['TPUCTL_WORKERS'])\n",
-    )
-    code, out, _ = shell.run("run", "--all-workers", script)
-    assert code == 0
-    assert sorted(out.splitlines()) == [f"[worker {n}] I am {n} of 4" for n in range(4)]
-    failing = shell.script(
-        "failing.py",
-        "import os, sys, time\n"
-        "if os.environ['TPUCTL_WORKER'] == '2':\n    sys.exit(11)\n"
-        "time.sleep(600)\n",
-    )
-    code, _, errors = shell.run("run", failing)
-    assert code == 11
-    assert "worker 2" in errors
-    assert shell.processes("failing.py") == ""
-    assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
-
-
 def test_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as used_port:
         port = used_port.getsockname()[1]
         done = subprocess.run(
-            [*TPUCTL, "local", "up", "--port", str(port)],
+            [forked_tpuctl(), "local", "up", "--port", str(port)],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
             capture_output=True,
             text=True,
@@ -375,7 +346,7 @@ def test_port_in_use_is_reported(tmp_path: Path) -> None:
 def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
     def local(*arguments: str) -> tuple[int, dict[str, object]]:
         done = subprocess.run(
-            [*TPUCTL, "local", *arguments, "--json"],
+            [forked_tpuctl(), "local", *arguments, "--json"],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
             capture_output=True,
             text=True,

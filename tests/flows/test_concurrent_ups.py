@@ -49,14 +49,14 @@ async def test_concurrent_ups_succeed(
 
 @pytest.mark.parametrize("times", [1, "unlimited"])
 async def test_denied_listing_is_retried_for_new_project(
-    slow_cloud: server_process.LocalCloud, project: Project, times: int | str
+    null_cloud: server_process.LocalCloud, project: Project, times: int | str
 ) -> None:
     """Google denies listings in a project that does not exist yet."""
     bench = project.stack()
     await bench.provision()
     text = "Permission 'tpu.queuedResources.list' denied on resource (or it may not exist)."
     fault = remote_control.add_fault(
-        slow_cloud,
+        null_cloud,
         "deny",
         method="*ListQueuedResources",
         project=project.id,
@@ -68,4 +68,4 @@ async def test_denied_listing_is_retried_for_new_project(
             await bench.reopen().plan()
     else:
         assert (await bench.reopen().plan()).plan.is_empty
-        assert remote_control.fault(slow_cloud, fault["id"])["applied"] == 1
+        assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1

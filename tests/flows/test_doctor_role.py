@@ -125,7 +125,6 @@ async def test_sampled_permissions_are_required(
 
 
 @pytest.mark.soak
-@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_all_permissions_are_required(

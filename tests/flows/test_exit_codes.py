@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,12 @@ from typing import Any
 import pytest
 
 from tests.support.callers import Member, grant
+from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, Note
 
-TPUCTL = [sys.executable, "-m", "tpuctl"]
+pytestmark = pytest.mark.long
 
 ENDLESS_SCRIPT = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"
 # Kills the parent process, which waits for the script and records its exit status.
@@ -41,16 +40,7 @@ class Shell:
 
     def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any], str]:
         """Exit code, the envelope's data, and the diagnostics."""
-        done = subprocess.run(
-            [*TPUCTL, *arguments, "--json"],
-            cwd=self.folder,
-            env=os.environ | env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
+        done = run_tpuctl(*arguments, "--json", folder=self.folder, **env)
         answer = json.loads(done.stdout)
         assert answer["exit_code"] == done.returncode
         message = " ".join(
@@ -140,7 +130,10 @@ def test_wait_timeout_exits_with_124_and_keeps_job(shell: Shell) -> None:
     assert (done, data["state"], data["job_exit_code"]) == (124, None, None)
     assert "is still running" in errors
     with subprocess.Popen(
-        [*TPUCTL, "wait", name, "--json"], cwd=shell.folder, stdout=subprocess.PIPE, text=True
+        [forked_tpuctl(), "wait", name, "--json"],
+        cwd=shell.folder,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as waiting:
         assert shell.run("stop", name)[0] == 0
         out, _ = waiting.communicate(timeout=90)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.projects import provision, use_cloud
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -21,14 +22,18 @@ MakeZoned = Callable[..., Tpuctl]
 
 
 @pytest.fixture
-def cloud(local_cloud: LocalCloud) -> Iterator[LocalCloud]:
+def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
     """The local cloud, whose faults are removed afterwards."""
-    yield local_cloud
-    remote_control.remove_all_faults(local_cloud)
+    yield null_cloud
+    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
-def make(tmp_path: Path, local_cloud: LocalCloud, events: list[Event]) -> MakeZoned:
+def make(
+    null_cloud: LocalCloud, tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> MakeZoned:
+    use_cloud(null_cloud, monkeypatch)
+
     def make(name: str, *zones: str, extra: str = "") -> Tpuctl:
         path = tmp_path / f"{name}.yaml"
         path.write_text(
@@ -63,7 +68,7 @@ async def test_stockout_tries_next_zone(
 ) -> None:
     stack = make("stocked-out", FIRST, NEIGHBOR)
     fault = remote_control.add_fault(cloud, "stockout", zone=FIRST)
-    prepared = await stack.up()
+    prepared = await provision(stack)
     assert remote_control.fault(cloud, fault["id"])["applied"] == 1
     assert prepared.stack.zone == NEIGHBOR
     assert await zonal(stack) == {f"node {NEIGHBOR}": "READY"}
@@ -82,7 +87,7 @@ async def test_stockout_tries_next_zone(
 async def test_controller_moves_with_node(make: MakeZoned, cloud: LocalCloud) -> None:
     stack = make("moving", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", zone=FIRST, type="v5*")
-    await stack.up()
+    await provision(stack)
     assert await zonal(stack) == {
         f"node {NEIGHBOR}": "READY",
         f"controller {NEIGHBOR}": "RUNNING",
@@ -96,7 +101,7 @@ async def test_region_quota_skips_its_other_zones(
 ) -> None:
     stack = make("out-of-quota", FIRST, NEIGHBOR, FAR)
     remote_control.add_fault(cloud, "quota", region="us-west4", times="unlimited")
-    await stack.up()
+    await provision(stack)
     assert (
         zones_tried(events) == [f"node/{stack.stack.names.node}"] * 2
     )  # the other zone of the region was not tried
@@ -108,7 +113,7 @@ async def test_error_lists_reason_of_every_zone(make: MakeZoned, cloud: LocalClo
     stack = make("nowhere", FIRST, NEIGHBOR, extra="controller: {machine_type: n2-standard-2}\n")
     remote_control.add_fault(cloud, "stockout", type="v5*", times="unlimited")
     with pytest.raises(NoCapacity) as caught:
-        await stack.up()
+        await provision(stack)
     assert FIRST in str(caught.value)
     assert NEIGHBOR in str(caught.value)
     assert caught.value.diagnostics[0].hint
@@ -121,7 +126,7 @@ async def test_quota_alone_keeps_its_exit_code(make: MakeZoned, cloud: LocalClou
     remote_control.add_fault(cloud, "quota", zone=FIRST)
     remote_control.add_fault(cloud, "quota", zone=NEIGHBOR)
     with pytest.raises(QuotaExceeded) as caught:
-        await stack.up()
+        await provision(stack)
     assert caught.value.exit_code == 76
     await stack.down(delete_bucket=True)
 
@@ -152,7 +157,7 @@ async def test_closed_zone_or_missing_type_tries_next_zone(
     fault = remote_control.add_fault(
         cloud, "error", method=CREATE, zone=FIRST, code=code, text=text
     )
-    assert (await stack.up()).stack.zone == NEIGHBOR
+    assert (await provision(stack)).stack.zone == NEIGHBOR
     assert remote_control.fault(cloud, fault["id"])["applied"] == 1
     await stack.down(delete_bucket=True)
 
@@ -164,7 +169,7 @@ async def test_combined_error_keeps_hints_of_each_zone(make: MakeZoned, cloud: L
         remote_control.add_fault(cloud, "error", method=CREATE, zone=zone, code=code, text=text)
     remote_control.add_fault(cloud, "quota", zone=FAR)
     with pytest.raises(QuotaExceeded) as caught:
-        await stack.up()
+        await provision(stack)
     hint = caught.value.diagnostics[0].hint
     for zone, command in zip(
         zones, [command for *_, command in OF_A_ZONE.values()] + ["tpuctl quota"], strict=True
@@ -180,7 +185,7 @@ async def test_zone_independent_error_stops_failover(
     stack = make("denied", FIRST, NEIGHBOR)
     remote_control.add_fault(cloud, "deny", method="google.cloud.tpu.v2.Tpu/CreateNode")
     with pytest.raises(Denied):
-        await stack.up()
+        await provision(stack)
     assert len(zones_tried(events)) == 1
     await stack.down(delete_bucket=True)
 
@@ -190,7 +195,7 @@ async def test_abandoned_resources_are_deleted_by_up_and_down(
 ) -> None:
     """As after a crash during failover: the stack has resources in several zones."""
     first = make("abandoned", FIRST)
-    await first.up()
+    await provision(first)
     (tmp := first.stack_file).write_text(
         tmp.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOR}, {FIRST}]"), "utf-8"
     )
@@ -204,13 +209,13 @@ async def test_abandoned_resources_are_deleted_by_up_and_down(
 
 async def test_node_in_unlisted_zone_is_not_changed(make: MakeZoned) -> None:
     stack = make("unlisted", FIRST)
-    await stack.up()
+    await provision(stack)
     stack.stack_file.write_text(
         stack.stack_file.read_text("utf-8").replace(f"[{FIRST}]", f"[{NEIGHBOR}]"), "utf-8"
     )
     moved = Tpuctl(stack.stack_file, cloud="local")
     with pytest.raises(Conflict, match=FIRST):
-        await moved.up()
+        await provision(moved)
     assert await zonal(moved) == {f"node {FIRST}": "READY"}
     assert not (await moved.down(delete_bucket=True)).leaks
     assert await zonal(moved) == {}

@@ -167,7 +167,6 @@ async def test_disk_deletion_does_not_wait_for_undeletable_machine(
 
 
 @pytest.mark.soak
-@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_permission_is_required(
     null_cloud: LocalCloud, tmp_path: Path, as_ann: Any, no_permission_check: None, kind: str

@@ -151,7 +151,6 @@ async def test_sampled_permissions_are_required(
 
 
 @pytest.mark.soak
-@pytest.mark.release("every permission; `make test` draws some of them")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_permission_is_required(
     controller: Callable[[str], Awaitable[Controller]], kind: str

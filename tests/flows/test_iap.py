@@ -8,11 +8,13 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import asyncssh
 import pytest
 
+from tests.support.polling import until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
@@ -99,7 +101,8 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
         events.clear()
         async with slice_.forward_ports([PortMapping(38471)], 0):
             (port,) = [event for event in events if isinstance(event, PortForwarded)]
-            body = await asyncio.to_thread(_read, f"http://127.0.0.1:{port.local_port}/greeting")
+            url = f"http://127.0.0.1:{port.local_port}/greeting"
+            body = await asyncio.to_thread(until, partial(_read, url), f"{url} answering")
     assert body == b"from the worker\n"
 
     methods = {call["method"] for call in remote_control.calls(local_cloud)}
@@ -126,13 +129,12 @@ async def http_server(stack: Tpuctl, port: int) -> AsyncIterator[None]:
             yield
 
 
-def _read(url: str) -> bytes:
+def _read(url: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(100):
-        with contextlib.suppress(OSError), opener.open(url, timeout=20) as answer:
-            body: bytes = answer.read()
-            return body
-    raise AssertionError(f"{url} does not answer")
+    with contextlib.suppress(OSError), opener.open(url, timeout=20) as answer:
+        body: bytes = answer.read()
+        return body
+    return None  # the server does not listen yet
 
 
 async def test_recreated_node_has_new_host_key(

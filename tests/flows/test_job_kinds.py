@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
@@ -30,24 +29,18 @@ exit 9
 
 @pytest.fixture
 async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(extra="job: {env: {PIP_INDEX_URL: 'http://127.0.0.1:9/'}}\n")
+    stack = make_stack(
+        extra="job: {env: {PIP_INDEX_URL: 'http://127.0.0.1:9/', PIP_RETRIES: '0'}}\n"
+    )
     await stack.up()
     yield stack
     await stack.down(delete_bucket=True)
 
 
-async def run_tpuctl(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
+async def run_in(stack: Tpuctl, folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command run in that folder."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tpuctl", "--stack-file", str(stack.stack_file), *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
+    option = ("--stack-file", str(stack.stack_file))
+    done = await asyncio.to_thread(run_tpuctl, *option, *words, folder=folder, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -62,17 +55,16 @@ async def test_run_starts_modules_and_commands(stack: Tpuctl, tmp_path: Path) ->
         (folder / f"src/{name}.py").write_text(f"name = '{name}'\n")
     (folder / "train.sh").write_text(BASH)
     (folder / "train.sh").chmod(0o755)
-    code, out, err = await run_tpuctl(
-        stack, folder, "run", "-m", "bert.train", "--", "--steps", "3"
-    )
+    code, out, err = await run_in(stack, folder, "run", "-m", "bert.train", "--", "--steps", "3")
     assert (code, out) == (0, "jax torch ['--steps', '3']\n"), err
-    code, out, _ = await run_tpuctl(stack, folder, "run", "--", "./train.sh", "--x", "1 2")
+    code, out, _ = await run_in(stack, folder, "run", "--", "./train.sh", "--x", "1 2")
     assert (code, out) == (9, "bash with 2 words: --x 1 2 (1)\njax torch ['--x', '1 2']\n")
-    code, out, _ = await run_tpuctl(stack, tmp_path, "run", "project/train.sh", "--", "again")
+    code, out, _ = await run_in(stack, tmp_path, "run", "project/train.sh", "--", "again")
     assert (code, out) == (9, "bash with 1 words: again (1)\njax torch ['again']\n")
 
-    jobs = [Job.model_validate(job) for job in reversed(await stack.jobs())]
-    assert [(job.kind, job.script, job.args) for job in jobs] == [
+    # The order of jobs that were submitted within the same second is that of their words.
+    jobs = [Job.model_validate(job) for job in await stack.jobs()]
+    assert sorted((job.kind, job.script, job.args) for job in jobs) == [
         ("module", "bert.train", ["--steps", "3"]),
         ("shell", "./train.sh", ["--x", "1 2"]),
         ("shell", "./train.sh", ["again"]),
@@ -135,7 +127,7 @@ async def test_failed_installation_shows_pip_output(stack: Tpuctl, tmp_path: Pat
     make_wheel(folder, "small-library", "3.0", requires=["absent-library>=7"])
     (folder / "requirements.txt").write_text("./small_library-3.0-py3-none-any.whl\n")
     (folder / "job.py").write_text("print('never')\n")
-    code, out, err = await run_tpuctl(stack, folder, "run", "job.py")
+    code, out, err = await run_in(stack, folder, "run", "job.py")
     assert code == 1
     assert "tpuctl: installing requirements.txt\n" in out
     assert "No matching distribution found for absent-library>=7" in out

@@ -26,6 +26,8 @@ from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssu
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.remote.transport import Transport
 
+pytestmark = pytest.mark.long
+
 MakeStack = Callable[..., Tpuctl]
 UPLOAD = {"method": "*objects.insert*"}
 
@@ -69,7 +71,6 @@ class Bench:
 
 @asynccontextmanager
 async def bench_on(stack: Tpuctl, folder: Path, events: list[Event]) -> AsyncIterator[Bench]:
-    await stack.up()
     folder.mkdir()
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
     transports = await stack.transports()
@@ -78,23 +79,51 @@ async def bench_on(stack: Tpuctl, folder: Path, events: list[Event]) -> AsyncIte
         yield Bench(stack, store, transports, folder, events)
     finally:
         await asyncio.gather(*(transport.close() for transport in transports.values()))
-        await stack.down(delete_bucket=True)
+
+
+@pytest.fixture(scope="module")
+def running() -> set[str]:
+    """The names of the stacks that are up until the local cloud stops, shared by tests."""
+    return set()
 
 
 @pytest.fixture
-async def bench(make_stack: MakeStack, tmp_path: Path, events: list[Event]) -> AsyncIterator[Bench]:
-    async with bench_on(make_stack(), tmp_path / "job", events) as bench:
+async def bench(
+    make_stack: MakeStack, running: set[str], tmp_path: Path, events: list[Event]
+) -> AsyncIterator[Bench]:
+    """A stack that other tests have run jobs on."""
+    stack = await ensure_up(make_stack(name="jobs"), running)
+    async with bench_on(stack, tmp_path / "job", events) as bench:
         yield bench
 
 
 @pytest.fixture
 async def slice_bench(
+    make_stack: MakeStack, running: set[str], tmp_path: Path, events: list[Event]
+) -> AsyncIterator[Bench]:
+    """The same, a slice with four workers."""
+    stack = make_stack(name="slice-jobs", type_name="v3-32", zone="europe-west4-a")
+    async with bench_on(await ensure_up(stack, running), tmp_path / "job", events) as bench:
+        yield bench
+
+
+async def ensure_up(stack: Tpuctl, running: set[str]) -> Tpuctl:
+    if stack.stack.name not in running:
+        await stack.up()
+        running.add(stack.stack.name)
+    return stack
+
+
+@pytest.fixture
+async def new_bench(
     make_stack: MakeStack, tmp_path: Path, events: list[Event]
 ) -> AsyncIterator[Bench]:
-    """A slice with four workers."""
-    stack = make_stack(type_name="v3-32", zone="europe-west4-a")
+    """A stack of the test's own."""
+    stack = make_stack()
+    await stack.up()
     async with bench_on(stack, tmp_path / "job", events) as bench:
         yield bench
+    await stack.down(delete_bucket=True)
 
 
 async def test_job_writes_log_and_records_to_bucket(bench: Bench) -> None:
@@ -179,24 +208,24 @@ async def test_follow_resumes_at_offset(bench: Bench) -> None:
     assert bench.log().decode() == "".join(f"line {number}\n" for number in range(60))
 
 
-async def test_log_is_available_after_machine_is_gone(bench: Bench) -> None:
-    record = await bench.submit("print('hello'); raise SystemExit(3)")
-    await bench.follow(record)
-    log = bench.log()
-    bench.events.clear()
-    await bench.stack.down()
-    assert await bench.follow(record, transports={}) == 3
-    assert bench.log() == log
-    assert await load_job(bench.store, record.id) == record
+async def test_log_is_available_after_machine_is_gone(new_bench: Bench) -> None:
+    record = await new_bench.submit("print('hello'); raise SystemExit(3)")
+    await new_bench.follow(record)
+    log = new_bench.log()
+    new_bench.events.clear()
+    await new_bench.stack.down()
+    assert await new_bench.follow(record, transports={}) == 3
+    assert new_bench.log() == log
+    assert await load_job(new_bench.store, record.id) == record
 
 
-async def test_follow_continues_from_bucket_when_machine_vanishes(bench: Bench) -> None:
-    record = await bench.submit("import time\nprint('began')\ntime.sleep(600)")
-    following = asyncio.ensure_future(bench.follow(record, is_gone=node_is_gone(bench)))
-    await async_until(bench.log, "a log")
-    await bench.stack.down()
+async def test_follow_continues_from_bucket_when_machine_vanishes(new_bench: Bench) -> None:
+    record = await new_bench.submit("import time\nprint('began')\ntime.sleep(600)")
+    following = asyncio.ensure_future(new_bench.follow(record, is_gone=node_is_gone(new_bench)))
+    await async_until(new_bench.log, "a log")
+    await new_bench.stack.down()
     assert await following == 69
-    assert bench.log() == b"began\n"
+    assert new_bench.log() == b"began\n"
 
 
 def node_is_gone(bench: Bench) -> Callable[[], Any]:
@@ -226,11 +255,11 @@ async def test_log_is_uploaded_while_job_runs(bench: Bench) -> None:
 
 
 @pytest.mark.soak
-async def test_job_end_waits_for_slow_log_upload(bench: Bench, local_cloud: LocalCloud) -> None:
-    record = await bench.submit("import time\ntime.sleep(3)\nprint('the end')")
+async def test_job_end_waits_for_slow_log_upload(new_bench: Bench, local_cloud: LocalCloud) -> None:
+    record = await new_bench.submit("import time\ntime.sleep(3)\nprint('the end')")
     name = record.log_name(0)
     fault = remote_control.add_fault(local_cloud, "hold", **UPLOAD, name=name)
-    following = asyncio.ensure_future(bench.follow(record))
+    following = asyncio.ensure_future(new_bench.follow(record))
     await async_until(
         lambda: remote_control.fault(local_cloud, fault["id"])["applied"], "the upload being held"
     )
@@ -238,8 +267,8 @@ async def test_job_end_waits_for_slow_log_upload(bench: Bench, local_cloud: Loca
     assert not following.done()
     remote_control.release(local_cloud, fault["id"])
     assert await following == 0
-    await bench.stack.down()
-    assert await bench.in_bucket(name) == b"the end\n"
+    await new_bench.stack.down()
+    assert await new_bench.in_bucket(name) == b"the end\n"
 
 
 @pytest.mark.soak
@@ -270,20 +299,20 @@ async def test_stop_through_bucket_when_machines_are_unreachable(bench: Bench) -
     assert await bench.follow(record) == 143
 
 
-async def test_jobs_are_listed_and_loaded(bench: Bench) -> None:
-    assert await latest_job(bench.store) is None
-    assert await list_jobs(bench.store) == []
-    first = await bench.submit("print(1)")
-    await bench.follow(first)
-    second = await bench.submit("raise SystemExit(2)")
-    await bench.follow(second)
+async def test_jobs_are_listed_and_loaded(new_bench: Bench) -> None:
+    assert await latest_job(new_bench.store) is None
+    assert await list_jobs(new_bench.store) == []
+    first = await new_bench.submit("print(1)")
+    await new_bench.follow(first)
+    second = await new_bench.submit("raise SystemExit(2)")
+    await new_bench.follow(second)
     later, earlier = sorted((first, second), key=lambda record: record.id, reverse=True)
-    assert [job.record for job in await list_jobs(bench.store)] == [later, earlier]
-    codes = {job.record.id: job.status.exit_code for job in await list_jobs(bench.store)}
+    assert [job.record for job in await list_jobs(new_bench.store)] == [later, earlier]
+    codes = {job.record.id: job.status.exit_code for job in await list_jobs(new_bench.store)}
     assert codes == {first.id: 0, second.id: 2}
-    assert await latest_job(bench.store) == later
+    assert await latest_job(new_bench.store) == later
     with pytest.raises(NotFound):
-        await load_job(bench.store, "nothing")
+        await load_job(new_bench.store, "nothing")
 
 
 async def test_max_hours_stops_job(bench: Bench) -> None:
@@ -304,7 +333,7 @@ async def test_job_does_not_start_if_one_worker_fails_to_start(slice_bench: Benc
         await worker_2.run(["sh", "-c", "rm .tpuctl; mv .kept .tpuctl"])
     for worker in (0, 1, 3):
         result = await bench.transports[worker].run(
-            ["sh", "-c", "cat .tpuctl/jobs/*/1/record.json"]
+            ["sh", "-c", "cat $(ls -t .tpuctl/jobs/*/1/record.json | head -n 1)"]
         )
         assert WorkerRecord.model_validate_json(result.stdout).state == "stopped"
 

@@ -21,6 +21,8 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.view.schemas import RESPONSES, envelope_schema, events_schema
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import json
 for step in range(1, 4):

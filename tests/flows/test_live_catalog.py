@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gcloud import make_project
 from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl import catalog
@@ -174,9 +175,9 @@ def test_live_errors_keep_their_exit_codes(
 ) -> None:
     (absent,) = data_of(capsys, "types", "--live", "--project", "nobodys-project", code=77)
     assert "nobodys-project" in absent["detail"]
-    cloud_project = "local-project"  # exists, without enabled APIs
+    without_apis = make_project(cloud)
     for command in (["zones"], ["runtimes"], ["quota", "v3-8"]):
-        (diagnostic,) = data_of(capsys, *command, "--live", "--project", cloud_project, code=77)
+        (diagnostic,) = data_of(capsys, *command, "--live", "--project", without_apis, code=77)
         assert diagnostic["summary"] == "API not enabled"
         assert "gcloud services enable" in diagnostic["hint"] or "up" in diagnostic["hint"]
     remote_control.add_fault(cloud, "unavailable", method="*ListSkus", times="unlimited")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import succeed
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.screen import Screen
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 
 MakeStack = Callable[..., Tpuctl]
-TPUCTL = [sys.executable, "-m", "tpuctl"]
 COLORS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")
 TERMINAL_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR")  # set by the tests' terminals
 JOB = "import sys\nsys.stdout.buffer.write(b'one\\n\\xff two\\x1b[1A\\r\\nthree')\n"
@@ -37,7 +36,7 @@ class SizedTerminal:
         }
         return Terminal(
             self.folder,
-            *("-c", line, "sh", *TPUCTL, *arguments),
+            *("-c", line, "sh", forked_tpuctl(), *arguments),
             program=("sh",),
             environment=variables | {"TERM": "xterm-256color"} | environment,
         )
@@ -66,7 +65,9 @@ def folder(
 
 
 def run_piped(folder: Path, *arguments: str, **environment: str) -> tuple[str, str]:
-    done = succeed([*TPUCTL, *arguments], cwd=folder, env=os.environ | environment, timeout=120)
+    done = succeed(
+        [forked_tpuctl(), *arguments], cwd=folder, env=os.environ | environment, timeout=120
+    )
     return done.stdout, done.stderr
 
 

@@ -28,7 +28,6 @@ async def stack(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[Tpuctl]:
     await stack.down(delete_bucket=True)
 
 
-SOAK_MARKS = (pytest.mark.soak, pytest.mark.release("more dropped connections than in `make test`"))
 SCRIPT = """
 import sys, time
 for number in range(40000):
@@ -49,7 +48,7 @@ def whole_log() -> bytes:
     ("has_bucket", "seed", "cuts"),
     [
         (True, 1, 60),
-        pytest.param(False, 2, 100, marks=SOAK_MARKS),
+        pytest.param(False, 2, 60, marks=pytest.mark.soak),
     ],
 )
 async def test_log_is_complete_after_dropped_connections(

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 
-TPUCTL = [sys.executable, "-m", "tpuctl"]
 TRAINING = """
 import json, sys, time
 for step in range(1, 10_000):
@@ -53,7 +52,7 @@ class Shell:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         done = subprocess.run(
-            [*TPUCTL, *arguments],
+            [forked_tpuctl(), *arguments],
             cwd=self.folder,
             capture_output=True,
             timeout=200,
@@ -72,7 +71,7 @@ class Shell:
     @contextlib.contextmanager
     def background(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
-            [*TPUCTL, *arguments],
+            [forked_tpuctl(), *arguments],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -125,6 +124,29 @@ def test_ssh_on_all_workers(shell: Shell) -> None:
     assert code == 0
     assert {event["event"] for event in events} == {"CommandOutput"}
     assert envelope["data"] == {"workers": [{"worker": 1, "exit_code": 0}]}
+
+
+@pytest.mark.soak
+def test_job_runs_on_its_workers_and_ends_with_the_first_that_fails(shell: Shell) -> None:
+    script = shell.script(
+        "workers.py",
+        "import os\n"
+        "print('I am', os.environ['TPUCTL_WORKER'], 'of', os.environ['TPUCTL_WORKERS'])\n",
+    )
+    code, out, _ = shell.run("run", "--all-workers", script)
+    assert code == 0
+    assert sorted(out.splitlines()) == [f"[worker {n}] I am {n} of 4" for n in range(3)]
+    failing = shell.script(
+        "failing.py",
+        "import os, sys, time\n"
+        "if os.environ['TPUCTL_WORKER'] == '2':\n    sys.exit(11)\n"
+        "time.sleep(600)\n",
+    )
+    code, _, errors = shell.run("run", failing)
+    assert code == 11
+    assert "worker 2" in errors
+    processes = shell.run("ssh", "--all-workers", "--", "pgrep", "-af", "failing.py")[1]
+    assert [line for line in processes.splitlines() if "pgrep" not in line] == []
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
@@ -64,14 +64,7 @@ async def wait_for_fault(cloud: LocalCloud, fault: str) -> tuple[int, str]:
 
 
 def tpuctl(stack: Tpuctl, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tpuctl", *arguments],
-        cwd=stack.stack_file.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_tpuctl(*arguments, folder=stack.stack_file.parent)
 
 
 def log_of(events: list[Event]) -> str:
@@ -135,23 +128,19 @@ async def test_job_fails_when_disk_is_full(
     assert (done.returncode, done.stdout) == (0, "there is room\n")
 
 
-@pytest.mark.parametrize(
-    ("free", "message"),
-    [
+async def test_submit_fails_when_disk_is_full(stack: Tpuctl, local_cloud: LocalCloud) -> None:
+    node = await stack.node()
+    for free, message in (
         (0, "No space left on device"),  # no space for the uploaded programs
         (PROGRAMS + 30_000, "the machine's disk is full"),  # no space for a job's log and records
-    ],
-)
-async def test_submit_fails_when_disk_is_full(
-    stack: Tpuctl, local_cloud: LocalCloud, free: int, message: str
-) -> None:
-    node = await stack.node()
-    fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
-    assert await wait_for_fault(local_cloud, fault) == (1, "")
-    with pytest.raises(RemoteFailed) as caught:
-        await stack.submit(script(stack, "print('never')\n"))
-    assert "worker 0" in str(caught.value)
-    assert message in str(caught.value)
+    ):
+        fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
+        assert await wait_for_fault(local_cloud, fault) == (1, "")
+        with pytest.raises(RemoteFailed) as caught:
+            await stack.submit(script(stack, "print('never')\n"))
+        assert "worker 0" in str(caught.value)
+        assert message in str(caught.value)
+        await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault)
 
 
 @pytest.mark.soak

@@ -5,7 +5,6 @@ Uses a copy of tpuctl whose images require other Python versions and install no 
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl
-from tests.support.prerequisites import hide_interpreters
+from tests.support.prerequisites import empty_image_cache, hide_interpreters
 from tpuctl.emulator.client import server_process
 from tpuctl.interpreters import current
 
@@ -33,8 +32,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def images(tmp_path: Path) -> Path:
     """The folder of the copy's image locks; none supports a Python of this computer."""
     package = tmp_path / "program" / "tpuctl"
-    compiled = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(tpuctl.__file__).parent, package, ignore=compiled)
+    shutil.copytree(Path(tpuctl.__file__).parent, package)
     folder = package / "emulator" / "machines" / "image_locks"
     for lock in folder.iterdir():
         lock.write_text(f"# interpreters: {MISSING_PYTHON}\n")
@@ -49,25 +47,22 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     work.mkdir()
     (work / "tpuctl.yaml").write_text(STACK)
     (work / "hello.py").write_text("print('hello from', __import__('sys').version.split()[0])\n")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(images.parents[3]),
-        "TPUCTL_CLOUD": "local",
-        "TPUCTL_LOCAL_HOME": str(tmp_path / "cloud"),
-        "TPUCTL_CONFIG_HOME": str(tmp_path / "config"),
-        "TPUCTL_IMAGE_CACHE": str(tmp_path / "images"),
-    }
+    monkeypatch.chdir(work)  # where `python -m` finds no other tpuctl
+    monkeypatch.setenv("PYTHONPATH", str(images.parents[3]))
+    monkeypatch.setenv("TPUCTL_CLOUD", "local")
+    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / "cloud"))
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(empty_image_cache()))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "tpuctl", *words],
-            cwd=work,
-            env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
 
+    server_process.start(tmp_path / "cloud", pace="instant")
     yield run
     server_process.stop(tmp_path / "cloud")
 
@@ -78,7 +73,6 @@ def test_up_status_and_log_report_nearest_tensorflow(run: Run, images: Path) -> 
         f"TensorFlow 2.16.1 instead of 2.18.0: no Python {MISSING_PYTHON} was found on PATH, "
         "in pyenv or in uv."
     )
-    assert run("local", "up", "--pace", "instant").returncode == 0
     up = run("up", "--yes")
     assert up.returncode == 0, up.stderr
     assert [line for line in up.stderr.splitlines() if "2.16.1 instead" in line] == [
@@ -90,13 +84,12 @@ def test_up_status_and_log_report_nearest_tensorflow(run: Run, images: Path) -> 
     ]
     job = run("run", "hello.py", "--no-check")
     assert job.returncode == 0, job.stderr
-    log = run("logs").stdout.splitlines()
+    log = job.stdout.splitlines()
     assert log[0] == f"tpuctl: this machine has {note}"
     assert log[-1] == f"hello from {current().version}"
 
 
 def test_up_without_suitable_python_suggests_installation(run: Run, tmp_path: Path) -> None:
-    assert run("local", "up", "--pace", "instant").returncode == 0
     up = run("up", "--yes")
     assert up.returncode == 1
     assert "No machine image available" in up.stderr

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.locations import PROJECT, US_PARENT, US_ZONE
+from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -36,7 +37,16 @@ def node_marks(function: Any) -> Any:
 
 
 @pytest.fixture
-def make_node(make_stack: MakeStack) -> MakeStack:
+def make_node(make_stub_stack: MakeStack) -> MakeStack:
+    return _with_node(make_stub_stack)
+
+
+@pytest.fixture
+def make_with_machines(make_stack: MakeStack) -> MakeStack:
+    return _with_node(make_stack)
+
+
+def _with_node(make_stack: MakeStack) -> MakeStack:
     def make(*, tpu: str = "", **options: Any) -> Tpuctl:
         runtime = f"auto, kind: node{', ' if tpu else ''}{tpu}"
         return make_stack(runtime=runtime, zone=US_ZONE, **options)
@@ -89,16 +99,16 @@ async def variables(stack: Tpuctl) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-@node_marks
 def warning_summaries(events: list[Event]) -> list[str]:
     """Summaries of warnings, including quota warnings caused by other tests' stacks."""
     return [event.diagnostic.summary for event in events if isinstance(event, WarningIssued)]
 
 
+@node_marks
 async def test_up_creates_node_and_controller_and_down_deletes_them(
-    make_node: MakeStack, events: list[Event]
+    make_with_machines: MakeStack, events: list[Event]
 ) -> None:
-    stack = make_node(
+    stack = make_with_machines(
         tpu="data_disks: [{size_gb: 20, mode: read-only}], metadata: {mine: yes-it-is}",
         extra="controller: {machine_type: n1-standard-2, disk_gb: 60, disk_type: pd-ssd}\n"
         "network: {tags: [mine]}\nlabels: {team: korean}\n",
@@ -165,9 +175,9 @@ async def test_up_creates_node_and_controller_and_down_deletes_them(
 @pytest.mark.soak
 @node_marks
 async def test_up_starts_stopped_controller_and_updates_node_address(
-    make_node: MakeStack,
+    make_with_machines: MakeStack,
 ) -> None:
-    stack = make_node()
+    stack = make_with_machines()
     await stack.up()
     assert not await is_controller_gone(stack.stack, stack.cloud)
     operation = await request(
@@ -194,56 +204,53 @@ async def test_up_starts_stopped_controller_and_updates_node_address(
 
 
 @pytest.mark.soak
-@node_marks
 async def test_concurrent_stacks_get_separate_node_ranges(make_node: MakeStack) -> None:
     first, other = make_node(), make_node()
-    await asyncio.gather(first.up(), other.up())
+    await asyncio.gather(provision(first), provision(other))
     ranges = [IPv4Network((await node_of(stack)).cidr_block) for stack in (first, other)]
     assert not ranges[0].overlaps(ranges[1])
     await asyncio.gather(first.down(delete_bucket=True), other.down(delete_bucket=True))
 
 
 @pytest.mark.soak
-@node_marks
 async def test_conflicting_node_range_is_replaced_by_the_next(
-    make_node: MakeStack, local_cloud: server_process.LocalCloud
+    make_node: MakeStack, null_cloud: server_process.LocalCloud
 ) -> None:
     """As if the range were used by a peered network, which cannot be listed."""
     stack = make_node()
     fault = remote_control.add_fault(
-        local_cloud,
+        null_cloud,
         "error",
         method="google.cloud.tpu.v1.Tpu/CreateNode",
         google_error="cidr-conflict",
     )
     try:
-        await stack.up()
-        assert remote_control.fault(local_cloud, fault["id"])["applied"] == 1
+        await provision(stack)
+        assert remote_control.fault(null_cloud, fault["id"])["applied"] == 1
     finally:
-        remote_control.remove_fault(local_cloud, fault["id"])
+        remote_control.remove_fault(null_cloud, fault["id"])
     assert (await node_of(stack)).cidr_block != "10.240.0.0/29"
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.soak
-@node_marks
 async def test_lost_responses_create_no_duplicates(
-    make_node: MakeStack, local_cloud: server_process.LocalCloud
+    make_node: MakeStack, null_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_node(tpu="data_disks: [{size_gb: 20}]")
     methods = ("google.cloud.tpu.v1.Tpu/CreateNode", "Instances/Insert", "Disks/Insert")
     faults = [
-        remote_control.add_fault(local_cloud, "drop-response", method=method) for method in methods
+        remote_control.add_fault(null_cloud, "drop-response", method=method) for method in methods
     ]
     try:
-        await stack.up()
-        assert [remote_control.fault(local_cloud, fault["id"])["applied"] for fault in faults] == [
+        await provision(stack)
+        assert [remote_control.fault(null_cloud, fault["id"])["applied"] for fault in faults] == [
             1,
             1,
             1,
         ]
     finally:
-        remote_control.remove_all_faults(local_cloud)
+        remote_control.remove_all_faults(null_cloud)
     names = stack.stack.names
     assert {*await remaining_resources(stack)} == {names.node, names.controller, names.disk(0)}
     assert (await stack.plan()).plan.is_empty
@@ -252,12 +259,14 @@ async def test_lost_responses_create_no_duplicates(
 
 @node_marks
 async def test_up_recreates_preempted_node_and_authorizes_second_key(
-    make_node: MakeStack,
+    make_with_machines: MakeStack,
     local_cloud: server_process.LocalCloud,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stack = make_node(tpu="capacity: preemptible", extra="network: {node_range: 10.250.0.0/28}\n")
+    stack = make_with_machines(
+        tpu="capacity: preemptible", extra="network: {node_range: 10.250.0.0/28}\n"
+    )
     await stack.up()
     node = await node_of(stack)
     assert node.scheduling_config.preemptible
@@ -279,11 +288,11 @@ async def test_up_recreates_preempted_node_and_authorizes_second_key(
     await stack.down(delete_bucket=True)
 
 
-async def test_controller_with_tpu_vm(make_stack: MakeStack) -> None:
-    stack = make_stack(
+async def test_controller_with_tpu_vm(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack(
         zone=US_ZONE, extra="controller: {machine_type: n1-standard-1}\nlimits: {idle: null}\n"
     )
-    await stack.up()
+    await provision(stack)
     controller = await controller_of(stack)
     assert controller.status == "RUNNING"
     (boot,) = controller.disks
@@ -299,21 +308,21 @@ async def test_conflicting_node_range_in_stack_file_is_rejected(make_node: MakeS
     """10.128.0.0/20 is the us-central1 subnetwork of every auto mode network."""
     stack = make_node(extra="network: {node_range: 10.128.0.0/29}\n")
     with pytest.raises(Conflict, match=r"10\.128\.0\.0/29") as caught:
-        await stack.up()
+        await provision(stack)
     assert "node_range" in caught.value.diagnostics[0].hint
     await stack.down(delete_bucket=True)
 
 
 async def test_denied_tpu_node_suggests_tpu_vm(
-    make_node: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
+    make_node: MakeStack, null_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     stack = make_node()
-    remote_control.change_settings(local_cloud, nodes="denied")
+    remote_control.change_settings(null_cloud, nodes="denied")
     try:
         with pytest.raises(Denied) as caught:
-            await stack.up()
+            await provision(stack)
     finally:
-        remote_control.change_settings(local_cloud, nodes="allowed")
+        remote_control.change_settings(null_cloud, nodes="allowed")
     change = f"    tpu: {{kind: vm, runtime: tpu-vm-tf-{stack.stack.runtime.tensorflow}}}"
     assert caught.value.exit_code == 77
     assert change in caught.value.diagnostics[0].hint
@@ -330,7 +339,7 @@ async def test_missing_controller_image_fails_before_changes(
     await make_node().cloud.call("compute", _enable_compute(make_node()))
     stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
     with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
-        await stack.up()
+        await provision(stack)
     assert await remaining_resources(stack) == []
 
 
@@ -348,7 +357,7 @@ async def test_missing_data_disk_fails_before_changes(
 ) -> None:
     stack = make_node(tpu="data_disks: [{name: nowhere}]")
     with pytest.raises(NotFound, match="no disk nowhere"):
-        await stack.up()
+        await provision(stack)
     assert await remaining_resources(stack) == []
 
 
@@ -378,7 +387,7 @@ async def test_foreign_instance_is_not_adopted_or_deleted(make_node: MakeStack) 
     )
     await compute_operation(stack.cloud, operation, subject="instance", seconds=60)
     with pytest.raises(Conflict, match="not part of stack"):
-        await stack.up()
+        await provision(stack)
     down = await stack.down()
     assert [
         resource.state for resource in down.remaining if resource.address == f"controller/{name}"

@@ -73,31 +73,24 @@ async def test_job_trains_on_tpu_node_and_local_paths_fail(
 ) -> None:
     stack = make_stack(runtime="auto, kind: node")
     await stack.up()
-    folder = tmp_path / "job"
-    folder.mkdir()
-    (folder / "train.py").write_text(CONNECT + TRAIN, "utf-8")
-    (folder / "local.py").write_text(CONNECT + LOCAL_FILE, "utf-8")
+    script = tmp_path / "job" / "train.py"
+    script.parent.mkdir()
+    script.write_text(CONNECT + TRAIN + LOCAL_FILE, "utf-8")
+    with pytest.raises(Refused):  # the check rejects the local path first
+        await stack.run(script)
+    record = await stack.start(stack.submission(script, check=False))
+    assert await stack.follow(record) == 1, "as on Google: the node cannot read the local file"
 
-    assert await stack.run(folder / "train.py") == 0, log_of(events)
-    result = json.loads(next(line for line in log_of(events).splitlines() if line[0] == "{"))
+    log = log_of(events)
+    result = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
     assert result["losses"][1] < result["losses"][0]
     assert {device.partition("/replica")[0] for device in result["devices"]} == {"/job:worker"}
     node = await stack.node()
     assert result["master"] == f"grpc://{node.endpoints[0]}"
     assert (result["name"], result["workers"]) == (stack.stack.names.node, "1")
-
-    record = await stack.job()
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     weights = bucket.blob(f"tpuctl/jobs/{record.id}/output/weights.json").download_as_bytes()
     assert json.loads(weights)[0][0][0] != 0
-
-    with pytest.raises(Refused):  # the check rejects it first
-        await stack.run(folder / "local.py")
-    events.clear()
-    submission = stack.submission(folder / "local.py", check=False)
-    ended = await stack.follow(await stack.start(submission))
-    assert ended == 1, "as on Google: the node cannot read the file"
-    log = log_of(events)
     assert "2 lines on the controller" in log
     assert "numbers.txt; No such file or directory" in log
 

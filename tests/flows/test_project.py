@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, Denied, NotFound
@@ -25,11 +26,11 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
+def make_project(make_stub_stack: MakeStack) -> Callable[..., Tpuctl]:
     """A stack in a new project, which does not exist yet."""
 
     def make(id: str = "", **more: str) -> Tpuctl:
-        stack = make_stack()
+        stack = make_stub_stack()
         id = id or f"made-project-{next(_numbers)}"
         section = ", ".join(f"{name}: {value}" for name, value in {"id": id, **more}.items())
         text = stack.stack_file.read_text("utf-8").replace("id: local-project", section)
@@ -40,12 +41,12 @@ def make_project(make_stack: MakeStack) -> Callable[..., Tpuctl]:
 
 
 @pytest.fixture
-def deny_permissions(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
+def deny_permissions(null_cloud: server_process.LocalCloud) -> Iterator[Callable[..., None]]:
     """Sets the permissions that the caller lacks."""
 
     def deny(*names: str) -> None:
         settings = {"denied_permissions": list(names)}
-        server_process.request(local_cloud, "PATCH", "/_local/settings", settings)
+        server_process.request(null_cloud, "PATCH", "/_local/settings", settings)
 
     yield deny
     deny()
@@ -79,7 +80,7 @@ async def test_up_creates_project_with_billing_and_down_keeps_it(
     make_project: Callable[..., Tpuctl],
 ) -> None:
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
-    await stack.up()
+    await provision(stack)
     project = await request(
         stack, "projects", "get_project", {"name": f"projects/{stack.stack.project}"}
     )
@@ -106,7 +107,7 @@ async def test_up_creates_project_with_billing_and_down_keeps_it(
 async def test_up_without_billing_account_is_denied(make_project: Callable[..., Tpuctl]) -> None:
     stack = make_project(create="true")
     with pytest.raises(Denied, match="Billing") as caught:
-        await stack.up()
+        await provision(stack)
     assert "billing_account" in caught.value.diagnostics[0].hint
     # Add what was missing to the file; the same project is used.
     text = stack.stack_file.read_text("utf-8")
@@ -115,7 +116,7 @@ async def test_up_without_billing_account_is_denied(make_project: Callable[..., 
     again = Tpuctl(stack.stack_file, cloud="local")
     changes = {change.address.partition("/")[0]: change for change in (await again.plan()).plan}
     assert changes["project"].fields == ("billing_account",)
-    await again.up()
+    await provision(again)
     await again.down(delete_bucket=True)
 
 
@@ -133,12 +134,12 @@ async def test_other_billing_account_is_not_replaced(
 
 
 async def test_missing_permissions_are_reported_together(
-    make_stack: MakeStack, deny_permissions: Callable[..., None]
+    make_stub_stack: MakeStack, deny_permissions: Callable[..., None]
 ) -> None:
-    stack = make_stack()
+    stack = make_stub_stack()
     deny_permissions("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create")
     with pytest.raises(Denied) as caught:
-        await stack.up()
+        await provision(stack)
     assert caught.value.exit_code == 77
     diagnostic = caught.value.diagnostics[0]
     for name in ("tpu.nodes.create", "iam.serviceAccounts.create", "storage.buckets.create"):
@@ -149,10 +150,10 @@ async def test_missing_permissions_are_reported_together(
 
 
 async def test_permissions_not_needed_by_plan_may_be_denied(
-    make_stack: MakeStack, deny_permissions: Callable[..., None]
+    make_stub_stack: MakeStack, deny_permissions: Callable[..., None]
 ) -> None:
-    stack = make_stack()
-    await stack.up()
+    stack = make_stub_stack()
+    await provision(stack)
     deny_permissions(
         "tpu.nodes.create",
         "serviceusage.services.enable",
@@ -172,7 +173,7 @@ async def test_missing_permissions_on_parent_and_billing_account(
     stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
     deny_permissions("resourcemanager.projects.create", "billing.resourceAssociations.create")
     with pytest.raises(Denied) as caught:
-        await stack.up()
+        await provision(stack)
     diagnostic = caught.value.diagnostics[0]
     assert "resourcemanager.projects.create" in diagnostic.detail
     assert "billing.resourceAssociations.create" in diagnostic.detail
@@ -180,9 +181,9 @@ async def test_missing_permissions_on_parent_and_billing_account(
     assert f"billing accounts add-iam-policy-binding {ACCOUNT}" in diagnostic.hint
 
 
-async def test_grants_are_recorded_and_revoked_by_down(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_grants_are_recorded_and_revoked_by_down(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     member = f"serviceAccount:{stack.stack.service_account}"
     role = stack.stack.names.watchdog_role
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
@@ -214,11 +215,11 @@ async def create_account_with_grant(stack: Tpuctl, name: str) -> str:
     return f"{name}@local-project.iam.gserviceaccount.com"
 
 
-async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -> None:
-    first = make_stack()
-    await first.up()  # enables APIs and creates the bucket before the second stack
+async def test_existing_grants_of_user_account_are_kept(make_stub_stack: MakeStack) -> None:
+    first = make_stub_stack()
+    await provision(first)  # enables APIs and creates the bucket before the second stack
     email = await create_account_with_grant(first, f"mine-{next(_numbers)}")
-    stack = make_stack()
+    stack = make_stub_stack()
     text = stack.stack_file.read_text("utf-8")
     text = text.replace("tpu: {", f"tpu: {{service_account: {email}, ")
     text += f"bucket: {{name: {first.stack.bucket}}}\n"
@@ -229,7 +230,7 @@ async def test_existing_grants_of_user_account_are_kept(make_stack: MakeStack) -
     policy.bindings.append({"role": ROLES[0], "members": {member}})
     await stack.cloud.call("policy", bucket.set_iam_policy, policy)
 
-    await stack.up()
+    await provision(stack)
     assert {role for role, who in await bucket_pairs(stack) if who == member} == {*ROLES}
     assert (stack.stack.names.watchdog_role, member) in await project_pairs(stack)
     assert not {(role, member) for role in WRITERS} & await project_pairs(stack)
@@ -266,10 +267,10 @@ async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_concurrent_policy_changes_lose_no_grant(make_stack: MakeStack) -> None:
-    stacks = [make_stack() for _ in range(3)]
+async def test_concurrent_policy_changes_lose_no_grant(make_stub_stack: MakeStack) -> None:
+    stacks = [make_stub_stack() for _ in range(3)]
     async with busy_policy(stacks[0], "roles/browser") as granted:
-        await asyncio.gather(*(stack.up() for stack in stacks))
+        await asyncio.gather(*(provision(stack) for stack in stacks))
     pairs = await project_pairs(stacks[0])
     for stack in stacks:
         member = f"serviceAccount:{stack.stack.service_account}"
@@ -282,9 +283,9 @@ async def test_concurrent_policy_changes_lose_no_grant(make_stack: MakeStack) ->
     assert not any(stack.stack.names.service_account in who for stack in stacks for _, who in pairs)
 
 
-async def test_down_removes_grants_of_deleted_account(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_down_removes_grants_of_deleted_account(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     name = f"projects/local-project/serviceAccounts/{stack.stack.service_account}"
     await request(stack, "iam", "delete_service_account", {"name": name})
     left = {who for _, who in await project_pairs(stack) if stack.stack.service_account in who}
@@ -294,13 +295,13 @@ async def test_down_removes_grants_of_deleted_account(make_stack: MakeStack) -> 
     assert not any(stack.stack.service_account in who for _, who in await project_pairs(stack))
 
 
-async def test_custom_role_is_shared_extended_and_undeleted(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_custom_role_is_shared_extended_and_undeleted(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     name = stack.stack.names.watchdog_role
     role = await request(stack, "iam", "get_role", {"name": name})
     assert {"tpu.nodes.get", "tpu.nodes.delete"} <= {*role.included_permissions}
-    other = make_stack(extra="controller: {}\n")
+    other = make_stub_stack(extra="controller: {}\n")
     (needed,) = [
         resource
         for resource in resources_of(other.stack, other.cloud)
@@ -319,8 +320,8 @@ async def test_custom_role_is_shared_extended_and_undeleted(make_stack: MakeStac
     assert needed.diff(await needed.observe()).action is Action.NOTHING
 
 
-async def test_concurrent_record_updates_are_merged(make_stack: MakeStack) -> None:
-    stack = make_stack()
+async def test_concurrent_record_updates_are_merged(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
     record = Record(stack.stack, stack.cloud)
     assert await record.read() is None
     with pytest.raises(NotFound):
@@ -352,9 +353,9 @@ async def test_concurrent_record_updates_are_merged(make_stack: MakeStack) -> No
     [(b'{"version": 2, "stack": "s"}', "version 2"), (b"{", "Invalid stack record")],
 )
 async def test_unreadable_record_is_not_overwritten(
-    make_stack: MakeStack, text: bytes, names: str
+    make_stub_stack: MakeStack, text: bytes, names: str
 ) -> None:
-    stack = make_stack()
+    stack = make_stub_stack()
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
     await stack.store.put_bytes(stack.stack.names.record, text)

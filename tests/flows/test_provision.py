@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.projects import Project, provision
 from tests.support.stack_checks import call, check_made, check_nothing_left, check_second_up
 from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
@@ -20,20 +21,20 @@ from tpuctl.resources.iam_grants import ROLES
 MakeStack = Callable[..., Tpuctl]
 
 
-async def test_up_creates_what_the_stack_file_specifies(make_stack: MakeStack) -> None:
-    stack = make_stack(extra="network: {tags: [mine], allow: ['tcp:6006']}\n")
-    await stack.up()
+async def test_up_creates_what_the_stack_file_specifies(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack(extra="network: {tags: [mine], allow: ['tcp:6006']}\n")
+    await provision(stack)
     node = await check_made(stack, type_name="v2-8", tags=["mine"], ports=["22", "6006"])
     assert node.health.name == "HEALTHY"
     assert node.labels == {"tpuctl-stack": stack.stack.name}
     assert node.network_config.network.endswith("projects/local-project/global/networks/default")
 
 
-async def test_spot_node_without_external_addresses(make_stack: MakeStack) -> None:
-    stack = make_stack(extra="network: {ssh: internal}\n")
+async def test_spot_node_without_external_addresses(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack(extra="network: {ssh: internal}\n")
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("type: v2-8", "type: v2-8, capacity: spot"), "utf-8")
-    await stack.up()
+    await provision(stack)
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
     raw = await call(stack, "tpu", "get_node", {"name": name})
     assert raw.scheduling_config.spot
@@ -48,16 +49,16 @@ async def test_up_is_idempotent(make_stack: MakeStack, events: list[Event]) -> N
 
 
 async def test_independent_resources_are_created_in_parallel(
-    make_stack: MakeStack, local_cloud: server_process.LocalCloud, events: list[Event]
+    make_stub_stack: MakeStack, null_cloud: server_process.LocalCloud, events: list[Event]
 ) -> None:
     """The firewall rule is created while the service account is still pending."""
-    fault = remote_control.add_fault(local_cloud, "hold", method="CreateServiceAccount")["id"]
-    bringing_up = asyncio.create_task(make_stack().up())
+    fault = remote_control.add_fault(null_cloud, "hold", method="CreateServiceAccount")["id"]
+    bringing_up = asyncio.create_task(provision(make_stub_stack()))
     async with asyncio.timeout(60):
         while "firewall" not in finished(events):
             await asyncio.sleep(0.02)
     assert not {"account", "node"} & finished(events)
-    await asyncio.to_thread(remote_control.release, local_cloud, fault)
+    await asyncio.to_thread(remote_control.release, null_cloud, fault)
     await bringing_up
     assert {"account", "node"} <= finished(events)
 
@@ -68,9 +69,9 @@ def finished(events: list[Event]) -> set[str]:
     return {event.address.partition("/")[0] for event in ended}
 
 
-async def test_down_deletes_everything_but_the_bucket(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_down_deletes_everything_but_the_bucket(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     down = await stack.down()
     states = {resource.address.partition("/")[0]: resource.state for resource in down.remaining}
     assert states == {
@@ -97,9 +98,9 @@ async def test_down_deletes_everything_but_the_bucket(make_stack: MakeStack) -> 
     assert not any(stack.stack.name in member for member in members if "serviceAccount" in member)
 
 
-async def test_down_with_delete_bucket_leaves_nothing(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_down_with_delete_bucket_leaves_nothing(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     for number in range(40):
         await stack.cloud.call("upload", bucket.blob(f"a/{number}").upload_from_string, "x")
@@ -111,11 +112,11 @@ async def test_down_with_delete_bucket_leaves_nothing(make_stack: MakeStack) -> 
 
 
 async def test_down_deletes_node_in_zone_removed_from_stack_file(
-    make_stack: MakeStack,
+    make_stub_stack: MakeStack,
 ) -> None:
-    before = make_stack(zone="us-central1-b")
-    await before.up()
-    moved = make_stack(name=before.stack.name, zone="us-central1-c")
+    before = make_stub_stack(zone="us-central1-b")
+    await provision(before)
+    moved = make_stub_stack(name=before.stack.name, zone="us-central1-c")
     down = await moved.down()
     assert "node/us-central1-b/" + before.stack.names.node in [
         resource.address for resource in down.remaining
@@ -123,8 +124,8 @@ async def test_down_deletes_node_in_zone_removed_from_stack_file(
     assert (await before.status()).nodes == ()
 
 
-async def test_node_of_another_stack_is_a_conflict(make_stack: MakeStack) -> None:
-    stack = make_stack()
+async def test_node_of_another_stack_is_a_conflict(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
     operation = await call(
         (await _with_apis(stack)),
         "tpu",
@@ -141,7 +142,7 @@ async def test_node_of_another_stack_is_a_conflict(make_stack: MakeStack) -> Non
     )
     assert operation is not None
     with pytest.raises(Conflict, match="another"):
-        await stack.up()
+        await provision(stack)
     down = await stack.down()
     assert [
         resource.state for resource in down.remaining if resource.address.startswith("node/")
@@ -160,9 +161,9 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     return stack
 
 
-async def test_verify_down_reports_remaining_resources(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_verify_down_reports_remaining_resources(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
     proof = await verify_down(teardown, stack.cloud)  # before anything was deleted
     remaining = {
@@ -206,9 +207,9 @@ async def test_up_starts_stopped_node(make_stack: MakeStack) -> None:
     await transport.close()
 
 
-async def test_down_keeps_foreign_grants(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
+async def test_down_keeps_foreign_grants(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     policy = await stack.cloud.call("policy", bucket.get_iam_policy, requested_policy_version=3)
     policy.version = 3
@@ -233,58 +234,53 @@ async def test_down_keeps_foreign_grants(make_stack: MakeStack) -> None:
     assert colleague == {ROLES[0]}
 
 
-async def test_changed_type_is_a_conflict(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
-    bigger = make_stack(name=stack.stack.name, type_name="v3-8")
+async def test_changed_type_is_a_conflict(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
+    bigger = make_stub_stack(name=stack.stack.name, type_name="v3-8")
     with pytest.raises(Conflict, match="v2-8"):
-        await bigger.up()
+        await provision(bigger)
     assert [node.state for node in (await stack.status()).nodes] == ["READY"]
 
 
-async def test_unknown_project_is_reported(make_stack: MakeStack) -> None:
-    stack = make_stack()
+async def test_unknown_project_is_reported(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("local-project", "absent-project"), "utf-8")
     with pytest.raises(NotFound, match="absent-project"):
-        await stack.up()
+        await provision(stack)
 
 
-async def test_up_creates_network_without_default_network(
-    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "cloud"
-    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
-    server_process.start(home, pace="instant")
-    try:
-        stack = await _with_apis(make_stack())
-        await _remove_default_network(stack)
-        await stack.up()
-        network = await call(
-            stack, "networks", "get", project="local-project", network=stack.stack.names.network
-        )
-        assert network.auto_create_subnetworks
-        assert (await stack.plan()).plan.is_empty
-        down = await stack.down()
-        assert [
-            resource.state for resource in down.remaining if resource.address == "network/main"
-        ] == ["deleted"]
-        with pytest.raises(NotFound):
-            await call(stack, "networks", "get", project="local-project", network=network.name)
-    finally:
-        server_process.stop(home)
+async def test_up_creates_network_without_default_network(project: Project) -> None:
+    """In a project of its own, whose default network was deleted after a first `up`."""
+    first = project.stack()
+    await first.provision()
+    await first.stack.down()
+    await _remove_default_network(first.stack)
+    bench = project.stack()
+    stack = bench.stack
+    await bench.provision()
+    network = await call(
+        stack, "networks", "get", project=project.id, network=stack.stack.names.network
+    )
+    assert network.auto_create_subnetworks
+    assert (await stack.plan()).plan.is_empty
+    down = await stack.down()
+    assert [
+        resource.state for resource in down.remaining if resource.address == "network/main"
+    ] == ["deleted"]
+    with pytest.raises(NotFound):
+        await call(stack, "networks", "get", project=project.id, network=network.name)
 
 
 async def _remove_default_network(stack: Tpuctl) -> None:
-    rules = await call(stack, "firewalls", "list", project="local-project")
-    for rule in rules:
+    project = stack.stack.project
+    for rule in await call(stack, "firewalls", "list", project=project):
         operation = await call(
-            stack, "firewalls", "delete_unary", project="local-project", firewall=rule.name
+            stack, "firewalls", "delete_unary", project=project, firewall=rule.name
         )
         await compute_operation(stack.cloud, operation, subject=rule.name, seconds=30)
-    operation = await call(
-        stack, "networks", "delete_unary", project="local-project", network="default"
-    )
+    operation = await call(stack, "networks", "delete_unary", project=project, network="default")
     await compute_operation(stack.cloud, operation, subject="default", seconds=30)
 
 
@@ -297,16 +293,16 @@ async def test_concurrent_up_by_two_users(make_stack: MakeStack) -> None:
     assert (await first.down(delete_bucket=True)).leaks == ()
 
 
-async def test_failure_is_reported_once(make_stack: MakeStack, events: list[Event]) -> None:
-    first = make_stack()
-    await first.up()
+async def test_failure_is_reported_once(make_stub_stack: MakeStack, events: list[Event]) -> None:
+    first = make_stub_stack()
+    await provision(first)
     # A bucket with the second stack's name already exists.
-    second = make_stack()
-    bucket_owner = make_stack(name=second.stack.name)
+    second = make_stub_stack()
+    bucket_owner = make_stub_stack(name=second.stack.name)
     bucket = bucket_owner.cloud.client("storage").bucket(bucket_owner.stack.bucket)
     await bucket_owner.cloud.call("bucket", bucket.create, location="us-central1")
     with pytest.raises(Conflict, match=bucket_owner.stack.bucket):
-        await second.up()
+        await provision(second)
     assert not [
         event
         for event in events
@@ -329,11 +325,11 @@ async def test_slice_has_a_machine_per_worker(make_stack: MakeStack) -> None:
     await stack.down(delete_bucket=True)
 
 
-async def test_up_updates_labels_of_existing_resources(make_stack: MakeStack) -> None:
-    stack = make_stack()
-    await stack.up()
-    labeled = make_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
-    await labeled.up()
+async def test_up_updates_labels_of_existing_resources(make_stub_stack: MakeStack) -> None:
+    stack = make_stub_stack()
+    await provision(stack)
+    labeled = make_stub_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
+    await provision(labeled)
     labels = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
     bucket = await call(labeled, "storage", "get_bucket", stack.stack.bucket)
     assert bucket.labels == labels

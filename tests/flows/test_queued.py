@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.locations import PROJECT, US_ZONE
 from tests.support.polling import async_until
+from tests.support.projects import provision
 from tests.support.queued import (
     FLEX_START,
     OTHER,
@@ -29,22 +30,29 @@ from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlE
 from tpuctl.model.events import Event, LogChunk, StepProgress
 from tpuctl.model.plan import Action
 
+pytestmark = pytest.mark.long
+
 MakeStack = Callable[..., Tpuctl]
 
 
 @pytest.fixture
-def faults(local_cloud: server_process.LocalCloud) -> Iterator[Callable[..., str]]:
+def faults(null_cloud: server_process.LocalCloud) -> Iterator[Callable[..., str]]:
     """Adds a fault until the test ends; returns its id."""
 
     def add(kind: str, **fields: Any) -> str:
-        return str(remote_control.add_fault(local_cloud, kind, **fields)["id"])
+        return str(remote_control.add_fault(null_cloud, kind, **fields)["id"])
 
     yield add
-    remote_control.remove_all_faults(local_cloud)
+    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
-def make_queued(make_stack: MakeStack) -> MakeStack:
+def make_queued(make_stub_stack: MakeStack) -> MakeStack:
+    return with_queue(make_stub_stack)
+
+
+@pytest.fixture
+def make_with_machines(make_stack: MakeStack) -> MakeStack:
     return with_queue(make_stack)
 
 
@@ -58,7 +66,7 @@ async def wait_for_progress(events: list[Event], text: str) -> None:
 @asynccontextmanager
 async def background_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
     """Run `up` in the background; cancel it at the end of the block."""
-    task = asyncio.create_task(stack.up())
+    task = asyncio.create_task(provision(stack))
     try:
         yield task
     finally:
@@ -69,7 +77,7 @@ async def background_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
 async def test_request_created_between_queries_is_found(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: server_process.LocalCloud,
+    null_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     """Another `up` creates the request after the query for it, and before that for its nodes."""
@@ -78,15 +86,17 @@ async def test_request_created_between_queries_is_found(
     planning = asyncio.create_task(
         Tpuctl(stack.stack_file, cloud="local", emit=events.append).plan()
     )
-    await asyncio.to_thread(remote_control.wait_held, local_cloud, fault_id, 30)
-    await stack.up()
-    remote_control.release(local_cloud, fault_id)
+    await asyncio.to_thread(remote_control.wait_held, null_cloud, fault_id, 30)
+    await provision(stack)
+    remote_control.release(null_cloud, fault_id)
     change = (await planning).plan.change(f"queued/{stack.stack.names.queued}")
     assert change.action is Action.NOTHING
 
 
-async def test_up_creates_queued_resource_and_down_deletes_it(make_queued: MakeStack) -> None:
-    stack = make_queued()
+async def test_up_creates_queued_resource_and_down_deletes_it(
+    make_with_machines: MakeStack,
+) -> None:
+    stack = make_with_machines()
     prepared = await stack.up()
     assert prepared.plan.change(f"queued/{stack.stack.names.queued}").action is Action.CREATE
     request = await request_of(stack)
@@ -103,7 +113,7 @@ async def test_up_creates_queued_resource_and_down_deletes_it(make_queued: MakeS
 async def test_up_resumes_waiting_for_interrupted_request(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: server_process.LocalCloud,
+    null_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     stack = make_queued()
@@ -121,7 +131,7 @@ async def test_up_resumes_waiting_for_interrupted_request(
     events.clear()
     async with background_up(again) as task:
         await wait_for_progress(events, "WAITING_FOR_RESOURCES")
-        remote_control.remove_fault(local_cloud, fault)
+        remote_control.remove_fault(null_cloud, fault)
         await task
     request_again = await request_of(again)
     assert (request_again.state.state.name, request_again.create_time) == (
@@ -138,7 +148,7 @@ async def test_ctrl_c_explains_how_to_resume_and_cancel(
     stack = make_queued()
     faults("stockout", zone=US_ZONE, times="unlimited")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tpuctl", "up", "--yes"),
+        *(forked_tpuctl(), "up", "--yes"),
         cwd=stack.stack_file.parent,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -184,7 +194,7 @@ async def test_valid_until_ends_waiting(
     until = f"'{soon.isoformat()}'" if is_timestamp else "1s"
     stack = make_queued(queue=f"{{valid_until: {until}}}", zone=f"{US_ZONE}, {OTHER}")
     with pytest.raises(NoCapacity) as caught:
-        await stack.up()
+        await provision(stack)
     assert caught.value.exit_code == 75
     assert "(tpu.queue.valid_until)" in str(caught.value)
     assert "valid_until" in caught.value.diagnostics[0].hint
@@ -196,9 +206,9 @@ async def test_valid_until_ends_waiting(
 
 @pytest.mark.soak
 async def test_multi_node_request_runs_one_job(
-    make_queued: MakeStack, tmp_path: Path, events: list[Event]
+    make_with_machines: MakeStack, tmp_path: Path, events: list[Event]
 ) -> None:
-    stack = make_queued(queue="{nodes: 2}", type_name="v2-32", zone="europe-west4-a")
+    stack = make_with_machines(queue="{nodes: 2}", type_name="v2-32", zone="europe-west4-a")
     name = stack.stack.names.node
     await stack.up()
     nodes = await nodes_of(stack)
@@ -223,9 +233,9 @@ async def test_multi_node_request_runs_one_job(
 
 
 async def test_job_starts_on_all_single_worker_nodes(
-    make_queued: MakeStack, tmp_path: Path, events: list[Event]
+    make_with_machines: MakeStack, tmp_path: Path, events: list[Event]
 ) -> None:
-    stack = make_queued(queue="{nodes: 2}")
+    stack = make_with_machines(queue="{nodes: 2}")
     await stack.up()
     script = tmp_path / "job" / "job.py"
     script.parent.mkdir()
@@ -242,7 +252,7 @@ async def test_failed_request_is_deleted_before_next_zone(
 ) -> None:
     faults("queue-failure", zone=US_ZONE)
     stack = make_queued(zone=f"{US_ZONE}, {OTHER}")
-    prepared = await stack.up()
+    prepared = await provision(stack)
     assert prepared.stack.zone == OTHER
     assert await request_of(stack, US_ZONE) is None
     assert (await request_of(stack, OTHER)).state.state.name == "ACTIVE"
@@ -271,9 +281,9 @@ async def test_failed_request_is_reported_and_deleted(
     faults("queue-failure", zone=US_ZONE, **fields)
     stack = make_queued()
     with pytest.raises(expected, match=words):
-        await stack.up()
+        await provision(stack)
     assert await request_of(stack) is None
-    await stack.up()  # the fault applied only once
+    await provision(stack)  # the fault applied only once
     assert (await request_of(stack)).state.state.name == "ACTIVE"
     await stack.down(delete_bucket=True)
 
@@ -282,7 +292,7 @@ async def test_up_recreates_suspended_request(
     make_queued: MakeStack, faults: Callable[..., str]
 ) -> None:
     stack = make_queued(tpu="capacity: spot")
-    await stack.up()
+    await provision(stack)
     before = await request_of(stack)
     assert "spot" in before
     faults("preempt", node=stack.stack.names.node)
@@ -291,7 +301,7 @@ async def test_up_recreates_suspended_request(
         return bool((await request_of(stack)).state.state.name == "SUSPENDED")
 
     await async_until(is_suspended, "the request being suspended")
-    prepared = await stack.up()
+    prepared = await provision(stack)
     assert "SUSPENDED" in prepared.plan.change(f"queued/{stack.stack.names.queued}").because
     request = await request_of(stack)
     assert request.state.state.name == "ACTIVE"
@@ -304,13 +314,13 @@ async def test_up_recreates_suspended_request(
 async def test_lost_response_creates_no_second_request(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: server_process.LocalCloud,
+    null_cloud: server_process.LocalCloud,
     options: dict[str, Any],
 ) -> None:
     fault = faults("drop-response", method="CreateQueuedResource")
     stack = make_queued(**options)
-    await stack.up()
-    assert remote_control.fault(local_cloud, fault)["applied"] == 1
+    await provision(stack)
+    assert remote_control.fault(null_cloud, fault)["applied"] == 1
     parent = f"projects/{PROJECT}/locations/-"
     requests = [
         request
@@ -326,7 +336,7 @@ async def test_lost_response_creates_no_second_request(
 async def test_waiting_survives_unavailable_cloud(
     make_queued: MakeStack,
     faults: Callable[..., str],
-    local_cloud: server_process.LocalCloud,
+    null_cloud: server_process.LocalCloud,
     events: list[Event],
 ) -> None:
     stack = make_queued()
@@ -335,8 +345,8 @@ async def test_waiting_survives_unavailable_cloud(
         await wait_for_progress(events, "WAITING_FOR_RESOURCES")
         fault = faults("unavailable", method="GetQueuedResource", times=5)  # all retries of a call
         await wait_for_progress(events, "the cloud does not respond")
-        assert remote_control.fault(local_cloud, fault)["applied"] == 5
-        remote_control.remove_fault(local_cloud, stockout)
+        assert remote_control.fault(null_cloud, fault)["applied"] == 5
+        remote_control.remove_fault(null_cloud, stockout)
         await task
     assert (await request_of(stack)).state.state.name == "ACTIVE"
     await stack.down(delete_bucket=True)
@@ -345,7 +355,7 @@ async def test_waiting_survives_unavailable_cloud(
 async def test_concurrent_requests_by_two_users(make_queued: MakeStack) -> None:
     first = make_queued()
     other = make_queued(name=first.stack.name)
-    await asyncio.gather(first.up(), other.up())
+    await asyncio.gather(provision(first), provision(other))
     assert (await request_of(first)).state.state.name == "ACTIVE"
     assert len(await nodes_of(first)) == 1
     assert (await first.plan()).plan.is_empty
@@ -353,13 +363,13 @@ async def test_concurrent_requests_by_two_users(make_queued: MakeStack) -> None:
 
 
 async def test_existing_node_conflicts_with_queued_resource(
-    make_queued: MakeStack, make_stack: MakeStack
+    make_queued: MakeStack, make_stub_stack: MakeStack
 ) -> None:
-    before = make_stack(zone=US_ZONE)
-    await before.up()
+    before = make_stub_stack(zone=US_ZONE)
+    await provision(before)
     stack = make_queued(name=before.stack.name)
     with pytest.raises(Conflict, match="does not belong to queued resource"):
-        await stack.up()
+        await provision(stack)
     assert [node.state.name for node in await nodes_of(stack)] == ["READY"]
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await nodes_of(stack) == []

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import async_until
 from tests.support.queued import with_queue
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
@@ -168,7 +168,7 @@ async def test_another_machine_resumes_killed_recovery(
     await inject_fault(faults, "preempt", node=(await stack.node()).name)
     hold = await inject_fault(faults, "hold", method="CreateNode")
     laptop = subprocess.Popen(
-        [sys.executable, "-m", "tpuctl", "wait"],
+        [forked_tpuctl(), "wait"],
         cwd=stack.stack_file.parent,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

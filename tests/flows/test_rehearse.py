@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import forked_tpuctl
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, Note
 from tpuctl.polling import Backoff, wait_until
@@ -74,7 +75,7 @@ class RehearseCommand:
 
     def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tpuctl", "--cloud", "local", "rehearse", *words],
+            [forked_tpuctl(), "--cloud", "local", "rehearse", *words],
             cwd=self.folder,
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,

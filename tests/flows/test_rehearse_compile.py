@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.forked_cli import forked_tpuctl
 
 pytestmark = pytest.mark.soak  # installs gigabytes of packages once
 
@@ -85,7 +86,7 @@ print(tf.reduce_sum(tf.ones([3])).numpy())
 
 def rehearse(folder: Path, text: str, *options: str) -> dict[str, Any]:
     (folder / "train.py").write_text(text, "utf-8")
-    command = (sys.executable, "-m", "tpuctl", "--json", "rehearse", "--compile")
+    command = (forked_tpuctl(), "--json", "rehearse", "--compile")
     done = subprocess.run(
         [*command, *options, "train.py"],
         cwd=folder,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.projects import Bench, Project, serving
+from tests.support.projects import Bench, Project
 from tpuctl import errors
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
@@ -40,7 +40,7 @@ def parametrize_cases(*channels: str) -> Any:
 
 @dataclass(frozen=True)
 class Replay:
-    """A cloud with stacks to replay errors on, shared by the tests of this module."""
+    """Stacks on a cloud to replay errors on, shared by the tests of this module."""
 
     cloud: LocalCloud
     project: Project
@@ -56,13 +56,10 @@ class Replay:
 
 
 @pytest.fixture(scope="module")
-def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
-    home = tmp_path_factory.mktemp("seen") / "local"
-    patch = pytest.MonkeyPatch()
-    with serving(home) as cloud:
-        project = Project.spoken_to(cloud, tmp_path_factory.mktemp("stacks"), patch)
-        yield Replay(cloud, project, {})
-    patch.undo()
+def replay(null_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
+    with pytest.MonkeyPatch.context() as patch:
+        project = Project.spoken_to(null_cloud, tmp_path_factory.mktemp("stacks"), patch)
+        yield Replay(null_cloud, project, {})
 
 
 async def error_of_command(bench: Bench, kind: str) -> TpuctlError:

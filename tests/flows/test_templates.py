@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tpuctl.emulator.client import server_process
 
-TPUCTL = [sys.executable, "-m", "tpuctl"]
 # Arguments that shorten each job, and the last line of its log.
 JOBS = {
     "keras": (["--epochs", "1", "--examples", "512", "--batch", "128"], "the model is in gs://"),
@@ -21,11 +19,9 @@ JOBS = {
 }
 
 
-def run_tpuctl(folder: Path, *words: str) -> str:
+def output_of(folder: Path, *words: str) -> str:
     """The output of a command that must succeed."""
-    done = subprocess.run(
-        [*TPUCTL, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_tpuctl(*words, folder=folder, timeout=300)
     assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -43,24 +39,24 @@ def test_template_lifecycle(
     local_cloud: server_process.LocalCloud, tmp_path: Path, template: str
 ) -> None:
     arguments, logged = JOBS[template]
-    then = commands_in(run_tpuctl(tmp_path, "init", template, "--name", f"t-{template}"))
+    then = commands_in(output_of(tmp_path, "init", template, "--name", f"t-{template}"))
     assert list(then) == ["doctor", "up", "run", "down"]
     if template == "empty":  # has no script
         assert then["run"] == ["run", "SCRIPT"]
         (tmp_path / "job").mkdir()
         (tmp_path / "job" / "train.py").write_text("print('hello')\n", "utf-8")
         then["run"] = ["run", "job/train.py"]
-    after_up = commands_in(run_tpuctl(tmp_path, *then["up"], "--yes"))
+    after_up = commands_in(output_of(tmp_path, *then["up"], "--yes"))
     try:
         assert after_up["run"] == then["run"]
-        after_run = run_tpuctl(tmp_path, *after_up["run"], "--", *arguments)
+        after_run = output_of(tmp_path, *after_up["run"], "--", *arguments)
         assert logged in after_run
         jobs, report, down = (commands_in(after_run)[name] for name in ("jobs", "report", "down"))
-        assert "succeeded" in run_tpuctl(tmp_path, *jobs)
-        run_tpuctl(tmp_path, *report)
+        assert "succeeded" in output_of(tmp_path, *jobs)
+        output_of(tmp_path, *report)
     finally:
-        after_down = run_tpuctl(tmp_path, *then["down"], "--yes")
+        after_down = output_of(tmp_path, *then["down"], "--yes")
     assert down == then["down"]
     assert "No billable resources are left except bucket/" in after_down
-    deleted = run_tpuctl(tmp_path, *commands_in(after_down)["down"], "--yes")
+    deleted = output_of(tmp_path, *commands_in(after_down)["down"], "--yes")
     assert "No billable resources are left.\n" in deleted

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
@@ -24,7 +24,8 @@ from tpuctl.flows.follow import follow
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, WarningIssued
-from tpuctl.remote.transport import Result
+from tpuctl.remote import transport
+from tpuctl.remote.transport import Result, Stream
 
 DISCARD_PORT = 9  # the discard port, on which nothing listens
 MakeStack = Callable[..., Tpuctl]
@@ -54,15 +55,7 @@ async def move_ssh(stack: Tpuctl, port: int) -> None:
 
 
 def tpuctl(stack: Tpuctl, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tpuctl", *arguments],
-        cwd=stack.stack_file.parent,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_tpuctl(*arguments, folder=stack.stack_file.parent, **environment)
 
 
 async def test_run_fails_if_ssh_port_is_closed(stack: Tpuctl) -> None:
@@ -112,8 +105,11 @@ async def test_run_ends_when_local_cloud_is_killed(
 
 
 @pytest.mark.soak
-async def test_start_with_lost_response_is_stopped(stack: Tpuctl, tmp_path: Path) -> None:
+async def test_start_with_lost_response_is_stopped(
+    stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker becomes unreachable right after the job was started."""
+    monkeypatch.setattr(transport, "RETRY_SECONDS", 0.5)
     (tmp_path / "job.py").write_text("import time\nprint('began', flush=True)\ntime.sleep(600)\n")
     transports = await stack.transports()
     direct = transports[0]
@@ -123,17 +119,24 @@ async def test_start_with_lost_response_is_stopped(stack: Tpuctl, tmp_path: Path
         lost = False
 
         async def run(self, argv: list[str], *, input: bytes | None = None) -> Result:
+            self.require_connection()
+            return await direct.run(argv, input=input)
+
+        async def open_stream(self, argv: list[str], *, input: bytes | None = None) -> Stream:
+            self.require_connection()
+            stream = await direct.open_stream(argv, input=input)
+            await stream.read_line()  # the job was started
+            stream.close()
+            self.lost = True
+            raise Transient("Connection to worker lost", "worker 0")
+
+        def require_connection(self) -> None:
             if self.lost:
                 raise Unreachable("Cannot reach worker", "worker 0")
-            done = await direct.run(argv, input=input)
-            if any(" start " in part for part in argv):
-                self.lost = True
-                raise Transient("Connection to worker lost", "worker 0")
-            return done
 
     planned = Submission.of(stack.stack, tmp_path / "job.py", cloud="local")
     store = ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    with pytest.raises(Transient):
+    with pytest.raises(Unreachable):
         await submit(planned, store, {0: Lossy()}, stack.emit)  # type: ignore[dict-item]
     record = await stack.job()
     # Its supervisor receives the stop through the bucket, and records it.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.locations import PROJECT, US_PARENT, US_ZONE
+from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
@@ -16,15 +17,16 @@ from tpuctl.errors import Conflict, NoCapacity, NotFound
 from tpuctl.model.plan import Action
 
 MakeStack = Callable[..., Tpuctl]
+BASE = "tpu-ubuntu2204-base"
 WHERE = {"project": PROJECT, "zone": US_ZONE}
 
 
 @pytest.fixture
-def make_vm(make_stack: MakeStack) -> MakeStack:
-    """Like `make_stack`, with additional options in `tpu`."""
+def make_vm(make_stub_stack: MakeStack) -> MakeStack:
+    """Like `make_stub_stack`, with additional options in `tpu`."""
 
     def make(tpu: str, **options: Any) -> Tpuctl:
-        return make_stack(runtime=f"tpu-ubuntu2204-base, {tpu}", zone=US_ZONE, **options)
+        return make_stub_stack(runtime=f"{BASE}, {tpu}", zone=US_ZONE, **options)
 
     return make
 
@@ -63,42 +65,42 @@ async def with_apis(stack: Tpuctl) -> Tpuctl:
 
 async def test_topology(make_vm: MakeStack) -> None:
     stack = make_vm("topology: 2x2")
-    await stack.up()
+    await provision(stack)
     node = await node_of(stack)
     assert (node.accelerator_config.type_.name, node.accelerator_config.topology) == ("V2", "2x2")
-    assert (await stack.up()).plan.is_empty, "the node matches the request"
+    assert (await provision(stack)).plan.is_empty, "the node matches the request"
     await stack.down(delete_bucket=True)
 
 
 @pytest.mark.parametrize("capacity", ["spot", "preemptible"])
 async def test_spot_and_preemptible_capacity(make_vm: MakeStack, capacity: str) -> None:
     stack = make_vm(f"capacity: {capacity}")
-    await stack.up()
+    await provision(stack)
     scheduling = (await node_of(stack)).scheduling_config
     assert {"spot": scheduling.spot, "preemptible": scheduling.preemptible}[capacity]
     assert not scheduling.reserved
     assert (await stack.plan()).plan.is_empty
     plain = make_vm("capacity: on-demand", name=stack.stack.name)
     with pytest.raises(Conflict, match="has capacity spot, the stack file says on-demand"):
-        await plain.up()
+        await provision(plain)
     await stack.down(delete_bucket=True)
 
 
 async def test_reserved_capacity_needs_a_reservation(
-    make_vm: MakeStack, local_cloud: server_process.LocalCloud
+    make_vm: MakeStack, null_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_vm("capacity: reserved")
     with pytest.raises(NoCapacity, match=r"[Rr]eservation"):
-        await stack.up()
+        await provision(stack)
     with pytest.raises(NotFound):
         await node_of(stack)
     reservation = f"{US_PARENT}/reservations/ours"
-    remote_control.change_settings(local_cloud, reservations={reservation: True})
+    remote_control.change_settings(null_cloud, reservations={reservation: True})
     try:
-        await stack.up()
+        await provision(stack)
         assert (await node_of(stack)).scheduling_config.reserved
     finally:
-        remote_control.change_settings(local_cloud, reservations={reservation: False})
+        remote_control.change_settings(null_cloud, reservations={reservation: False})
     await stack.down(delete_bucket=True)
 
 
@@ -110,7 +112,7 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
         extra="labels: {team: korean}\nnetwork: {tags: [mine]}\n",
     )
     name = stack.stack.name
-    await stack.up()
+    await provision(stack)
     node = await node_of(stack)
     assert node.labels == {"tpuctl-stack": name, "team": "korean"}
     assert {*node.tags} == {f"{name}-tpu", "mine"}
@@ -136,7 +138,7 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     )
     planned = (await changed.plan()).plan.change(f"node/{stack.stack.names.node}")
     assert (planned.action, planned.fields) == (Action.UPDATE, ("labels", "tags", "metadata"))
-    await changed.up()
+    await provision(changed)
     after = await node_of(stack)
     assert after.labels == {"tpuctl-stack": name, "team": "english", "theirs": "too"}
     assert {*after.tags} >= {f"{name}-tpu", "others", "theirs"}
@@ -146,8 +148,8 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     await changed.down(delete_bucket=True)
 
 
-async def test_startup_script_runs_on_worker(make_vm: MakeStack) -> None:
-    stack = make_vm("startup_script: begin.sh")
+async def test_startup_script_runs_on_worker(make_stack: MakeStack) -> None:
+    stack = make_stack(runtime=f"{BASE}, startup_script: begin.sh", zone=US_ZONE)
     script = '#!/bin/sh\necho "begun by $USER" > /tmp/begun\n'
     (stack.stack_file.parent / "begin.sh").write_text(script)
     if not stack.endpoint.runs_startup_scripts:
@@ -169,9 +171,9 @@ async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
     disk_request = {"name": "mine", "size_gb": 30, "type_": f"zones/{US_ZONE}/diskTypes/pd-ssd"}
     stack = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine, mode: read-only}]")
     with pytest.raises(NotFound, match="has no disk mine"):
-        await (await with_apis(stack)).up()
+        await provision(await with_apis(stack))
     await call_and_wait(stack, "disks", "insert_unary", **WHERE, disk_resource=disk_request)
-    await stack.up()
+    await provision(stack)
     disk_name = stack.stack.names.disk(0)
     attached = {
         disk.source_disk.rpartition("/")[2]: disk.mode.name
@@ -185,7 +187,7 @@ async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
 
     more = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine}]", name=stack.stack.name)
     with pytest.raises(Conflict, match="mine read-only, the stack file says"):
-        await more.up()
+        await provision(more)
 
     down = await stack.down(delete_bucket=True)
     assert {
@@ -219,7 +221,7 @@ async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None
     await call_and_wait(
         stack, "subnetworks", "insert_unary", **region, subnetwork_resource=subnetwork
     )
-    await stack.up()
+    await provision(stack)
     node = await node_of(stack)
     assert node.network_config.network.endswith("/networks/quiet")
     assert node.network_config.subnetwork.endswith("/regions/us-central1/subnetworks/quiet-central")
@@ -235,7 +237,7 @@ async def test_subnetwork_without_external_addresses(make_vm: MakeStack) -> None
 @pytest.mark.parametrize("tpu", ["capacity: spot", "topology: 2x2", "data_disks: [{size_gb: 20}]"])
 async def test_node_options_with_queued_resource(make_vm: MakeStack, tpu: str) -> None:
     stack = make_vm(f"queue: true, metadata: {{mine: yes-it-is}}, {tpu}")
-    await stack.up()
+    await provision(stack)
     node = await node_of(stack)
     assert node.queued_resource
     assert node.metadata["mine"] == "yes-it-is"

@@ -1,4 +1,7 @@
-"""The bundled job on a preempted node: it saves on the notice, and the next attempt resumes."""
+"""The bundled job on a preempted node, and without access to its output.
+
+The tests share a stack, on whose machine the job's requirements are installed once.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
-from tpuctl.model.events import Event
+from tpuctl.model.events import Event, LogChunk
 
 STEPS, STEPS_PER_CALL, NEVER = 400, 5, 10_000
+STACK = {"name": "bundled-job", "runtime": "auto, capacity: spot"}
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     events: list[Event],
     bert_job: Path,
 ) -> None:
-    stack = make_stack(runtime="auto, capacity: spot")
+    stack = make_stack(**STACK)
     await stack.up()
     record = await stack.submit(
         bert_job / "pretrain.py",
@@ -70,4 +74,27 @@ async def test_job_saves_at_preemption_notice_and_next_attempt_resumes(
     assert [*rows(first), *rows(second)] == [1, *range(STEPS_PER_CALL, STEPS + 1, STEPS_PER_CALL)]
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
-    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.soak
+@pytest.mark.tensorflow
+@pytest.mark.timeout(900)  # the first time, the image is downloaded
+async def test_denied_output_bucket_names_bucket_and_account(
+    make_stack: Callable[..., Tpuctl], events: list[Event], bert_job: Path
+) -> None:
+    stack = make_stack(**STACK)
+    await stack.up()
+    other = f"{stack.stack.bucket}-of-others"
+    storage = stack.cloud.client("storage")
+    storage.create_bucket(other, location="us-central1")
+    script = bert_job / "pretrain.py"
+    assert await stack.run(script, ["--output", f"gs://{other}/results"]) == 1
+
+    log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    (error,) = [line for line in log.splitlines() if line.startswith("error: ")]
+    account = stack.stack.service_account
+    assert error.startswith(f"error: cannot write gs://{other}/results/options.json: {account} ")
+    assert f"does not have storage.objects.create access to gs://{other}" in error
+    assert error.endswith(f"--member=serviceAccount:{account} --role=roles/storage.objectAdmin")
+    assert "Traceback" not in log
+    storage.bucket(other).delete(force=True)
