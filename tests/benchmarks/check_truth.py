@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import Figure, sized
+from tests.benchmarks.figures import Figure, goal, sized
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 
@@ -151,9 +151,12 @@ def shares(
         ("precision", count.precision, precision, lambda count: listed("wrong", count.wrong)),
         ("recall", count.recall, recall, lambda count: listed("missed", count.missed)),
     ]
-    for name, value, goal, details in rows:
+    for name, value, limit, details in rows:
         yield Figure(
-            f"{label}: {name}", f"{value:.3f}", details(count), f"≥ {goal}" if goal else ""
+            f"{label}: {name}",
+            f"{value:.3f}",
+            details(count),
+            goal(f"≥ {limit}", value >= limit) if limit else "",
         )
 
 

@@ -13,8 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
-from tests.support.gcloud import environment_of
+from tests.benchmarks.figures import (
+    TPUCTL,
+    Figure,
+    gcloud_environment,
+    goal,
+    local_cloud,
+    sized,
+    skipped,
+    stack_in,
+)
 from tests.support.locations import PROJECT, ZONE
 from tests.support.memory import proportional_memory
 from tpuctl.api import Tpuctl
@@ -85,7 +93,7 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
         f"{tpuctl_run.total:.2f} s",
         f"first line after {tpuctl_run.first:.2f} s; {tpuctl_run.cpu_seconds:.1f} s of client CPU; "
         f"{tpuctl_run.memory:.0f} MB",
-        f"{MEMORY} MB: {verdict(tpuctl_run.memory <= MEMORY)}" if workers == max(SIZES) else "",
+        goal(f"{MEMORY} MB", tpuctl_run.memory <= MEMORY) if workers == max(SIZES) else "",
     )
     yield Figure("… all machines after it", f"{machines:.0f} MB")
     for how, track, options in KINDS:
@@ -105,12 +113,19 @@ def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
             f"first line after {gcloud_run.first:.2f} s; {gcloud_run.cpu_seconds:.1f} s "
             "of client CPU; "
             f"{ratio:.1f} × ours",
-            f"{GOAL} × tpuctl's: {verdict(ratio >= GOAL)}" if is_goal else "",
+            goal(f"{GOAL} × tpuctl's", ratio >= GOAL) if is_goal else "",
         )
-
-
-def verdict(is_met: bool) -> str:
-    return "met" if is_met else "MISSED"
+        if not track:
+            continue
+        for quantity, spent, compared, limit, sizes in (
+            ("time", tpuctl_run.total, gcloud_run.total, 2.0, (64, 256)),
+            ("client CPU", tpuctl_run.cpu_seconds, gcloud_run.cpu_seconds, 0.2, (256,)),
+        ):
+            yield Figure(
+                f"… tpuctl's {quantity}, compared with that",
+                f"{spent / compared:.2f} ×",
+                goal=goal(f"{limit:g} ×", spent <= limit * compared) if workers in sizes else "",
+            )
 
 
 def run_tpuctl(folder: Path, stack: Tpuctl, workers: int) -> Run:
@@ -133,7 +148,7 @@ def run_gcloud(
     workers: int,
 ) -> Run | Figure:
     """Copy the same folder to all machines and run its script; they accept gcloud's key."""
-    environment = environment_of(cloud, PROJECT, ZONE, folder)
+    environment = gcloud_environment(cloud, PROJECT, ZONE, folder)
     gcloud = ["gcloud", *track, "compute", "tpus", "tpu-vm"]
     where = [f"--zone={ZONE}", "--worker=all", *options]
     node = stack.stack.names.node

@@ -17,7 +17,15 @@ from tpuctl.model.events import Event, LogChunk
 
 __all__ = ["first_line", "tokens"]
 
-STEPS = sized((), ("--steps", "4"))  # of the bundled job
+GATHERING = sized((), ("--max-megabytes", "0.1"))
+# Of the bundled job; the smallest form prepares little and has two log lines.
+OPTIONS = sized(
+    (),
+    (
+        *("--vocabulary-size", "400", "--sequence-length", "32", "--duplication", "1"),
+        *("--steps", "4", "--steps-per-call", "2", "--batch", "16"),
+    ),
+)
 
 
 def first_line() -> Iterator[Figure]:
@@ -72,10 +80,13 @@ def tokens() -> Iterator[Figure]:
         )
         job = folder / "new" / "bert-pretraining"
         subprocess.run(
-            [sys.executable, job / "gather.py"], cwd=job, check=True, capture_output=True
+            [sys.executable, job / "gather.py", *GATHERING],
+            cwd=job,
+            check=True,
+            capture_output=True,
         )
         asyncio.run(stack.up())
-        code = asyncio.run(stack.run(job / "pretrain.py", STEPS))
+        code = asyncio.run(stack.run(job / "pretrain.py", OPTIONS))
         asyncio.run(stack.down(delete_bucket=True))
     entries = [json.loads(line) for line in b"".join(log).splitlines() if line.startswith(b"{")]
     rates = sorted(entry["tokens_per_second"] for entry in entries if "tokens_per_second" in entry)

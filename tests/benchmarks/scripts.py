@@ -17,15 +17,24 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, skipped, stack_in
+from tests.benchmarks.figures import (
+    TPUCTL,
+    Figure,
+    gcloud_environment,
+    goal,
+    local_cloud,
+    sized,
+    skipped,
+    stack_in,
+)
 from tests.benchmarks.ups import BILLING, KINDS, MEASURED, missing_image
-from tests.support.gcloud import environment_of
 from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 
 __all__ = ["gcloud_time", "scripts_time"]
 
+STATUS_GOAL = 0.8  # of the time of gcloud's list
 PACE = sized("quick", "instant")
 Command = list[str]
 
@@ -269,7 +278,7 @@ def _script_time(
         assert cloud is not None
         created = [step.command[-1] for step in steps if step.name == "project"]
         project = created[0] if created else PROJECT
-        environment = environment_of(cloud, project, US_ZONE, folder)
+        environment = gcloud_environment(cloud, project, US_ZONE, folder)
         took = timed(["bash", "-c", script], environment, folder)
         granted = ExistingStack(cloud, stack).rights()
         if granted != rights:
@@ -286,25 +295,26 @@ def gcloud_time() -> Iterator[Figure]:
     with local_cloud(PACE) as folder:
         cloud = server_process.status(folder / "cloud")
         assert cloud is not None
-        gcloud_environment = environment_of(cloud, PROJECT, US_ZONE, folder)
+        environment = gcloud_environment(cloud, PROJECT, US_ZONE, folder)
         tpuctl_environment = os.environ | {"TPUCTL_CLOUD": "local"}
         path = str(stack_in(folder).stack_file)
         timed([*TPUCTL, "--stack-file", path, "up", "--yes"], tpuctl_environment, folder)
         node = [gcloud, "compute", "tpus", "tpu-vm"]
         where = [f"--zone={US_ZONE}", "--quiet"]
         accelerator = ["--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base"]
-        timed([*node, "create", "comparison", *accelerator, *where], gcloud_environment, folder)
+        timed([*node, "create", "comparison", *accelerator, *where], environment, folder)
         down = ["down", "--yes", "--delete-bucket"]
-        for tpuctl_command, other in (
-            (["status"], [*node, "list", *where]),
-            (down, [*node, "delete", "comparison", *where]),
+        for tpuctl_command, other, limit in (
+            (["status"], [*node, "list", *where], STATUS_GOAL),
+            (down, [*node, "delete", "comparison", *where], None),
         ):
             took = timed(
                 [*TPUCTL, "--stack-file", path, *tpuctl_command], tpuctl_environment, folder
             )
-            there = timed(other, gcloud_environment, folder)
+            there = timed(other, environment, folder)
             yield Figure(
                 f"tpuctl {tpuctl_command[0]}",
                 f"{took:.2f} s",
-                f"gcloud … tpu-vm {other[len(node)]}: {there:.2f} s, {there / took:.1f} × tpuctl's",
+                f"{took / there:.2f} × gcloud … tpu-vm {other[len(node)]} ({there:.2f} s)",
+                goal(f"{limit:g} ×", took <= limit * there) if limit is not None else "",
             )

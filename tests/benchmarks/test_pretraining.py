@@ -28,7 +28,6 @@ MODEL = {
 
 
 @pytest.mark.soak
-@pytest.mark.release("measures other implementations rather than tpuctl")
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
@@ -41,7 +40,7 @@ def test_every_way_trains_the_same_model(tmp_path: Path) -> None:
         timings = take_turns(programs, rounds=1, seconds=0.0)
     finally:
         for program in programs.values():
-            program.end()
+            program.stop()
     width, places, kinds = MODEL["hidden"], 512, 2
     normalized = 2 * width
     layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * normalized
