@@ -13,17 +13,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile
 
-.PHONY: help demo test soak ci-soak clients check unit live bench docs site lock clean
+.PHONY: help demo test soak clients check unit live bench docs site lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers, names"
 	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their name"
-	@echo "make ci-soak whole runs that an edit may break, at every commit after make test"
-	@echo "make soak    all whole runs, those that are made before a release, too: more than an hour"
+	@echo "make soak    whole runs, and more of what make test samples"
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
-	@echo "make bench   what is measured: ratios, printed"
+	@echo "make bench   what is measured: ratios, printed and in docs/benchmarks.md"
 	@echo "make docs    the generated reference pages"
 	@echo "make site    the documentation as a site, in build/site"
 	@echo "make lock    new pins for requirements/*.lock"
@@ -59,18 +58,14 @@ test: check
 # tests and their cases.
 NAMED = $(if $(filter test_%,$(T)),$(shell \
 	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
+# Unit tests do not wait, and each process imports and collects all of them.
+PER_CORE = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count()))") --dist loadfile
 PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PARALLEL)) $(or $(NAMED),tests/unit)
+	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) $(or $(NAMED),tests/unit)
 
-# All of it takes more than an hour on two cores. At every commit runs what is not marked `release`:
-# with `make test` it has to end within 50 minutes.
-SOAK = $(BIN)/pytest --durations 60 --timeout 1800 $(PARALLEL)
 soak: $(VENV)/.installed
-	$(SOAK) -m soak
-
-ci-soak: $(VENV)/.installed
-	$(SOAK) -m "soak and not release"
+	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(PARALLEL)
 
 # Their environments are made in the user's cache, some 3 GB of them, and kept. In one process:
 # SkyPilot has one port for its server.

@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,7 @@ def methods_list() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
 def _google_document(name: str) -> Any:
     """Google's own discovery document, as `tpu.v2`."""
     package = importlib.util.find_spec("googleapiclient")
@@ -312,6 +314,7 @@ def coverage_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
 def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     """Whether it is emulated, by API, resource and method."""
     from tpuctl.emulator.iam.tokens import AccessTokens

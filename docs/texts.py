@@ -91,35 +91,39 @@ def _escaped(text: str) -> str:
 
 def module_texts(source: str, name: str) -> Iterator[str]:
     """The texts of a program, in order."""
-    tree = ast.parse(source)
-    skipped = {id(node) for node in _unread(tree, name)}
-    todo: list[ast.AST] = [tree]
+    todo: list[ast.AST] = [ast.parse(source)]
     while todo:
-        node = todo.pop(0)
-        if id(node) in skipped:
-            continue
+        node = todo.pop()
         text = _string(node)
         if text is None:
-            todo[:0] = ast.iter_child_nodes(node)
+            todo += reversed(_read_parts(node, name))
         elif WORDS.search(text) and not CODE.search(text):
             yield text
 
 
-def _unread(tree: ast.AST, name: str) -> Iterator[ast.AST]:
-    """The parts of a program that no user reads: most docstrings, patterns, types."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Module() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                first = node.body[0] if node.body else None
-                is_docstring = isinstance(first, ast.Expr) and _string(first.value) is not None
-                if is_docstring and not _is_published(node, name):
-                    yield first
-            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called)) if called in RUN:
-                yield from node.args
-            case ast.AnnAssign():
-                yield node.annotation
-            case ast.Assign(targets=[ast.Name(id=assigned)]) if assigned in TABLES:
-                yield node.value
+def _read_parts(node: ast.AST, name: str) -> list[ast.AST]:
+    """The parts of a node, except those that no user reads: most docstrings, patterns, types."""
+    skipped: list[ast.AST] = []
+    match node:
+        case ast.Module() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            first = node.body[0] if node.body else None
+            is_docstring = isinstance(first, ast.Expr) and _string(first.value) is not None
+            if first is not None and is_docstring and not _is_published(node, name):
+                skipped = [first]
+        case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called)) if called in RUN:
+            skipped = [*node.args]
+        case ast.AnnAssign():
+            skipped = [node.annotation]
+        case ast.Assign(targets=[ast.Name(id=assigned)]) if assigned in TABLES:
+            skipped = [node.value]
+    parts: list[ast.AST] = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for part in value if type(value) is list else (value,):
+            # Most parts are names and their contexts, which contain no strings.
+            if isinstance(part, ast.AST) and not isinstance(part, ast.Name | ast.expr_context):
+                parts.append(part)
+    return [part for part in parts if part not in skipped] if skipped else parts
 
 
 def _is_published(node: ast.AST, name: str) -> bool:

@@ -13,6 +13,7 @@ than once, `risk` if its checks are dropped, otherwise `good`.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -25,10 +26,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.job_environment import job_python
+from tests.support.job_environment import JOB, TENSORFLOW, job_python
 from tests.support.lowering_environment import lowering_python
 
-__all__ = ["PROGRAMS", "VERDICTS", "Verdict", "differences", "judge", "load_verdicts", "programs"]
+__all__ = [
+    "PROGRAMS",
+    "VERDICTS",
+    "Verdict",
+    "differences",
+    "digest",
+    "judge",
+    "load_verdicts",
+    "programs",
+]
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
@@ -66,10 +76,18 @@ class Verdict:
     dynamic: int = 0  # dimensions of unknown size
     lost: tuple[str, ...] = ()
     tpu: str = ""  # "lowered" with a TPU's operations, or the reason why not
+    digest: str = ""  # of what was judged
 
 
 def programs() -> list[Path]:
     return sorted(PROGRAMS.glob("*.py"))
+
+
+def digest(program: Path) -> str:
+    """A digest of what decides the verdict: the program, what it may import, and the versions."""
+    files = [program, *sorted(PROGRAMS.glob("*/*.py")), JOB / "requirements.txt"]
+    content = b"".join(path.read_bytes() for path in files)
+    return hashlib.sha256(TENSORFLOW.encode() + content).hexdigest()[:16]
 
 
 def judge(selected: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]:
@@ -88,7 +106,8 @@ def judge(selected: Iterable[Path], *, on_tpu: bool = True) -> Iterator[Verdict]
     answers = _observed("tpu", lowering_python(), tpu_paths) if tpu_paths else ()
     lowered = dict(zip(tpu_paths, answers, strict=True))
     for path, cpu_result in zip(selected, on_cpu, strict=True):
-        yield _verdict(path.name, cpu_result, lowered.get(path, {}))
+        verdict = _verdict(path.name, cpu_result, lowered.get(path, {}))
+        yield replace(verdict, digest=digest(path))
 
 
 def _observed(mode: str, python: Path, selected: list[Path]) -> Iterator[dict[str, Any]]:
@@ -171,7 +190,7 @@ def differences(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def _judged(verdict: Verdict) -> Verdict:
-    return replace(verdict, tpu="", dynamic=min(verdict.dynamic, 1))
+    return replace(verdict, tpu="", digest="", dynamic=min(verdict.dynamic, 1))
 
 
 def _write(verdicts: Iterable[Verdict]) -> None:

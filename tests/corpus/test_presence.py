@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from tests.support import tensorflow_presence
 from tests.support.job_environment import job_python
 from tests.support.prerequisites import require_image
 from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
 
-ROWS: list[dict[str, Any]] = tomllib.loads(tensorflow_presence.TABLE.read_text("utf-8"))["name"]
+ROWS: list[dict[str, Any]] = [{"name": name, **entry} for name, entry in NAMES.items()]
 READ: dict[str, str] = json.loads(tensorflow_presence.STORED.read_text("utf-8"))
 KEYS = {"name", "since", "until", "method", "legacy", "raises", "instead"}
 
@@ -95,7 +95,6 @@ def disagreements(python: Path, **environment: str) -> list[str]:
 
 
 @pytest.mark.soak
-@pytest.mark.release("the table and this TensorFlow hardly ever change")
 @pytest.mark.tensorflow
 def test_image_matches_table() -> None:
     image = ImageStore().path_of("2.18.0") / "bin" / "python3"
@@ -107,7 +106,6 @@ def test_image_matches_table() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("the table and this Keras hardly ever change")
 @pytest.mark.tensorflow
 def test_tf_keras_has_names_removed_in_keras_3() -> None:
     python = job_python()
@@ -115,7 +113,6 @@ def test_tf_keras_has_names_removed_in_keras_3() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.release("the table and these TensorFlows hardly ever change")
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("version", ["2.12.0", "2.15.0"])
 async def test_older_images_match_table(version: str) -> None:
