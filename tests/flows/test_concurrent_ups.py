@@ -47,18 +47,26 @@ async def test_concurrent_ups_succeed(
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
 
 
+DENIED = {
+    "*ListQueuedResources": "Permission 'tpu.queuedResources.list' denied on resource (or it may "
+    "not exist).",
+    "Firewalls/Get": "Permission denied on resource project some-project.",
+}
+
+
+@pytest.mark.parametrize("method", DENIED)
 @pytest.mark.parametrize("times", [1, "unlimited"])
-async def test_denied_listing_is_retried_for_new_project(
-    null_cloud: server_process.LocalCloud, project: Project, times: int | str
+async def test_denied_read_is_retried_for_new_project(
+    null_cloud: server_process.LocalCloud, project: Project, method: str, times: int | str
 ) -> None:
-    """Google denies listings in a project that does not exist yet."""
+    """Google denies reads in a project that does not exist yet, and may be created meanwhile."""
     bench = project.stack()
     await bench.provision()
-    text = "Permission 'tpu.queuedResources.list' denied on resource (or it may not exist)."
+    text = DENIED[method]
     fault = remote_control.add_fault(
         null_cloud,
         "deny",
-        method="*ListQueuedResources",
+        method=method,
         project=project.id,
         times=times,
         text=text,

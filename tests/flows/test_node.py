@@ -335,18 +335,20 @@ async def test_denied_tpu_node_suggests_tpu_vm(
 async def test_missing_controller_image_fails_before_changes(
     make_node: MakeStack,
 ) -> None:
-    # Enable Compute Engine first, as `up` does.
-    await make_node().cloud.call("compute", _enable_compute(make_node()))
     stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
+    await stack.cloud.call("APIs", _enable_apis(stack))
     with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
         await provision(stack)
     assert await remaining_resources(stack) == []
 
 
-def _enable_compute(stack: Tpuctl) -> Callable[..., Any]:
+def _enable_apis(stack: Tpuctl) -> Callable[..., Any]:
+    """Enable what listing resources needs, as `up` does first."""
+    apis = ["compute.googleapis.com", "tpu.googleapis.com"]
+
     def enable(**options: Any) -> Any:
         return stack.cloud.client("services").batch_enable_services(
-            {"parent": f"projects/{PROJECT}", "service_ids": ["compute.googleapis.com"]}, **options
+            {"parent": f"projects/{PROJECT}", "service_ids": apis}, **options
         )
 
     return enable
@@ -356,6 +358,7 @@ async def test_missing_data_disk_fails_before_changes(
     make_node: MakeStack,
 ) -> None:
     stack = make_node(tpu="data_disks: [{name: nowhere}]")
+    await stack.cloud.call("APIs", _enable_apis(stack))
     with pytest.raises(NotFound, match="no disk nowhere"):
         await provision(stack)
     assert await remaining_resources(stack) == []
@@ -363,7 +366,7 @@ async def test_missing_data_disk_fails_before_changes(
 
 async def test_foreign_instance_is_not_adopted_or_deleted(make_node: MakeStack) -> None:
     stack = make_node()
-    await stack.cloud.call("compute", _enable_compute(stack))
+    await stack.cloud.call("APIs", _enable_apis(stack))
     name = stack.stack.names.controller
     operation = await request(
         stack,

@@ -26,14 +26,30 @@ async def observe(resources: Sequence[Resource]) -> Snapshot:
     """Read all resources from the cloud concurrently.
 
     Denied on a resource whose dependency is absent means that it is absent too: Google answers
-    "permission denied" for resources of a project that does not exist. Other errors are raised.
+    "permission denied" for resources of a project that does not exist. If the dependency is found,
+    another command may have created it between the two answers: those denied are asked once more.
+    Other errors are raised.
     """
+    observed = _find_absent(resources, await _answers(resources))
+    denied = [item for item in resources if isinstance(observed[item.address], Denied)]
+    observed = _find_absent(resources, {**observed, **await _answers(denied)})
+    for answer in observed.values():
+        if isinstance(answer, BaseException):
+            raise answer
+    return observed
+
+
+async def _answers(resources: Sequence[Resource]) -> dict[str, Any]:
+    """The state of each resource, or the exception that reading it raised."""
     answers = await asyncio.gather(
         *(resource.observe() for resource in resources), return_exceptions=True
     )
-    observed = {
-        resource.address: answer for resource, answer in zip(resources, answers, strict=True)
-    }
+    return {resource.address: answer for resource, answer in zip(resources, answers, strict=True)}
+
+
+def _find_absent(resources: Sequence[Resource], answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers, with None for Denied where a dependency is absent."""
+    observed = dict(answers)
     after = graph_of(resources)
     absent: set[str] = set()
     for address in order(after):
@@ -41,9 +57,6 @@ async def observe(resources: Sequence[Resource]) -> Snapshot:
             observed[address] = None
         if observed[address] is None:
             absent.add(address)
-    for answer in observed.values():
-        if isinstance(answer, BaseException):
-            raise answer
     return observed
 
 
