@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +84,25 @@ def check_project(
 
     Never raises for invalid files.
     """
-    project = load(script, root, module)
+    with _garbage_collection_paused():
+        return _check(load(script, root, module), target)
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Syntax trees are millions of objects and none of them garbage: looking for garbage among them
+    takes 45 % of the check of 300 files.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check(project: Project, target: Target) -> Report:
     findings: list[Finding] = []
     notes = []
     is_readable = "__main__" in project.modules

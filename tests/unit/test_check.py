@@ -1,0 +1,43 @@
+"""`check_project` pauses garbage collection, which costs as much as the rules themselves."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.preflight import check
+from tpuctl.preflight.check import check_project, default_target
+
+
+@pytest.fixture
+def enabled_in_rules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether garbage collection was enabled when each rule ran."""
+    enabled: list[bool] = []
+
+    def find(*_: Any) -> Iterator[Any]:
+        enabled.append(gc.isenabled())
+        return iter(())
+
+    monkeypatch.setattr(check, "FINDERS", {"TPU001": find, "TPU002": find})
+    return enabled
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_garbage_collection_is_paused(
+    tmp_path: Path, enabled_in_rules: list[bool], was_enabled: bool
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text("print(1)\n")
+    if not was_enabled:
+        gc.disable()
+    try:
+        check_project(script, default_target())
+        after = gc.isenabled()
+    finally:
+        gc.enable()
+    assert enabled_in_rules == [False, False]
+    assert after == was_enabled
