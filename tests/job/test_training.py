@@ -42,7 +42,7 @@ class Slice(BaseHTTPRequestHandler):
 @pytest.fixture
 def slice_of_two() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Slice) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpuctl.errors import Refused, Usage
+from tpuctl.jobs import file_hashes
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
-from tpuctl.jobs.file_hashes import MIN_AGE_NS, MIN_FILE_BYTES
+from tpuctl.jobs.file_hashes import MIN_FILE_BYTES
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -307,7 +308,9 @@ def test_large_bundle_warns_with_bounded_memory(source: Path) -> None:
     assert peak < 10_000_000
 
 
-def test_unchanged_large_files_are_not_read_again(source: Path, tmp_path: Path) -> None:
+def test_unchanged_large_files_are_not_read_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tree(source, small__txt="small")
     large = source / "large.bin"
     large.write_bytes(random.Random(1).randbytes(MIN_FILE_BYTES * 2))
@@ -315,7 +318,7 @@ def test_unchanged_large_files_are_not_read_again(source: Path, tmp_path: Path) 
     fresh = build_bundle(script)
     assert build_bundle(script, hashes=hashes) == fresh
     assert not hashes.exists(), "a new file may change without a new timestamp"
-    wait_until_cacheable(large)
+    wait_until_cacheable(large, monkeypatch)
     assert build_bundle(script, hashes=hashes) == fresh
     assert hashes.parent.stat().st_mode & 0o777 == 0o700
     cached = json.loads(hashes.read_text())
@@ -336,20 +339,23 @@ def test_unchanged_large_files_are_not_read_again(source: Path, tmp_path: Path) 
         assert build_bundle(script, hashes=hashes) == changed
 
 
-def wait_until_cacheable(path: Path) -> None:
-    """Wait until a file is old enough to be cached."""
+def wait_until_cacheable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until a file is old enough to be cached: a tenth of a second instead of two."""
+    monkeypatch.setattr(file_hashes, "MIN_AGE_NS", 100_000_000)
     deadline = time.time() + 30
-    while time.time_ns() - path.stat().st_ctime_ns <= MIN_AGE_NS:
+    while time.time_ns() - path.stat().st_ctime_ns <= file_hashes.MIN_AGE_NS:
         assert time.time() < deadline
         time.sleep(0.1)
 
 
-def test_warning_about_large_files_is_given_once(source: Path) -> None:
+def test_warning_about_large_files_is_given_once(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tree(source)
     for name, size in (("old.bin", LARGE_BYTES), ("small.bin", 1_000)):
         with (source / name).open("wb") as target:
             target.truncate(size)
-    wait_until_cacheable(source / "small.bin")
+    wait_until_cacheable(source / "small.bin", monkeypatch)
     hashes = source.parent / "hashes.json"
     (first,) = build_bundle(script, hashes=hashes).warnings
     assert "old.bin" in first.detail

@@ -59,7 +59,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Google]]:
     class Fresh(Google): ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
