@@ -18,12 +18,12 @@ from tpuctl.model.events import Event, LogChunk
 __all__ = ["first_line", "tokens"]
 
 GATHERING = sized((), ("--max-megabytes", "0.1"))
-# Of the bundled job; the smallest form prepares little and has two log lines.
+# Of the bundled job; the smallest form prepares little, compiles once, and has two log lines.
 OPTIONS = sized(
     (),
     (
         *("--vocabulary-size", "400", "--sequence-length", "32", "--duplication", "1"),
-        *("--steps", "4", "--steps-per-call", "2", "--batch", "16"),
+        *("--steps", "4", "--steps-per-call", "2", "--batch", "16", "--replicas", "1"),
     ),
 )
 

@@ -41,7 +41,8 @@ def locked_python(lock: Path, pythons: Sequence[str] = PYTHONS) -> Path:
         _run(interpreter.path, "-m", "venv", str(home))
         _run(
             *(str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps"),
-            *("--require-hashes", "--no-input", "--progress-bar=off", "--no-color"),
+            # Python compiles the few files that are imported.
+            *("--require-hashes", "--no-compile", "--no-input", "--progress-bar=off", "--no-color"),
             *("--disable-pip-version-check", "--requirement", str(lock)),
             PIP_CACHE_DIR=str(ImageStore().downloads),
         )
