@@ -49,10 +49,10 @@ demo: $(VENV)/.installed
 	@$(BIN)/python tests/demo.py
 
 # Several processes, whole files each: what tests of one file share is made once. One more than there
-# are cores, since tests of machines often wait.
-PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count() + 1))") --dist loadfile
+# are cores, since tests of machines often wait, and two more for the soak, whose tests wait longer.
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count() + $(1)))") --dist loadfile
 test: check
-	$(BIN)/pytest -m "not soak and not clients" --durations 25 $(PARALLEL)
+	$(BIN)/pytest -m "not soak and not clients" --durations 25 $(call PARALLEL,1)
 
 # T is the name of a test or of a file of tests, wherever it stands, or a part of the names of unit
 # tests and their cases.
@@ -65,7 +65,7 @@ unit: $(VENV)/.installed
 	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) $(or $(NAMED),tests/unit)
 
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(PARALLEL)
+	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(call PARALLEL,2)
 
 # Their environments are made in the user's cache, some 3 GB of them, and kept. In one process:
 # SkyPilot has one port for its server.
