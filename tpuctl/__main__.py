@@ -8,16 +8,18 @@ import gc
 import io
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["main"]
 
 INTERRUPTED = 130
+COLLECT_AFTER = 5.0  # seconds
 
 
 def main() -> NoReturn:
-    gc.set_threshold(20_000, 20, 20)  # imports allocate much and free little; saves 5% of `status`
+    _postpone_garbage_collection()
     # To look for plugins, pydantic reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _prepare_streams()
@@ -39,6 +41,18 @@ def _run(arguments: list[str]) -> int:
 
         code = run(arguments)
     return code
+
+
+def _postpone_garbage_collection() -> None:
+    """Do not look for garbage during the first seconds, nor often later.
+
+    Imports allocate much and free little: this saves a tenth of the processor time of `status`.
+    """
+    gc.set_threshold(20_000, 20, 20)
+    gc.disable()
+    timer = threading.Timer(COLLECT_AFTER, gc.enable)
+    timer.daemon = True
+    timer.start()
 
 
 def _exit(code: int) -> NoReturn:
