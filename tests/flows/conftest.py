@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
-from tests.support.projects import Project, serving, use_cloud
+from tests.support.projects import Project, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
 from tpuctl.model.events import Event
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +91,8 @@ def _stack_factory(folder: Path, events: list[Event]) -> Callable[..., Tpuctl]:
         extra: str = "",
         emit: Callable[[Event], None] | None = None,
     ) -> Tpuctl:
-        name = name or f"stack-{next(_numbers)}"
-        path = folder / f"{name}-{next(_numbers)}" / "tpuctl.yaml"
+        name = name or f"stack-{next(numbers)}"
+        path = folder / f"{name}-{next(numbers)}" / "tpuctl.yaml"
         path.parent.mkdir()
         path.write_text(
             f"stack: {name}\nproject: {{id: local-project}}\n"

@@ -29,11 +29,11 @@ from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["Bench", "Project", "provision", "serving", "use_cloud"]
+__all__ = ["Bench", "Project", "numbers", "provision", "serving", "use_cloud"]
 
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
-_numbers = itertools.count(1)
+numbers = itertools.count(1)  # of stacks and projects; no two tests share a name
 
 
 @contextmanager
@@ -87,7 +87,8 @@ class Bench:
         async def is_gone() -> bool | None:
             return (await self.stack.node()).state == "PREEMPTED" or None
 
-        remote_control.add_fault(cloud, "preempt", node=self.stack.stack.names.node)
+        # By its full name: other projects of the cloud may have a node of that name.
+        remote_control.add_fault(cloud, "preempt", node=(await self.stack.node()).name)
         await wait_until(
             is_gone, description="the preemption", seconds=20, backoff=Backoff(0.02, 0.2)
         )
@@ -136,7 +137,7 @@ class Project:
     """A project that the first `up` creates, with any number of stacks."""
 
     def __init__(self, folder: Path) -> None:
-        self.id = f"project-{os.getpid()}-{next(_numbers)}"
+        self.id = f"project-{os.getpid()}-{next(numbers)}"
         self.folder = folder
 
     @classmethod
@@ -155,8 +156,8 @@ class Project:
         zones: str = ZONE,
     ) -> Bench:
         """`tpu` has more keys of that section, besides type and zones."""
-        name = name or f"stack-{next(_numbers)}"
-        folder = self.folder / f"{name}-{next(_numbers)}"
+        name = name or f"stack-{next(numbers)}"
+        folder = self.folder / f"{name}-{next(numbers)}"
         folder.mkdir()
         path = folder / "tpuctl.yaml"
         path.write_text(
