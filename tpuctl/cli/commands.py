@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUPS", "LEFT_COLUMN", "SYNONYMS", "Entry", "nearest_command"]
+__all__ = [
+    "COMMANDS",
+    "GROUPS",
+    "LEFT_COLUMN",
+    "SYNONYMS",
+    "SYNONYMS_IN_GROUPS",
+    "Entry",
+    "nearest_command",
+]
 
 
 class Entry(NamedTuple):
@@ -92,6 +100,13 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("leaks", "prune", "gc", "clean"), "orphans"),
     "man": "help",
 }
+# The same for commands of a group, such as `tpuctl local`.
+SYNONYMS_IN_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(("stop", "kill", "shutdown"), "down"),
+    **dict.fromkeys(("list", "ls", "ps"), "status"),
+    **dict.fromkeys(("clean", "clear", "wipe"), "reset"),
+    **dict.fromkeys(("config", "settings"), "set"),
+}
 
 
 def nearest_command(word: str, candidates: Sequence[str]) -> str | None:
@@ -102,6 +117,7 @@ def nearest_command(word: str, candidates: Sequence[str]) -> str | None:
     begun = [name for name in candidates if name.startswith(word)]
     if len(begun) == 1:
         return begun[0]
-    if (synonym := SYNONYMS.get(word)) in candidates:
-        return synonym
+    for synonyms in (SYNONYMS, SYNONYMS_IN_GROUPS):
+        if (synonym := synonyms.get(word)) in candidates:
+            return synonym
     return next(iter(nearest(word, candidates, 1)), None)
