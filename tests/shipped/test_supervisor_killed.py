@@ -68,7 +68,8 @@ def test_second_job_parent_starts_and_breaks_nothing(worker: Worker) -> None:
     worker.until_logged(b"began")
     job_parent = worker.pid_of("job_parent.py")
     argv = worker.processes()[job_parent]
-    started = worker.read("started.json")
+    started = {"job_parent": job_parent}  # written after the script has begun
+    until(lambda: worker.read("started.json") == started, "the job parent's record")
     environment = {**worker.environment, "TPUCTL_FOLDER": str(worker.folder)}
     assert os.spawnve(os.P_WAIT, argv[0], argv, environment) == 1
     assert worker.read("started.json") == started
