@@ -66,7 +66,7 @@ class Stage:
     def run(self, work: Callable[..., None], **options: Any) -> int:
         """Run it to completion; return its exit code."""
         process = self.start(work, **options)
-        process.join(60)
+        process.join(180)
         assert process.exitcode is not None, f"{work.__name__} does not end"
         return process.exitcode
 
@@ -81,7 +81,7 @@ class Stage:
                 waiting = remote_control.fault(self.cloud, fault).get("held_calls") or []
                 if waiting:
                     process.kill()
-                    process.join(20)
+                    process.join(60)
                     return str(waiting[0]["method"])
                 process.join(0.05)
             return ""
@@ -100,7 +100,7 @@ class Stage:
     def close(self) -> None:
         for process in self._running:
             process.kill()
-            process.join(20)
+            process.join(60)
             process.close()
 
 

@@ -191,14 +191,14 @@ def _without_volatile(value: Any) -> Any:
 def _tpu(client: str, method: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
         call = getattr(cloud.client(client), method)
-        return call(parent=f"projects/{project}/locations/-", timeout=20)
+        return call(parent=f"projects/{project}/locations/-", timeout=60)
 
     return listing
 
 
 def _compute(service: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
-        for page in cloud.client(service).aggregated_list(project=project, timeout=20).pages:
+        for page in cloud.client(service).aggregated_list(project=project, timeout=60).pages:
             for scope, scoped_list in type(page).pb(page).items.items():
                 for resource in getattr(scoped_list, service):
                     yield {"scope": scope, **_as_dict(resource)}
@@ -208,7 +208,7 @@ def _compute(service: str) -> Any:
 
 def _global(service: str) -> Any:
     def listing(cloud: Cloud, project: str) -> Iterable[Any]:
-        return map(_message_dict, cloud.client(service).list(project=project, timeout=20))
+        return map(_message_dict, cloud.client(service).list(project=project, timeout=60))
 
     return listing
 

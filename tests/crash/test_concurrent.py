@@ -38,7 +38,7 @@ def run_during_up(
             return None
         second = stage.run(other)
         remote_control.release(stage.cloud, fault)
-        first.join(60)
+        first.join(180)
     assert first.exitcode is not None
     return str(waiting[0]["method"]), first.exitcode, second
 
@@ -79,7 +79,7 @@ def test_two_simultaneous_ups_converge(
     stage = make_stage(kind)
     both = [stage.start(killable_programs.bring_up) for _ in range(2)]
     for process in both:
-        process.join(60)
+        process.join(180)
     assert [process.exitcode for process in both] == [0, 0]
     compare(stage, expected["up"], "two at once")
 

@@ -76,7 +76,7 @@ class Cloud:
         headers.update(more.pop("headers", {}))
         with requests.Session() as session:
             session.trust_env = False
-            return session.request(verb, self.url + path, headers=headers, timeout=30, **more)
+            return session.request(verb, self.url + path, headers=headers, timeout=60, **more)
 
     def enable(self, *apis: str, project: str = PROJECT) -> None:
         """Enable APIs directly in the store, for tests of something else."""

@@ -144,7 +144,7 @@ async def test_every_grpc_service_requires_a_token(cloud: Any, service: str, tok
     def send() -> grpc.StatusCode:
         call = cloud.channel(token).unary_unary(f"/{service}/Anything")
         with pytest.raises(grpc.RpcError) as caught:
-            call(b"", timeout=10)
+            call(b"", timeout=60)
         code: grpc.StatusCode = caught.value.code()
         return code
 

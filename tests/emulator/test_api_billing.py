@@ -36,13 +36,13 @@ async def test_new_cloud_has_open_and_closed_billing_account(
 
     def run() -> None:
         client = billing(cloud, transport)
-        accounts = {each.name: each for each in client.list_billing_accounts(timeout=10)}
+        accounts = {each.name: each for each in client.list_billing_accounts(timeout=60)}
         assert {name: each.open_ for name, each in accounts.items()} == {OPEN: True, CLOSED: False}
-        assert client.get_billing_account(name=OPEN, timeout=10) == accounts[OPEN]
+        assert client.get_billing_account(name=OPEN, timeout=60) == accounts[OPEN]
         request = {"filter": "open=true"}
-        (only,) = client.list_billing_accounts(request=request, timeout=10)
+        (only,) = client.list_billing_accounts(request=request, timeout=60)
         assert only.name == OPEN
-        info = client.get_project_billing_info(name=f"projects/{PROJECT}", timeout=10)
+        info = client.get_project_billing_info(name=f"projects/{PROJECT}", timeout=60)
         assert (info.billing_account_name, info.billing_enabled) == (OPEN, True)
         assert info.name == f"projects/{PROJECT}/billingInfo"
         plain = cloud.request("GET", f"/v1/{OPEN}").json()  # as clients without our types read it
@@ -61,16 +61,16 @@ async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
 
         def link(account: str) -> tuple[str, bool]:
             info = client.update_project_billing_info(
-                name=name, project_billing_info={"billing_account_name": account}, timeout=10
+                name=name, project_billing_info={"billing_account_name": account}, timeout=60
             )
-            assert info == client.get_project_billing_info(name=name, timeout=10)
+            assert info == client.get_project_billing_info(name=name, timeout=60)
             return info.billing_account_name, info.billing_enabled
 
         def paid_for(account: str) -> set[str]:
-            rows = client.list_project_billing_info(name=account, timeout=10)
+            rows = client.list_project_billing_info(name=account, timeout=60)
             return {row.project_id for row in rows}
 
-        before = client.get_project_billing_info(name=name, timeout=10)
+        before = client.get_project_billing_info(name=name, timeout=60)
         assert (before.billing_account_name, before.billing_enabled) == ("", False)
         for _ in range(2):
             assert link(OPEN) == (OPEN, True)
@@ -87,7 +87,7 @@ async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
         with pytest.raises(exceptions.BadRequest):
             link("billingAccounts/mine")
         with pytest.raises(exceptions.Forbidden):
-            client.get_project_billing_info(name="projects/missing-project", timeout=10)
+            client.get_project_billing_info(name="projects/missing-project", timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -103,27 +103,27 @@ async def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
         )
         enabling = {"name": "projects/new-project/services/tpu.googleapis.com"}
         with pytest.raises(exceptions.BadRequest) as caught:
-            services.enable_service(request=enabling, timeout=10)
+            services.enable_service(request=enabling, timeout=60)
         assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
         with pytest.raises(exceptions.Forbidden):
-            cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+            cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
 
         def link(account: str) -> None:
             client.update_project_billing_info(
                 name="projects/new-project",
                 project_billing_info={"billing_account_name": account},
-                timeout=10,
+                timeout=60,
             )
 
         link(CLOSED)
         with pytest.raises(exceptions.BadRequest) as caught:
-            services.enable_service(request=enabling, timeout=10)
+            services.enable_service(request=enabling, timeout=60)
         assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_OPEN"
         with pytest.raises(exceptions.Forbidden):
-            cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+            cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
         link(OPEN)
-        services.enable_service(request=enabling, timeout=10).result(timeout=20)
-        cloud.storage("new-project").create_bucket("new-bucket", timeout=10)
+        services.enable_service(request=enabling, timeout=60).result(timeout=60)
+        cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -138,18 +138,18 @@ async def test_billing_account_policy_and_permissions(cloud: Any, transport: str
         client = billing(cloud, transport)
         permissions = ["billing.resourceAssociations.create", "billing.accounts.get"]
         request = {"resource": OPEN, "permissions": permissions}
-        answer = client.test_iam_permissions(request=request, timeout=10)
+        answer = client.test_iam_permissions(request=request, timeout=60)
         assert list(answer.permissions) == ["billing.accounts.get"]
         request = {"resource": ABSENT, "permissions": permissions}
-        assert not client.test_iam_permissions(request=request, timeout=10).permissions
-        policy = client.get_iam_policy(resource=OPEN, timeout=10)
+        assert not client.test_iam_permissions(request=request, timeout=60).permissions
+        policy = client.get_iam_policy(resource=OPEN, timeout=60)
         assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
         policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
         request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
-        changed = client.set_iam_policy(request=request, timeout=10)
-        assert client.get_iam_policy(resource=OPEN, timeout=10) == changed
+        changed = client.set_iam_policy(request=request, timeout=60)
+        assert client.get_iam_policy(resource=OPEN, timeout=60) == changed
         with pytest.raises((exceptions.Aborted, exceptions.Conflict)):
-            client.set_iam_policy(request=request, timeout=10)
+            client.set_iam_policy(request=request, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -160,7 +160,7 @@ async def test_billing_link_survives_restart(make_cloud: Any) -> None:
         lambda: billing(first, "rest").update_project_billing_info(
             name=f"projects/{PROJECT}",
             project_billing_info={"billing_account_name": CLOSED},
-            timeout=10,
+            timeout=60,
         )
     )
     first.close()
@@ -168,7 +168,7 @@ async def test_billing_link_survives_restart(make_cloud: Any) -> None:
     second = await make_cloud("kept")
     info = await asyncio.to_thread(
         lambda: billing(second, "rest").get_project_billing_info(
-            name=f"projects/{PROJECT}", timeout=10
+            name=f"projects/{PROJECT}", timeout=60
         )
     )
     assert (info.billing_account_name, info.billing_enabled) == (CLOSED, False)

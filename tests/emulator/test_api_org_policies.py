@@ -61,7 +61,7 @@ class Client:
         headers = {"Authorization": f"Bearer {self.cloud.token}"}
         with requests.Session() as session:
             session.trust_env = False
-            answer = session.post(self.cloud.url + path, json=body, headers=headers, timeout=30)
+            answer = session.post(self.cloud.url + path, json=body, headers=headers, timeout=60)
         return answer.status_code, answer.json().get("error", {}).get("message", "")
 
 

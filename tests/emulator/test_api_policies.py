@@ -31,25 +31,25 @@ def make_role(cloud: Any) -> Any:
         "role_id": "tpuctl.watchdog",
         "role": {"title": "Watch", "included_permissions": ["tpu.nodes.delete"]},
     }
-    return iam(cloud).create_role(request=request, timeout=10)
+    return iam(cloud).create_role(request=request, timeout=60)
 
 
 def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
     request = {"name": NAME, "account_id": account_id}
-    return iam(cloud).create_service_account(request=request, timeout=10)
+    return iam(cloud).create_service_account(request=request, timeout=60)
 
 
 def bind(cloud: Any, role: str, *members: str) -> Any:
     """Add a binding to the project's policy; returns the new policy."""
     client = projects(cloud)
-    policy = client.get_iam_policy(resource=NAME, timeout=10)
+    policy = client.get_iam_policy(resource=NAME, timeout=60)
     policy.bindings.add(role=role, members=members)
     request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
-    return client.set_iam_policy(request=request, timeout=10)
+    return client.set_iam_policy(request=request, timeout=60)
 
 
 def members_of(cloud: Any, role: str) -> list[str]:
-    policy = projects(cloud).get_iam_policy(resource=NAME, timeout=10)
+    policy = projects(cloud).get_iam_policy(resource=NAME, timeout=60)
     return [each for binding in policy.bindings if binding.role == role for each in binding.members]
 
 
@@ -65,7 +65,7 @@ async def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
             assert text in caught.value.message
         make_role(cloud)
         bind(cloud, ROLE, member)
-        iam(cloud).delete_role(request={"name": ROLE}, timeout=10)
+        iam(cloud).delete_role(request={"name": ROLE}, timeout=60)
         assert members_of(cloud, ROLE) == [member]
         bind(cloud, "roles/tpu.viewer", member)
         assert members_of(cloud, ROLE) == [member]
@@ -88,7 +88,7 @@ async def test_role_of_other_project_is_rejected(cloud: Any) -> None:
             resource="projects/other-project", policy=policy
         )
         with pytest.raises(exceptions.BadRequest):
-            client.set_iam_policy(request=request, timeout=10)
+            client.set_iam_policy(request=request, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -100,7 +100,7 @@ async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> Non
 
     def run() -> None:
         role, account = make_role(cloud), make_account(cloud)
-        assert iam(cloud).get_role(request={"name": ROLE}, timeout=10) == role
+        assert iam(cloud).get_role(request={"name": ROLE}, timeout=60) == role
         with pytest.raises(exceptions.BadRequest) as caught:
             bind(cloud, ROLE, "user:a@b.example")
         assert "does not exist in the resource's hierarchy" in caught.value.message
@@ -120,11 +120,11 @@ async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
         with pytest.raises(exceptions.BadRequest) as caught:
             bind(cloud, role, f"serviceAccount:{email}")
         assert f"Service account {email} does not exist." in caught.value.message
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=10)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=10)
+        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
         policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
         with pytest.raises(exceptions.BadRequest) as caught:
-            bucket.set_iam_policy(policy, timeout=10)
+            bucket.set_iam_policy(policy, timeout=60)
         assert f"Service account {email} does not exist." in caught.value.message
         make_account(cloud)
         existing = [
@@ -135,7 +135,7 @@ async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
         ]
         bind(cloud, role, *existing)
         assert sorted(members_of(cloud, role)) == sorted(existing)
-        bucket.set_iam_policy(policy, timeout=10)
+        bucket.set_iam_policy(policy, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -172,33 +172,33 @@ async def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
         plain = f"serviceAccount:{account.email}"
         deleted = f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
         bind(cloud, role, plain)
-        account_policy = client.get_iam_policy(request={"resource": account.name}, timeout=10)
+        account_policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
         account_policy.bindings.add(
             role="roles/iam.serviceAccountUser", members=["user:a@b.example"]
         )
         client.set_iam_policy(
-            request={"resource": account.name, "policy": account_policy}, timeout=10
+            request={"resource": account.name, "policy": account_policy}, timeout=60
         )
-        client.delete_service_account(name=account.name, timeout=10)
+        client.delete_service_account(name=account.name, timeout=60)
         assert members_of(cloud, role) == [deleted]
         recreated = make_account(cloud)
         assert recreated.unique_id != account.unique_id
-        assert not client.get_iam_policy(request={"resource": recreated.name}, timeout=10).bindings
+        assert not client.get_iam_policy(request={"resource": recreated.name}, timeout=60).bindings
         bind(cloud, role, plain)
         assert sorted(members_of(cloud, role)) == sorted([plain, deleted])
         name = f"{NAME}/serviceAccounts/{account.unique_id}"
         with pytest.raises(exceptions.AlreadyExists):
-            client.undelete_service_account(request={"name": name}, timeout=10)
-        client.delete_service_account(name=recreated.name, timeout=10)
+            client.undelete_service_account(request={"name": name}, timeout=60)
+        client.delete_service_account(name=recreated.name, timeout=60)
         request = {"name": f"projects/-/serviceAccounts/{account.unique_id}"}
-        back = client.undelete_service_account(request=request, timeout=10).restored_account
+        back = client.undelete_service_account(request=request, timeout=60).restored_account
         assert back == account
         second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
         assert sorted(members_of(cloud, role)) == sorted([plain, second])
-        restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=10)
+        restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=60)
         assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
         with pytest.raises(exceptions.NotFound):
-            client.undelete_service_account(request=request, timeout=10)
+            client.undelete_service_account(request=request, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -233,11 +233,11 @@ async def test_allowed_member_domains_constraint(cloud: Any) -> None:
             (violation,) = detail["violations"]
             assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
             assert member.rpartition(":")[2] in violation["description"]
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=10)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=10)
+        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
         policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
         with pytest.raises(exceptions.PreconditionFailed) as caught:
-            bucket.set_iam_policy(policy, timeout=10)
+            bucket.set_iam_policy(policy, timeout=60)
         assert "do not belong to a permitted customer" in caught.value.message
 
     await asyncio.to_thread(bind, cloud, "roles/viewer", "user:before@b.example")

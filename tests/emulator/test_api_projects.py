@@ -45,10 +45,10 @@ async def test_new_cloud_has_one_project(make_cloud: Any, transport: str) -> Non
     cloud = await make_cloud()
 
     def run() -> None:
-        project = projects(cloud, transport).get_project(name=NAME, timeout=10)
+        project = projects(cloud, transport).get_project(name=NAME, timeout=60)
         assert project.project_id == PROJECT
         assert project.state is resourcemanager_v3.Project.State.ACTIVE
-        by_number = projects(cloud, transport).get_project(name=project.name, timeout=10)
+        by_number = projects(cloud, transport).get_project(name=project.name, timeout=60)
         assert by_number == project
 
     await asyncio.to_thread(run)
@@ -59,24 +59,24 @@ async def test_project_create_search_delete(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
         requested = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
-        created = client.create_project(request={"project": requested}, timeout=10).result(
-            timeout=20
+        created = client.create_project(request={"project": requested}, timeout=60).result(
+            timeout=60
         )
         assert (created.project_id, created.display_name, dict(created.labels)) == (
             "made-here",
             "Made",
             {"a": "b"},
         )
-        matching = list(client.search_projects(query="id:made-here", timeout=10))
+        matching = list(client.search_projects(query="id:made-here", timeout=60))
         assert matching == [created]
-        assert not list(client.search_projects(query="id:missing", timeout=10))
+        assert not list(client.search_projects(query="id:missing", timeout=60))
         with pytest.raises(exceptions.Conflict):
-            client.create_project(request={"project": requested}, timeout=10)
+            client.create_project(request={"project": requested}, timeout=60)
         with pytest.raises(exceptions.Forbidden):
-            client.get_project(name="projects/missing-project", timeout=10)
+            client.get_project(name="projects/missing-project", timeout=60)
         with pytest.raises(exceptions.BadRequest):
-            client.create_project(request={"project": {"project_id": "No"}}, timeout=10)
-        deleted = client.delete_project(name=created.name, timeout=10).result(timeout=20)
+            client.create_project(request={"project": {"project_id": "No"}}, timeout=60)
+        deleted = client.delete_project(name=created.name, timeout=60).result(timeout=60)
         assert deleted.state is resourcemanager_v3.Project.State.DELETE_REQUESTED
 
     await asyncio.to_thread(run)
@@ -90,9 +90,9 @@ async def test_project_labels_are_validated_and_updated(cloud: Any, transport: s
         def change(labels: dict[str, str], *paths: str, etag: str = "") -> dict[str, str]:
             body = {"name": NAME, "labels": labels, "etag": etag}
             request = {"project": body, "update_mask": {"paths": paths}}
-            return dict(client.update_project(request=request, timeout=10).result(20).labels)
+            return dict(client.update_project(request=request, timeout=60).result(20).labels)
 
-        before = client.get_project(name=NAME, timeout=10)
+        before = client.get_project(name=NAME, timeout=60)
         assert change({"a": "1", "b_b": "x-2"}, "labels") == {"a": "1", "b_b": "x-2"}
         assert change({"a": "3", "c": "no"}, "labels.a") == {"a": "3", "b_b": "x-2"}
         assert change({}, "labels.b_b") == {"a": "3"}
@@ -102,10 +102,10 @@ async def test_project_labels_are_validated_and_updated(cloud: Any, transport: s
             assert "field [project.labels] has issue [Label" in caught.value.message
             new_project = {"project_id": "never-made", "labels": labels}
             with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-                client.create_project(request={"project": new_project}, timeout=10)
+                client.create_project(request={"project": new_project}, timeout=60)
         with pytest.raises((exceptions.Conflict, exceptions.Aborted)):
             change({"a": "4"}, "labels", etag=before.etag)
-        assert dict(client.get_project(name=NAME, timeout=10).labels) == {"a": "3"}
+        assert dict(client.get_project(name=NAME, timeout=60).labels) == {"a": "3"}
 
     await asyncio.to_thread(run)
 
@@ -114,22 +114,22 @@ async def test_project_labels_are_validated_and_updated(cloud: Any, transport: s
 async def test_project_policies(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
-        policy = client.get_iam_policy(resource=NAME, timeout=10)
+        policy = client.get_iam_policy(resource=NAME, timeout=60)
         owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
         assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
         old = policy_pb2.Policy()
         old.CopyFrom(policy)
         policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
         request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
-        changed = client.set_iam_policy(request=request, timeout=10)
-        assert changed == client.get_iam_policy(resource=NAME, timeout=10)
+        changed = client.set_iam_policy(request=request, timeout=60)
+        assert changed == client.get_iam_policy(resource=NAME, timeout=60)
         assert changed.etag != old.etag
         stale = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=old)
         with pytest.raises(exceptions.Conflict) as caught:
-            client.set_iam_policy(request=stale, timeout=10)
+            client.set_iam_policy(request=stale, timeout=60)
         assert "There were concurrent policy changes" in caught.value.message
         permissions = ["tpu.nodes.create", "storage.buckets.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
         assert list(answer.permissions) == permissions
 
     await asyncio.to_thread(run)
@@ -145,24 +145,24 @@ async def test_service_accounts(cloud: Any) -> None:
             "account_id": "stack-tpu",
             "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
         }
-        account = client.create_service_account(request=request, timeout=10)
+        account = client.create_service_account(request=request, timeout=60)
         assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
         assert account.name == f"{NAME}/serviceAccounts/{account.email}"
         for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
-            assert client.get_service_account(name=name, timeout=10) == account
-        assert list(client.list_service_accounts(name=NAME, timeout=10)) == [account]
+            assert client.get_service_account(name=name, timeout=60) == account
+        assert list(client.list_service_accounts(name=NAME, timeout=60)) == [account]
         with pytest.raises(exceptions.AlreadyExists):
-            client.create_service_account(request=request, timeout=10)
+            client.create_service_account(request=request, timeout=60)
         with pytest.raises(exceptions.InvalidArgument):
-            client.create_service_account(request={**request, "account_id": "x"}, timeout=10)
-        policy = client.get_iam_policy(request={"resource": account.name}, timeout=10)
+            client.create_service_account(request={**request, "account_id": "x"}, timeout=60)
+        policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
         policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
-        client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=10)
+        client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
         with pytest.raises(exceptions.Aborted):
-            client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=10)
-        client.delete_service_account(name=account.name, timeout=10)
+            client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
+        client.delete_service_account(name=account.name, timeout=60)
         with pytest.raises(exceptions.NotFound):
-            client.get_service_account(name=account.name, timeout=10)
+            client.get_service_account(name=account.name, timeout=60)
         assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
     await asyncio.to_thread(run)
@@ -172,7 +172,7 @@ async def test_iam_requires_enabled_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
     with pytest.raises(exceptions.PermissionDenied) as caught:
         await asyncio.to_thread(
-            lambda: list(accounts(cloud).list_service_accounts(name=NAME, timeout=10))
+            lambda: list(accounts(cloud).list_service_accounts(name=NAME, timeout=60))
         )
     assert caught.value.reason == "SERVICE_DISABLED"
 

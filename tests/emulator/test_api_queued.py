@@ -45,20 +45,20 @@ def begin(client: Any, resource: Any = None, queued_id: str = "q", **more: Any) 
         "queued_resource": queued_resource() if resource is None else resource,
         **more,
     }
-    return client.create_queued_resource(request=request, timeout=10)
+    return client.create_queued_resource(request=request, timeout=60)
 
 
 def create(client: Any, resource: Any = None, queued_id: str = "q") -> Any:
-    return begin(client, resource, queued_id).result(timeout=20)
+    return begin(client, resource, queued_id).result(timeout=60)
 
 
 def delete(client: Any, *, force: bool = False) -> Any:
     request = {"name": NAME, "force": force}
-    return client.delete_queued_resource(request=request, timeout=10).result(timeout=20)
+    return client.delete_queued_resource(request=request, timeout=60).result(timeout=60)
 
 
 def get(client: Any, name: str = NAME) -> Any:
-    return client.get_queued_resource(name=name, timeout=10)
+    return client.get_queued_resource(name=name, timeout=60)
 
 
 async def reached(client: Any, *states: Any) -> Any:
@@ -72,7 +72,7 @@ async def reached(client: Any, *states: Any) -> Any:
 
 
 async def nodes(client: Any) -> dict[str, Any]:
-    node_list = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
+    node_list = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=60)))
     return {each.name.rpartition("/")[2]: each for each in node_list}
 
 
@@ -90,7 +90,7 @@ async def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
         begin, client, queued_resource(spot=tpu_v2.QueuedResource.Spot())
     )
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
-    created = await asyncio.to_thread(operation.result, timeout=20)
+    created = await asyncio.to_thread(operation.result, timeout=60)
     assert created.name == NAME
     assert created.state.state is QueuedState.ACCEPTED
     assert "accepted_data" in created.state
@@ -126,7 +126,7 @@ async def test_list_queued_resources_by_zone_or_all(cloud: Any, transport: str) 
 
     def names(zone: str) -> list[str]:
         request = {"parent": f"projects/{PROJECT}/locations/{zone}", "page_size": 2}
-        rows = client.list_queued_resources(request=request, timeout=10)
+        rows = client.list_queued_resources(request=request, timeout=60)
         return [row.name.rpartition("/")[2] for row in rows]
 
     assert await asyncio.to_thread(names, ZONE) == ["q0", "q1", "q2"]
@@ -244,10 +244,10 @@ async def test_force_delete_while_provisioning(cloud: Any) -> None:
     await asyncio.to_thread(create, client)
     await async_until(lambda: "boot" in cloud.host.called, "the boot")
     request = {"name": NAME, "force": True}
-    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
+    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=60)
     assert (await asyncio.to_thread(get, client)).state.state is QueuedState.DELETING
     cloud.host.gate.set()
-    await asyncio.to_thread(operation.result, timeout=20)
+    await asyncio.to_thread(operation.result, timeout=60)
     assert await nodes(client) == {}
     assert cloud.host.running == set()
 
@@ -256,8 +256,8 @@ async def test_deleting_node_suspends_request(cloud: Any) -> None:
     client = cloud.tpu()
     await asyncio.to_thread(create, client)
     await reached(client, QueuedState.ACTIVE)
-    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=10)
-    await asyncio.to_thread(operation.result, timeout=20)
+    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=60)
+    await asyncio.to_thread(operation.result, timeout=60)
     resource = await reached(client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.USER
     assert "suspended_data" in resource.state
@@ -287,8 +287,8 @@ async def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     boots = cloud.host.called.count("boot")
 
     def reset() -> Any:
-        operation = client.reset_queued_resource(request={"name": NAME}, timeout=10)
-        return operation.result(timeout=20)
+        operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
+        return operation.result(timeout=60)
 
     after_reset = await asyncio.to_thread(reset)
     assert after_reset.state.state is QueuedState.ACTIVE
@@ -305,7 +305,7 @@ async def test_failed_reset_leaves_node_unhealthy(cloud: Any) -> None:
     cloud.host.broken = "no image"
     operation = await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
     with pytest.raises(exceptions.GoogleAPICallError, match="no image"):
-        await asyncio.to_thread(operation.result, timeout=20)
+        await asyncio.to_thread(operation.result, timeout=60)
     [remaining] = (await nodes(client)).values()
     assert (remaining.state, remaining.health) == (Node.State.READY, Node.Health.TIMEOUT)
 
@@ -379,7 +379,7 @@ async def test_existing_node_name_is_rejected(cloud: Any) -> None:
     client = cloud.tpu()
 
     def make() -> None:
-        client.create_node(parent=PARENT, node_id="n", node=node(), timeout=10).result(timeout=20)
+        client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60).result(timeout=60)
 
     await asyncio.to_thread(make)
     with pytest.raises(exceptions.Conflict):
@@ -395,8 +395,8 @@ async def test_concurrently_created_node_is_not_deleted(cloud: Any) -> None:
     far = f"projects/{PROJECT}/locations/us-central1-a"
 
     def make(parent: str) -> Any:
-        operation = client.create_node(parent=parent, node_id="n", node=node(), timeout=10)
-        return operation.result(timeout=20)
+        operation = client.create_node(parent=parent, node_id="n", node=node(), timeout=60)
+        return operation.result(timeout=60)
 
     with pytest.raises(exceptions.ResourceExhausted):
         await asyncio.to_thread(make, PARENT)  # rejected too: no capacity

@@ -34,19 +34,19 @@ def node(**fields: Any) -> tpu_v2alpha1.Node:
 
 def begin(client: Any, node_id: str = "n", requested: Any = None, **more: Any) -> Any:
     request = {"parent": PARENT, "node_id": node_id, "node": requested or node(), **more}
-    return client.create_node(request=request, timeout=10)
+    return client.create_node(request=request, timeout=60)
 
 
 def queue(client: Any, **fields: Any) -> Any:
     spec = fields.pop("spec", {"parent": PARENT, "node_id": "n", "node": node()})
     resource = tpu_v2alpha1.QueuedResource(tpu={"node_spec": [spec]}, **fields)
     request = {"parent": PARENT, "queued_resource_id": "q", "queued_resource": resource}
-    return client.create_queued_resource(request=request, timeout=10).result(timeout=20)
+    return client.create_queued_resource(request=request, timeout=60).result(timeout=60)
 
 
 async def reached(client: Any, state: Any) -> Any:
     async def resource_in_state() -> Any:
-        resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=10)
+        resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=60)
         return resource if resource.state.state is state else None
 
     return await async_until(resource_in_state, f"the queued resource to be {state}")
@@ -66,37 +66,37 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         autocheckpoint_enabled=True,
     )
     operation = await asyncio.to_thread(begin, client, "n", requested)
-    created = await asyncio.to_thread(operation.result, timeout=20)
-    assert created == await asyncio.to_thread(client.get_node, name=NODE, timeout=10)
+    created = await asyncio.to_thread(operation.result, timeout=60)
+    assert created == await asyncio.to_thread(client.get_node, name=NODE, timeout=60)
     assert created.state is State.READY
     assert created.accelerator_type == "v3-8"
     assert created.boot_disk_config.customer_encryption_key.kms_key_name == key
     assert created.autocheckpoint_enabled
     assert created.api_version is tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
-    v2_node = await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
+    v2_node = await asyncio.to_thread(v2.get_node, name=NODE, timeout=60)
     assert v2_node.id == created.id
     assert v2_node.network_endpoints[0].ip_address == created.network_endpoints[0].ip_address
-    rows = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=10)))
+    rows = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=60)))
     assert rows == [created]
 
     def change() -> Any:
         mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
         changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
-        return client.update_node(node=changed, update_mask=mask, timeout=10).result(timeout=20)
+        return client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
 
     changed = await asyncio.to_thread(change)
     assert (dict(changed.labels), changed.description) == ({"c": "d"}, "new")
     assert changed.boot_disk_config.customer_encryption_key.kms_key_name == key
     for verb, state in (("stop", State.STOPPED), ("start", State.READY)):
         method = getattr(client, f"{verb}_node")
-        operation = await asyncio.to_thread(method, request={"name": NODE}, timeout=10)
-        assert (await asyncio.to_thread(operation.result, timeout=20)).state is state
-    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=10)
-    await asyncio.to_thread(operation.result, timeout=20)
+        operation = await asyncio.to_thread(method, request={"name": NODE}, timeout=60)
+        assert (await asyncio.to_thread(operation.result, timeout=60)).state is state
+    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=60)
+    await asyncio.to_thread(operation.result, timeout=60)
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(v2.get_node, name=NODE, timeout=10)
+        await asyncio.to_thread(v2.get_node, name=NODE, timeout=60)
     recreated = await asyncio.to_thread(begin, client, "n")
-    recreated = await asyncio.to_thread(recreated.result, timeout=20)
+    recreated = await asyncio.to_thread(recreated.result, timeout=60)
     assert "boot_disk_config" not in recreated  # not inherited from the deleted node
 
 
@@ -105,27 +105,27 @@ async def test_create_and_delete_are_idempotent_by_request_id(cloud: Any) -> Non
     first = await asyncio.to_thread(begin, client, request_id="r1")
     second = await asyncio.to_thread(begin, client, request_id="r1")
     assert second.operation.name == first.operation.name
-    await asyncio.to_thread(second.result, timeout=20)
+    await asyncio.to_thread(second.result, timeout=60)
     with pytest.raises(exceptions.AlreadyExists):
         await asyncio.to_thread(begin, client, request_id="r2")
     with pytest.raises(exceptions.InvalidArgument):
         await asyncio.to_thread(begin, client, "other", request_id="r1")
     request = {"name": NODE, "request_id": "r3"}
-    first = await asyncio.to_thread(client.delete_node, request=request, timeout=10)
-    await asyncio.to_thread(first.result, timeout=20)
-    second = await asyncio.to_thread(client.delete_node, request=request, timeout=10)
+    first = await asyncio.to_thread(client.delete_node, request=request, timeout=60)
+    await asyncio.to_thread(first.result, timeout=60)
+    second = await asyncio.to_thread(client.delete_node, request=request, timeout=60)
     assert second.operation.name == first.operation.name
 
 
 async def test_simulate_maintenance_event(cloud: Any) -> None:
     client = alpha(cloud)
     operation = await asyncio.to_thread(begin, client, "n", node(accelerator_type="v3-32"))
-    await asyncio.to_thread(operation.result, timeout=20)
+    await asyncio.to_thread(operation.result, timeout=60)
 
     def simulate(workers: list[str]) -> Any:
         request = {"name": NODE, "worker_ids": workers}
-        operation = client.simulate_maintenance_event(request=request, timeout=10)
-        return operation.result(timeout=20)
+        operation = client.simulate_maintenance_event(request=request, timeout=60)
+        return operation.result(timeout=60)
 
     after = await asyncio.to_thread(simulate, ["2", "3"])
     assert after.health is tpu_v2alpha1.Node.Health.HEALTHY
@@ -140,7 +140,7 @@ async def test_reservations_come_from_settings(cloud: Any) -> None:
     client = alpha(cloud)
 
     def names(parent: str) -> list[str]:
-        rows = client.list_reservations(request={"parent": parent}, timeout=10)
+        rows = client.list_reservations(request={"parent": parent}, timeout=60)
         return [row.name.rpartition("/")[2] for row in rows]
 
     assert await asyncio.to_thread(names, PARENT) == []
@@ -162,21 +162,21 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     resource = await reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1"]
     assert "best_effort" in resource
-    v2_resource = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
+    v2_resource = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=60)
     assert [each.node_id for each in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
     rows = await asyncio.to_thread(
-        lambda: list(client.list_queued_resources(parent=PARENT, timeout=10))
+        lambda: list(client.list_queued_resources(parent=PARENT, timeout=60))
     )
     assert rows == [resource]
-    built = await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/s-1", timeout=10)
+    built = await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/s-1", timeout=60)
     assert built.multislice_node
     assert built.queued_resource == NAME
     request = {"name": NAME, "force": True}
-    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
-    deleted = await asyncio.to_thread(operation.result, timeout=20)
+    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=60)
+    deleted = await asyncio.to_thread(operation.result, timeout=60)
     assert deleted.name == NAME  # only this version documents that it returns the resource
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=10)
+        await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=60)
     assert cloud.host.running == set()
 
 

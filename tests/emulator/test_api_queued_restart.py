@@ -40,7 +40,7 @@ class Process:
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def send(self, verb: str, path: str, body: Any = None) -> Any:
-        answer = self.session.request(verb, self.url + path, json=body, timeout=30)
+        answer = self.session.request(verb, self.url + path, json=body, timeout=60)
         return {"gone": True} if answer.status_code == 404 else answer.json()
 
     def wait(self, path: str, check: Callable[[Any], bool]) -> Any:
@@ -57,7 +57,7 @@ class Process:
 
     def close(self) -> None:
         self.child.send_signal(signal.SIGKILL)
-        self.child.wait(timeout=20)
+        self.child.wait(timeout=60)
         assert self.child.stdout is not None
         self.child.stdout.close()
         self.session.close()

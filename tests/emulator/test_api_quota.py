@@ -153,7 +153,7 @@ async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
     operation = (await asyncio.to_thread(cloud.request, "POST", path, json={})).json()
     parent = f"projects/{PROJECT}/locations/europe-west4-a"
     answer = await asyncio.to_thread(
-        lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=10)
+        lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=60)
     )
     number = cloud.server.registry.projects.require(PROJECT)["number"]
     email = operation["response"]["email"]

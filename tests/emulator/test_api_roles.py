@@ -43,12 +43,12 @@ def make_role(cloud: Any, permissions: list[str], role_id: str = "tpuctl.watchdo
             "stage": iam_admin_v1.Role.RoleLaunchStage.GA,
         },
     }
-    return iam(cloud).create_role(request=request, timeout=10)
+    return iam(cloud).create_role(request=request, timeout=60)
 
 
 def make_account(cloud: Any, account_id: str = "stack-tpu") -> Any:
     request = {"name": NAME, "account_id": account_id}
-    return iam(cloud).create_service_account(request=request, timeout=10)
+    return iam(cloud).create_service_account(request=request, timeout=60)
 
 
 async def test_custom_role_lifecycle(cloud: Any) -> None:
@@ -58,7 +58,7 @@ async def test_custom_role_lifecycle(cloud: Any) -> None:
         assert (role.name, role.title, role.deleted) == (ROLE, "Watch", False)
         assert list(role.included_permissions) == sorted(WATCH)
         request = {"name": ROLE}
-        assert client.get_role(request=request, timeout=10) == role
+        assert client.get_role(request=request, timeout=60) == role
         with pytest.raises(exceptions.AlreadyExists) as caught:
             make_role(cloud, WATCH)
         assert f"A role named tpuctl.watchdog in {NAME} already exists." in caught.value.message
@@ -69,17 +69,17 @@ async def test_custom_role_lifecycle(cloud: Any) -> None:
                 "role": {**changes, "etag": role.etag},
                 "update_mask": {"paths": ["included_permissions"]},
             },
-            timeout=10,
+            timeout=60,
         )
         assert len(changed.included_permissions) == 3
         assert changed.title == "Watch"
         assert changed.etag != role.etag
         with pytest.raises(exceptions.Aborted):
-            client.update_role(request={"name": ROLE, "role": {"etag": role.etag}}, timeout=10)
+            client.update_role(request={"name": ROLE, "role": {"etag": role.etag}}, timeout=60)
         with pytest.raises(exceptions.Aborted):
-            client.delete_role(request={"name": ROLE, "etag": role.etag}, timeout=10)
-        assert client.delete_role(request=request, timeout=10).deleted
-        assert client.get_role(request=request, timeout=10).deleted
+            client.delete_role(request={"name": ROLE, "etag": role.etag}, timeout=60)
+        assert client.delete_role(request=request, timeout=60).deleted
+        assert client.get_role(request=request, timeout=60).deleted
         with pytest.raises(exceptions.FailedPrecondition) as caught:
             make_role(cloud, WATCH)
         assert (
@@ -88,11 +88,11 @@ async def test_custom_role_lifecycle(cloud: Any) -> None:
         )
         for refused in (client.delete_role, client.update_role):
             with pytest.raises(exceptions.FailedPrecondition):
-                refused(request=request, timeout=10)
-        assert not client.undelete_role(request=request, timeout=10).deleted
+                refused(request=request, timeout=60)
+        assert not client.undelete_role(request=request, timeout=60).deleted
         with pytest.raises(exceptions.FailedPrecondition):
-            client.undelete_role(request=request, timeout=10)
-        assert list(client.get_role(request=request, timeout=10).included_permissions) == list(
+            client.undelete_role(request=request, timeout=60)
+        assert list(client.get_role(request=request, timeout=60).included_permissions) == list(
             changed.included_permissions
         )
 
@@ -104,20 +104,20 @@ async def test_list_roles(cloud: Any) -> None:
         client = iam(cloud)
         for role_id in ("first", "second", "third"):
             make_role(cloud, WATCH, role_id)
-        client.delete_role(request={"name": f"{NAME}/roles/second"}, timeout=10)
+        client.delete_role(request={"name": f"{NAME}/roles/second"}, timeout=60)
 
         def names(**more: Any) -> list[str]:
             request = {"parent": NAME, "page_size": 1, **more}
             return [
                 role.name.rpartition("/")[2]
-                for role in client.list_roles(request=request, timeout=10)
+                for role in client.list_roles(request=request, timeout=60)
             ]
 
         assert names() == ["first", "third"]
         assert names(show_deleted=True) == ["first", "second", "third"]
         request: dict[str, Any] = {"parent": NAME}
         for view, count in ((iam_admin_v1.RoleView.BASIC, 0), (FULL, len(WATCH))):
-            roles = list(client.list_roles(request={**request, "view": view}, timeout=10))
+            roles = list(client.list_roles(request={**request, "view": view}, timeout=60))
             assert {len(role.included_permissions) for role in roles} == {count}
 
     await asyncio.to_thread(run)
@@ -126,7 +126,7 @@ async def test_list_roles(cloud: Any) -> None:
 async def test_predefined_roles_have_permissions(cloud: Any) -> None:
     def run() -> None:
         client = iam(cloud)
-        listed = {role.name: role for role in client.list_roles(request={}, timeout=10)}
+        listed = {role.name: role for role in client.list_roles(request={}, timeout=60)}
         expected = {
             "roles/tpu.admin": "tpu.nodes.create",
             "roles/storage.objectAdmin": "storage.objects.create",
@@ -136,13 +136,13 @@ async def test_predefined_roles_have_permissions(cloud: Any) -> None:
             "roles/iam.serviceAccountUser": "iam.serviceAccounts.actAs",
         }
         for name, permission in expected.items():
-            role = client.get_role(request={"name": name}, timeout=10)
+            role = client.get_role(request={"name": name}, timeout=60)
             assert permission in role.included_permissions
             assert role.title == listed[name].title
-        admin = client.get_role(request={"name": "roles/storage.objectAdmin"}, timeout=10)
+        admin = client.get_role(request={"name": "roles/storage.objectAdmin"}, timeout=60)
         assert "storage.buckets.get" not in admin.included_permissions
         with pytest.raises(exceptions.NotFound):
-            client.get_role(request={"name": "roles/no.such"}, timeout=10)
+            client.get_role(request={"name": "roles/no.such"}, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -176,12 +176,12 @@ async def test_project_permissions_are_validated(
         permissions = [permission, "tpu.nodes.get"]
         client = projects(cloud)
         if is_valid:
-            answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+            answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
             assert list(answer.permissions) == permissions
             make_role(cloud, permissions)
             return
         with pytest.raises(exceptions.BadRequest):
-            client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+            client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
         with pytest.raises(exceptions.InvalidArgument) as caught:
             make_role(cloud, permissions)
         assert caught.value.message.endswith(f"Permission {permission} is not valid.")
@@ -193,7 +193,7 @@ async def test_testable_permissions_are_valid_in_roles(cloud: Any) -> None:
     def run() -> None:
         request = {"full_resource_name": f"//cloudresourcemanager.googleapis.com/{NAME}"}
         names = [
-            each.name for each in iam(cloud).query_testable_permissions(request=request, timeout=10)
+            each.name for each in iam(cloud).query_testable_permissions(request=request, timeout=60)
         ]
         assert {"tpu.nodes.create", "compute.instances.create"} <= set(names)
         assert "resourcemanager.projects.create" not in names
@@ -214,12 +214,12 @@ async def test_invalid_role_names_are_rejected(cloud: Any) -> None:
         client = iam(cloud)
         for name in (f"{NAME}/roles/with-dash", "watch", f"{NAME}/role/watch"):
             with pytest.raises(exceptions.InvalidArgument):
-                client.get_role(request={"name": name}, timeout=10)
+                client.get_role(request={"name": name}, timeout=60)
         with pytest.raises(exceptions.NotFound) as caught:
-            client.get_role(request={"name": ROLE}, timeout=10)
+            client.get_role(request={"name": ROLE}, timeout=60)
         assert f"The role named {ROLE} was not found." in caught.value.message
         with pytest.raises(exceptions.PermissionDenied):
-            client.get_role(request={"name": "projects/missing/roles/watch"}, timeout=10)
+            client.get_role(request={"name": "projects/missing/roles/watch"}, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -233,17 +233,17 @@ async def test_denied_permissions_setting(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = projects(cloud, transport)
         permissions = ["tpu.nodes.get", "tpu.nodes.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=10)
+        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
         assert list(answer.permissions) == ["tpu.nodes.get"]
         account = make_account(cloud)
         request = {
             "resource": account.name,
             "permissions": ["iam.serviceAccounts.actAs", "iam.serviceAccounts.get"],
         }
-        answer = iam(cloud).test_iam_permissions(request=request, timeout=10)
+        answer = iam(cloud).test_iam_permissions(request=request, timeout=60)
         assert list(answer.permissions) == ["iam.serviceAccounts.get"]
         with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-            client.test_iam_permissions(resource=NAME, permissions=["tpu.*"], timeout=10)
+            client.test_iam_permissions(resource=NAME, permissions=["tpu.*"], timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -256,6 +256,6 @@ async def test_roles_survive_restart(make_cloud: Any) -> None:
     await first.server.close()
     second = await make_cloud("kept")
     restored = await asyncio.to_thread(
-        lambda: iam(second).get_role(request={"name": ROLE}, timeout=10)
+        lambda: iam(second).get_role(request={"name": ROLE}, timeout=60)
     )
     assert restored == created

@@ -244,16 +244,16 @@ def test_official_client_over_grpc(manager: Any) -> None:
     transport = SecretManagerServiceGrpcTransport(channel=manager.channel())
     client = SecretManagerServiceClient(transport=transport)
     secret = client.create_secret(
-        request={"parent": PROJECT_NAME, "secret_id": "token", "secret": AUTOMATIC}, timeout=10
+        request={"parent": PROJECT_NAME, "secret_id": "token", "secret": AUTOMATIC}, timeout=60
     )
     payload = {"data": VALUE, "data_crc32c": google_crc32c.value(VALUE)}
     version = client.add_secret_version(
-        request={"parent": secret.name, "payload": payload}, timeout=10
+        request={"parent": secret.name, "payload": payload}, timeout=60
     )
     assert version.client_specified_payload_checksum
     assert version.state == SecretVersion.State.ENABLED
-    answer = client.access_secret_version(request={"name": version.name}, timeout=10)
+    answer = client.access_secret_version(request={"name": version.name}, timeout=60)
     assert (answer.payload.data, answer.name) == (VALUE, version.name)
-    assert [each.name for each in client.list_secrets(parent=PROJECT_NAME, timeout=10)] == [
+    assert [each.name for each in client.list_secrets(parent=PROJECT_NAME, timeout=60)] == [
         secret.name
     ]

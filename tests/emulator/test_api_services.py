@@ -33,7 +33,7 @@ async def test_new_cloud_has_no_enabled_api(make_cloud: Any, transport: str) -> 
 
     def run() -> None:
         request = {"parent": NAME, "filter": "state:ENABLED"}
-        assert not list(services(cloud, transport).list_services(request=request, timeout=10))
+        assert not list(services(cloud, transport).list_services(request=request, timeout=60))
 
     await asyncio.to_thread(run)
 
@@ -46,22 +46,22 @@ async def test_enable_and_disable_services(make_cloud: Any, transport: str) -> N
         client = services(cloud, transport)
         state = service_usage_v1.State
         name = f"{NAME}/services/tpu.googleapis.com"
-        service = client.get_service(request={"name": name}, timeout=10)
+        service = client.get_service(request={"name": name}, timeout=60)
         assert service.state is state.DISABLED
         apis = ["tpu.googleapis.com", "compute.googleapis.com"]
         request = {"parent": NAME, "service_ids": apis}
-        enabled = client.batch_enable_services(request=request, timeout=10).result(timeout=20)
+        enabled = client.batch_enable_services(request=request, timeout=60).result(timeout=60)
         assert [each.config.name for each in enabled.services] == apis
-        assert client.get_service(request={"name": name}, timeout=10).state is state.ENABLED
+        assert client.get_service(request={"name": name}, timeout=60).state is state.ENABLED
         listed = client.list_services(
-            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=10
+            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=60
         )
         assert set(apis) <= {each.config.name for each in listed}
-        client.disable_service(request={"name": name}, timeout=10).result(timeout=20)
-        assert client.get_service(request={"name": name}, timeout=10).state is state.DISABLED
+        client.disable_service(request={"name": name}, timeout=60).result(timeout=60)
+        assert client.get_service(request={"name": name}, timeout=60).state is state.DISABLED
         for wrong in ("nonsense", "x.example.org"):
             with pytest.raises(exceptions.GoogleAPICallError):
-                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=10)
+                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -72,18 +72,18 @@ async def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None
         client = services(cloud, transport)
         apis = ["tpu.googleapis.com", "logging.googleapis.com"]
         names = [f"{NAME}/services/{api}" for api in apis]
-        response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=10)
+        response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=60)
         assert [(each.config.name, each.state.name) for each in response.services] == [
             (apis[0], "ENABLED"),
             (apis[1], "DISABLED"),
         ]
         with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
             many = [f"{NAME}/services/a{number}.googleapis.com" for number in range(31)]
-            client.batch_get_services(request={"parent": NAME, "names": many}, timeout=10)
+            client.batch_get_services(request={"parent": NAME, "names": many}, timeout=60)
         with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
             many = [f"a{number}.googleapis.com" for number in range(21)]
             request = {"parent": NAME, "service_ids": many}
-            client.batch_enable_services(request=request, timeout=10)
+            client.batch_enable_services(request=request, timeout=60)
         assert "must not exceed the maximum batch size (20)" in caught.value.message
 
     await asyncio.to_thread(run)
@@ -97,7 +97,7 @@ async def test_paid_services_require_billing(cloud: Any, transport: str) -> None
         client = services(cloud, transport)
         request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
         with pytest.raises(exceptions.BadRequest) as caught:
-            client.enable_service(request=request, timeout=10)
+            client.enable_service(request=request, timeout=60)
         assert "Billing must be enabled for activation of service(s)" in caught.value.message
         assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
 

@@ -27,9 +27,9 @@ def create(
     client: Any, node_id: str, requested: tpu_v2.Node | None = None, parent: str = PARENT
 ) -> Any:
     operation = client.create_node(
-        parent=parent, node_id=node_id, node=requested or node(), timeout=10
+        parent=parent, node_id=node_id, node=requested or node(), timeout=60
     )
-    return operation.result(timeout=20)
+    return operation.result(timeout=60)
 
 
 @both
@@ -44,7 +44,7 @@ async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
             parent=PARENT,
             node_id="one",
             node=node(labels={"tpuctl-stack": "s"}, metadata={"ssh-keys": "u:k"}, tags=["t"]),
-            timeout=10,
+            timeout=60,
         )
 
     operation = await asyncio.to_thread(begin)
@@ -54,12 +54,12 @@ async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
     name = f"{PARENT}/nodes/one"
-    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=10)
+    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=60)
     assert found_node.state is State.CREATING
     assert not operation.operation.done
     cloud.host.gate.set()
-    created = await asyncio.to_thread(operation.result, timeout=20)
-    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=10)
+    created = await asyncio.to_thread(operation.result, timeout=60)
+    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=60)
     assert created == found_node
     assert found_node.state is State.READY
     assert found_node.health is tpu_v2.Node.Health.HEALTHY
@@ -74,13 +74,13 @@ async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
     assert [endpoint.port for endpoint in found_node.network_endpoints] == [8470]
     assert cloud.host.count_running() == 1
     cloud.host.gate.clear()
-    operation = await asyncio.to_thread(client.delete_node, name=name, timeout=10)
-    deleting = await asyncio.to_thread(client.get_node, name=name, timeout=10)
+    operation = await asyncio.to_thread(client.delete_node, name=name, timeout=60)
+    deleting = await asyncio.to_thread(client.get_node, name=name, timeout=60)
     assert deleting.state is State.DELETING
     cloud.host.gate.set()
-    await asyncio.to_thread(operation.result, timeout=20)
+    await asyncio.to_thread(operation.result, timeout=60)
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=name, timeout=10)
+        await asyncio.to_thread(client.get_node, name=name, timeout=60)
     assert cloud.host.discarded == [f"{name}/workers/0"]
 
 
@@ -89,20 +89,20 @@ async def test_grpc_and_rest_return_same_nodes(cloud: Any) -> None:
         grpc, rest = cloud.tpu("grpc"), cloud.tpu("rest")
         create(grpc, "made-over-grpc", node(network_config={"enable_external_ips": True}))
         create(rest, "made-over-rest")
-        assert list(grpc.list_nodes(parent=PARENT, timeout=10)) == list(
-            rest.list_nodes(parent=PARENT, timeout=10)
+        assert list(grpc.list_nodes(parent=PARENT, timeout=60)) == list(
+            rest.list_nodes(parent=PARENT, timeout=60)
         )
         for name in ("made-over-grpc", "made-over-rest"):
             full = f"{PARENT}/nodes/{name}"
-            assert grpc.get_node(name=full, timeout=10) == rest.get_node(name=full, timeout=10)
+            assert grpc.get_node(name=full, timeout=60) == rest.get_node(name=full, timeout=60)
         request = {"name": PARENT}
-        response = grpc.list_operations(request=request, timeout=10)
+        response = grpc.list_operations(request=request, timeout=60)
         assert len(response.operations) == 2
-        assert response == rest.list_operations(request=request, timeout=10)
+        assert response == rest.list_operations(request=request, timeout=60)
         errors = []
         for client in (grpc, rest):
             with pytest.raises(exceptions.NotFound) as caught:
-                client.get_node(name=f"{PARENT}/nodes/missing", timeout=10)
+                client.get_node(name=f"{PARENT}/nodes/missing", timeout=60)
             errors.append(caught.value.message)
         assert errors[0] in errors[1]
 
@@ -136,7 +136,7 @@ async def test_unsupported_nodes_are_rejected(
         await asyncio.to_thread(create, client, "n", requested, parent)
     assert expected in caught.value.message
     assert "[EID: 0x" in caught.value.message
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=parent, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=parent, timeout=60))
 
 
 @pytest.mark.parametrize("node_id", ["", "Big", "1st", "a-", "x" * 64, "a.b"])
@@ -222,9 +222,9 @@ def update(client: Any, name: str, **fields: Any) -> Any:
     operation = client.update_node(
         node=tpu_v2.Node(name=name, **fields),
         update_mask=field_mask_pb2.FieldMask(paths=list(fields)),
-        timeout=10,
+        timeout=60,
     )
-    return operation.result(timeout=20)
+    return operation.result(timeout=60)
 
 
 @both
@@ -239,7 +239,7 @@ async def test_update_changes_only_masked_fields(cloud: Any, transport: str) -> 
     assert changed.description == "new"
     assert dict(changed.labels) == {"keep": "me"}
     assert list(changed.tags) == ["x"]
-    found_node = await asyncio.to_thread(client.get_node, name=created.name, timeout=10)
+    found_node = await asyncio.to_thread(client.get_node, name=created.name, timeout=60)
     assert found_node == changed
     spec = cloud.host.specs[f"{created.name}/workers/0"]
     assert spec.metadata["ssh-keys"] == "u:k2"
@@ -259,7 +259,7 @@ async def test_external_addresses_can_be_added_and_removed(cloud: Any, transport
             ),
             update_mask=field_mask_pb2.FieldMask(paths=["network_config.enable_external_ips"]),
         )
-        changed = await asyncio.to_thread(operation.result, timeout=20)
+        changed = await asyncio.to_thread(operation.result, timeout=60)
         assert changed.network_config.enable_external_ips is has_external
         assert changed.network_config.network == created.network_config.network
         assert bool(changed.network_endpoints[0].access_config.external_ip) is has_external
@@ -292,7 +292,7 @@ async def test_stop_and_start(cloud: Any, transport: str) -> None:
 
     def run(verb: str) -> Any:
         method = getattr(client, f"{verb}_node")
-        return method(request={"name": created.name}, timeout=10).result(timeout=20)
+        return method(request={"name": created.name}, timeout=60).result(timeout=60)
 
     assert (await asyncio.to_thread(run, "stop")).state is State.STOPPED
     assert cloud.host.count_running() == 0
@@ -309,7 +309,7 @@ async def test_failed_boot_fails_creation(cloud: Any) -> None:
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
         await asyncio.to_thread(create, client, "n")
     assert "no image for this runtime" in caught.value.message
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     cloud.host.broken = ""
     created = await asyncio.to_thread(create, client, "n")
     assert created.state is State.READY
@@ -326,10 +326,10 @@ async def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
             node(accelerator_type="v5litepod-4", runtime_version=RUNTIME_V5E),
             f"projects/{PROJECT}/locations/us-west4-a",
         )
-        pager = client.list_nodes(request={"parent": PARENT, "page_size": 2}, timeout=10)
+        pager = client.list_nodes(request={"parent": PARENT, "page_size": 2}, timeout=60)
         pages = [[item.name.rpartition("/")[2] for item in page.nodes] for page in pager.pages]
         assert pages == [["n0", "n1"], ["n2", "n3"], ["n4"]]
-        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=10)
+        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
         assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-west4-a"}
 
     await asyncio.to_thread(run)
@@ -346,7 +346,7 @@ async def test_guest_attributes_have_the_host_keys(cloud: Any, transport: str) -
     def host_keys(workers: list[str]) -> list[str]:
         answer = client.get_guest_attributes(
             request={"name": created.name, "worker_ids": workers, "query_path": "hostkeys/"},
-            timeout=10,
+            timeout=60,
         )
         return [entry.query_value.items[0].value for entry in answer.guest_attributes]
 
@@ -360,20 +360,20 @@ async def test_guest_attributes_have_the_host_keys(cloud: Any, transport: str) -
 async def test_list_types_runtimes_and_locations(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = cloud.tpu(transport)
-        types = {t.type_: t for t in client.list_accelerator_types(parent=PARENT, timeout=10)}
+        types = {t.type_: t for t in client.list_accelerator_types(parent=PARENT, timeout=60)}
         assert "v3-8" in types
         assert "v4-8" not in types
         assert types["v3-8"].accelerator_configs[0].topology == "2x2"
         name = f"{PARENT}/acceleratorTypes/v3-8"
-        assert client.get_accelerator_type(name=name, timeout=10) == types["v3-8"]
-        versions = [v.version for v in client.list_runtime_versions(parent=PARENT, timeout=10)]
+        assert client.get_accelerator_type(name=name, timeout=60) == types["v3-8"]
+        versions = [v.version for v in client.list_runtime_versions(parent=PARENT, timeout=60)]
         assert RUNTIME in versions
-        runtime = client.get_runtime_version(name=f"{PARENT}/runtimeVersions/{RUNTIME}", timeout=10)
+        runtime = client.get_runtime_version(name=f"{PARENT}/runtimeVersions/{RUNTIME}", timeout=60)
         assert runtime.version == RUNTIME
         request = {"name": f"projects/{PROJECT}"}
-        locations = client.list_locations(request=request, timeout=10).locations
+        locations = client.list_locations(request=request, timeout=60).locations
         assert ZONE in {location.location_id for location in locations}
-        identity = client.generate_service_identity(request={"parent": PARENT}, timeout=10).identity
+        identity = client.generate_service_identity(request={"parent": PARENT}, timeout=60).identity
         assert re.fullmatch(r"service-\d+@gcp-sa-tpu\.iam\.gserviceaccount\.com", identity.email)
 
     await asyncio.to_thread(run)
@@ -383,12 +383,12 @@ async def test_list_types_runtimes_and_locations(cloud: Any, transport: str) -> 
 async def test_finished_operation_can_be_deleted(cloud: Any, transport: str) -> None:
     def run() -> None:
         client = cloud.tpu(transport)
-        operation = client.create_node(parent=PARENT, node_id="n", node=node(), timeout=10)
-        operation.result(timeout=20)
+        operation = client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60)
+        operation.result(timeout=60)
         request = {"name": operation.operation.name}
-        assert client.get_operation(request=request, timeout=10).done
-        client.delete_operation(request=request, timeout=10)
+        assert client.get_operation(request=request, timeout=60).done
+        client.delete_operation(request=request, timeout=60)
         with pytest.raises(exceptions.NotFound):
-            client.get_operation(request=request, timeout=10)
+            client.get_operation(request=request, timeout=60)
 
     await asyncio.to_thread(run)

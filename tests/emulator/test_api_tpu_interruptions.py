@@ -22,16 +22,16 @@ def node(**fields: Any) -> tpu_v2.Node:
 
 
 def create(client: Any, requested: tpu_v2.Node) -> Any:
-    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=10)
-    return operation.result(timeout=20)
+    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
+    return operation.result(timeout=60)
 
 
 def delete(client: Any) -> Any:
-    return client.delete_node(name=NAME, timeout=10).result(timeout=20)
+    return client.delete_node(name=NAME, timeout=60).result(timeout=60)
 
 
 async def get(client: Any) -> Any:
-    return await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    return await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
 
 
 async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> None:
@@ -56,7 +56,7 @@ async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> No
     assert (await get(client)).state is State.PREEMPTED
     assert cloud.host.running == set()
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=10)
+        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=60)
     assert "not supported while in state PREEMPTED" in caught.value.message
     await asyncio.to_thread(delete, client)
 
@@ -73,7 +73,7 @@ async def test_node_deleted_during_notice_stays_deleted(make_cloud: Any) -> None
     async with asyncio.timeout(20):
         while list(cloud.server.registry.operations.pending("tpu.preempt")):
             await asyncio.sleep(0.02)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
 
 
 async def test_maintenance_event_starts_and_ends(make_cloud: Any) -> None:

@@ -27,12 +27,12 @@ def node(**fields: Any) -> tpu_v2.Node:
 
 
 def create(client: Any, requested: tpu_v2.Node, node_id: str = "n", parent: str = PARENT) -> Any:
-    operation = client.create_node(parent=parent, node_id=node_id, node=requested, timeout=10)
-    return operation.result(timeout=20)
+    operation = client.create_node(parent=parent, node_id=node_id, node=requested, timeout=60)
+    return operation.result(timeout=60)
 
 
 def delete(client: Any, name: str = NAME) -> Any:
-    return client.delete_node(name=name, timeout=10).result(timeout=20)
+    return client.delete_node(name=name, timeout=60).result(timeout=60)
 
 
 async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
@@ -41,7 +41,7 @@ async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, exp
     with pytest.raises(kind) as caught:
         await asyncio.to_thread(create, client, requested)
     assert expected in str(caught.value)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     assert cloud.host.count_running() == 0
     return caught.value
 
@@ -102,13 +102,13 @@ async def test_reserved_node_requires_reservation(cloud: Any, transport: str) ->
     client = cloud.tpu(transport)
     requested = node(scheduling_config={"reserved": True})
     operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=requested, timeout=10
+        client.create_node, parent=PARENT, node_id="n", node=requested, timeout=60
     )
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=20)
+        await asyncio.to_thread(operation.result, timeout=60)
     assert "Reservation not found" in caught.value.message
     assert operation.operation.error.code == 5
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
     cloud.server.registry.settings.put("reservations", [f"{PARENT}/reservations/r"])
     assert (await asyncio.to_thread(create, client, requested)).scheduling_config.reserved
@@ -119,13 +119,13 @@ async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
     operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=node(), timeout=10
+        client.create_node, parent=PARENT, node_id="n", node=node(), timeout=60
     )
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=20)
+        await asyncio.to_thread(operation.result, timeout=60)
     assert f'There is no more capacity in the zone "{ZONE}"' in caught.value.message
     assert operation.operation.error.code == 8
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
     assert cloud.host.reserved == {}
     await asyncio.to_thread(create, client, node())
@@ -191,7 +191,7 @@ async def test_service_account_must_exist(cloud: Any) -> None:
     def make() -> None:
         iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
         request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
-        iam.create_service_account(request=request, timeout=10)
+        iam.create_service_account(request=request, timeout=60)
 
     await asyncio.to_thread(make)
     created = await asyncio.to_thread(create, cloud.tpu(), requested)
@@ -204,7 +204,7 @@ async def test_disabled_api_rejects_lists(make_cloud: Any) -> None:
     parent = f"projects/{PROJECT}/locations/-"
     for method in (client.list_nodes, client.list_queued_resources):
         with pytest.raises(exceptions.PermissionDenied) as caught:
-            await asyncio.to_thread(method, parent=parent, timeout=10)
+            await asyncio.to_thread(method, parent=parent, timeout=60)
         assert caught.value.reason == "SERVICE_DISABLED"
 
 
@@ -274,8 +274,8 @@ async def test_v1_nodes_share_quota(cloud: Any) -> None:
     requested = tpu_v1.Node(accelerator_type="v3-8", tensorflow_version="2.12.0")
 
     def create_v1(node_id: str) -> Any:
-        operation = v1.create_node(parent=PARENT, node_id=node_id, node=requested, timeout=10)
-        return operation.result(timeout=20)
+        operation = v1.create_node(parent=PARENT, node_id=node_id, node=requested, timeout=60)
+        return operation.result(timeout=60)
 
     await asyncio.to_thread(create_v1, "n")
     for attempt in (lambda: create_v1("m"), lambda: create(cloud.tpu(), node(), "m")):
@@ -312,10 +312,10 @@ async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:
             "queued_resource_id": queued_id,
             "queued_resource": resource,
         }
-        client.create_queued_resource(request=request, timeout=10).result(timeout=20)
+        client.create_queued_resource(request=request, timeout=60).result(timeout=60)
 
     def state() -> Any:
-        return client.get_queued_resource(name=name, timeout=10).state.state
+        return client.get_queued_resource(name=name, timeout=60).state.state
 
     await asyncio.to_thread(queue, "q")
     async with asyncio.timeout(20):
@@ -325,6 +325,6 @@ async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:
         with pytest.raises(exceptions.ResourceExhausted):
             await asyncio.to_thread(attempt)
     request = {"name": name}
-    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=10)
-    await asyncio.to_thread(operation.result, timeout=20)
+    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=60)
+    await asyncio.to_thread(operation.result, timeout=60)
     await asyncio.to_thread(queue, "r")

@@ -19,13 +19,13 @@ State = tpu_v2.Node.State
 async def begin(client: Any) -> Any:
     node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
     return await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=node, timeout=10
+        client.create_node, parent=PARENT, node_id="n", node=node, timeout=60
     )
 
 
 async def is_done(client: Any, operation: Any) -> bool:
     request = {"name": operation.operation.name}
-    status = await asyncio.to_thread(client.get_operation, request=request, timeout=10)
+    status = await asyncio.to_thread(client.get_operation, request=request, timeout=60)
     return bool(status.done)
 
 
@@ -41,7 +41,7 @@ async def test_operations_last_as_long_as_the_pace(make_cloud: Any) -> None:
     client = cloud.tpu()
     creation = await begin(client)
     await async_until(cloud.host.count_running, "a machine running")
-    node = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    node = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert node.state is State.CREATING
     assert not await is_done(client, creation)
 
@@ -58,7 +58,7 @@ async def test_creation_fails_after_machines_are_discarded(cloud: Any) -> None:
     assert not await is_done(client, creation)
     cloud.host.gate.set()
     with pytest.raises(exceptions.GoogleAPICallError):
-        await asyncio.to_thread(creation.result, timeout=20)
+        await asyncio.to_thread(creation.result, timeout=60)
     assert cloud.host.discarded == [f"{NAME}/workers/0"]
 
 
@@ -67,13 +67,13 @@ async def test_delete_cancels_pending_creation(cloud: Any) -> None:
     client = cloud.tpu()
     creation = await begin(client)
     await has_called(cloud, "boot")
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
     await has_called(cloud, "discard")
     cloud.host.gate.set()
-    await asyncio.to_thread(deletion.result, timeout=20)
+    await asyncio.to_thread(deletion.result, timeout=60)
     with pytest.raises(exceptions.Cancelled):
-        await asyncio.to_thread(creation.result, timeout=20)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+        await asyncio.to_thread(creation.result, timeout=60)
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     assert cloud.host.discarded
     assert cloud.host.count_running() == 0
 
@@ -81,9 +81,9 @@ async def test_delete_cancels_pending_creation(cloud: Any) -> None:
 async def test_operations_are_deleted_after_a_week(cloud: Any) -> None:
     client = cloud.tpu()
     operation = await begin(client)
-    await asyncio.to_thread(operation.result, timeout=20)
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
-    await asyncio.to_thread(deletion.result, timeout=20)
+    await asyncio.to_thread(operation.result, timeout=60)
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
+    await asyncio.to_thread(deletion.result, timeout=60)
     week = 7 * 24 * 3600
     name = operation.operation.name
     cloud.server.store.run("UPDATE operations SET ended=ended-? WHERE name=?", week, name)
@@ -91,4 +91,4 @@ async def test_operations_are_deleted_after_a_week(cloud: Any) -> None:
     with pytest.raises(exceptions.NotFound):
         await is_done(client, operation)
     assert await is_done(client, deletion)
-    await asyncio.to_thread(recreated.result, timeout=20)
+    await asyncio.to_thread(recreated.result, timeout=60)

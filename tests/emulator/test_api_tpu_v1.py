@@ -34,9 +34,9 @@ def create(
     parent: str = PARENT,
 ) -> tpu_v1.Node:
     operation = client.create_node(
-        parent=parent, node_id=node_id, node=requested or node(), timeout=10
+        parent=parent, node_id=node_id, node=requested or node(), timeout=60
     )
-    return operation.result(timeout=20)
+    return operation.result(timeout=60)
 
 
 async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
@@ -58,7 +58,7 @@ async def test_node_lifecycle(cloud: Any) -> None:
             service_account="mine@example.com",  # output only: the client's value is ignored
             state=State.READY,
         )
-        return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=10)
+        return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
 
     operation = await asyncio.to_thread(begin)
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
@@ -66,11 +66,11 @@ async def test_node_lifecycle(cloud: Any) -> None:
         operation.operation.metadata.type_url
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
-    pending = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    pending = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert pending.state is State.CREATING
     cloud.host.gate.set()
-    created = await asyncio.to_thread(operation.result, timeout=20)
-    assert created == await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    created = await asyncio.to_thread(operation.result, timeout=60)
+    assert created == await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert created.state is State.READY
     assert created.health is tpu_v1.Node.Health.HEALTHY
     assert created.api_version is ApiVersion.V1
@@ -94,10 +94,10 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert spec.service_account == created.service_account
     assert cloud.server.registry.access.identify(spec.access_token) == created.service_account
 
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
-    assert (await asyncio.to_thread(deletion.result, timeout=20)).name == NAME
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
+    assert (await asyncio.to_thread(deletion.result, timeout=60)).name == NAME
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert cloud.host.discarded == [spec.name]
 
 
@@ -106,20 +106,20 @@ async def test_v1_node_stop_start_reimage(cloud: Any) -> None:
         client = client_of(cloud)
         create(client)
         request = {"name": NAME}
-        stopped = client.stop_node(request=request, timeout=10).result(timeout=20)
+        stopped = client.stop_node(request=request, timeout=60).result(timeout=60)
         assert stopped.state is State.STOPPED
         assert cloud.host.count_running() == 0
         with pytest.raises(exceptions.InvalidArgument, match="not supported while in state STOP"):
-            client.stop_node(request=request, timeout=10)
-        started = client.start_node(request=request, timeout=10).result(timeout=20)
+            client.stop_node(request=request, timeout=60)
+        started = client.start_node(request=request, timeout=60).result(timeout=60)
         assert started.state is State.READY
         assert cloud.host.count_running() == 1
         body = {"name": NAME, "tensorflow_version": "2.12.1"}
-        imaged = client.reimage_node(request=body, timeout=10).result(timeout=20)
+        imaged = client.reimage_node(request=body, timeout=60).result(timeout=60)
         assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
         (spec,) = cloud.host.specs.values()
         assert spec.tensorflow == "2.12.1"
-        assert client.get_node(name=NAME, timeout=10) == imaged
+        assert client.get_node(name=NAME, timeout=60) == imaged
 
     await asyncio.to_thread(run)
 
@@ -131,11 +131,11 @@ async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
 
     def reimage() -> None:
         request = {"name": NAME, "tensorflow_version": "2.11.0"}
-        client.reimage_node(request=request, timeout=10).result(timeout=20)
+        client.reimage_node(request=request, timeout=60).result(timeout=60)
 
     with pytest.raises(exceptions.GoogleAPICallError, match="no image for that"):
         await asyncio.to_thread(reimage)
-    remaining = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+    remaining = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert (remaining.state, remaining.tensorflow_version) == (State.UNKNOWN, "2.12.0")
 
 
@@ -144,7 +144,7 @@ async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
     client = client_of(cloud)
     with pytest.raises(exceptions.GoogleAPICallError, match="no room"):
         await asyncio.to_thread(create, client)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     assert cloud.host.discarded == [f"{PARENT}/v1nodes/n/workers/0"]
 
 
@@ -204,8 +204,8 @@ async def test_duplicate_name_is_rejected_across_versions(
     vm = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
     def create_vm(node_id: str) -> None:
-        operation = cloud.tpu().create_node(parent=PARENT, node_id=node_id, node=vm, timeout=10)
-        operation.result(timeout=20)
+        operation = cloud.tpu().create_node(parent=PARENT, node_id=node_id, node=vm, timeout=60)
+        operation.result(timeout=60)
 
     with pytest.raises(exceptions.AlreadyExists):
         await asyncio.to_thread(create_vm, "n")
@@ -218,7 +218,7 @@ async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
         first, second = client_of(cloud), cloud.tpu()
         created = create(first, "classic", node(labels={"a": "b"}))
         vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
-        second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=10).result(timeout=20)
+        second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=60).result(timeout=60)
 
         by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
         assert {name: item.api_version for name, item in by_v1.items()} == {
@@ -245,11 +245,11 @@ async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
         assert v2_view.network_config.network == network
 
         request = {"name": created.name}
-        stopped = second.stop_node(request=request, timeout=10).result(timeout=20)
+        stopped = second.stop_node(request=request, timeout=60).result(timeout=60)
         assert stopped == second.get_node(name=created.name)
-        second.delete_node(name=created.name, timeout=10).result(timeout=20)
+        second.delete_node(name=created.name, timeout=60).result(timeout=60)
         with pytest.raises(exceptions.BadRequest, match="API version V2"):
-            first.delete_node(name=f"{PARENT}/nodes/vm", timeout=10)
+            first.delete_node(name=f"{PARENT}/nodes/vm", timeout=60)
         assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
         assert cloud.host.count_running() == 1
 
@@ -266,10 +266,10 @@ async def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
         request = {"parent": PARENT, "page_size": 2}
         pages = [
             [item.name.rpartition("/")[2] for item in page.nodes]
-            for page in client.list_nodes(request=request, timeout=10).pages
+            for page in client.list_nodes(request=request, timeout=60).pages
         ]
         assert pages == [["n0", "n1"], ["n2"]]
-        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=10)
+        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
         assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
 
     await asyncio.to_thread(run)
@@ -315,7 +315,7 @@ async def test_plain_rest_matches_grpc(cloud: Any) -> None:
         assert created["metadata"]["apiVersion"] == "v1"
         client = client_of(cloud)
         request = {"name": created["name"]}
-        while not client.get_operation(request=request, timeout=10).done:
+        while not client.get_operation(request=request, timeout=60).done:
             pass
         ended = call("GET", created["name"])
         assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
@@ -368,7 +368,7 @@ async def test_v1_stockout_fails_creation(cloud: Any) -> None:
         "TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x"
     )
     client = client_of(cloud)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10))
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
     await asyncio.to_thread(create, client)
 
 
@@ -379,15 +379,15 @@ async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
     await cloud.server.registry.machine_service(NAME).preempt(NAME)
     async with asyncio.timeout(20):
         while (
-            node_found := await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+            node_found := await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
         ).state is State.READY:
             await asyncio.sleep(0.01)
     assert node_found.state is State.PREEMPTED
     assert cloud.host.count_running() == 0
     with pytest.raises(exceptions.InvalidArgument, match="not supported while in state PREEMPTED"):
-        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=10)
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=10)
-    await asyncio.to_thread(deletion.result, timeout=20)
+        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=60)
+    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
+    await asyncio.to_thread(deletion.result, timeout=60)
 
 
 async def test_v1alpha1_is_an_alias(cloud: Any) -> None:

@@ -28,9 +28,9 @@ def create(
     parent: str = PARENT,
 ) -> tpu_v1.Node:
     operation = client.create_node(
-        parent=parent, node_id=node_id, node=requested or node(), timeout=10
+        parent=parent, node_id=node_id, node=requested or node(), timeout=60
     )
-    return operation.result(timeout=20)
+    return operation.result(timeout=60)
 
 
 async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
@@ -56,8 +56,8 @@ async def test_overlapping_range_is_rejected(cloud: Any) -> None:
     # us-central1's automatic subnetwork, cloud.google.com/vpc/docs/subnets.
     overlapping = node(cidr_block="10.128.0.8/29")
     assert "conflicts" in await refusal(cloud, exceptions.BadRequest, requested=overlapping)
-    deletion = await asyncio.to_thread(client.delete_node, name=f"{PARENT}/nodes/first", timeout=10)
-    await asyncio.to_thread(deletion.result, timeout=20)
+    deletion = await asyncio.to_thread(client.delete_node, name=f"{PARENT}/nodes/first", timeout=60)
+    await asyncio.to_thread(deletion.result, timeout=60)
     await asyncio.to_thread(create, client, "second", second)
 
 

@@ -47,7 +47,7 @@ async def test_coverage_page_matches_unimplemented_methods(cloud: Any) -> None:
                 wrong.append((name, verb, sample, is_served, text))
 
     wrong: list[Any] = []
-    connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=60)
     with contextlib.closing(connection):
         await asyncio.to_thread(send_all, connection)
     assert wrong == []

@@ -87,7 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for api in ("tpu", "compute", "iam"):
             path = f"/v1/projects/{PROJECT}/services/{api}.googleapis.com:enable"
             authorization = {"Authorization": f"Bearer {cloud.token}"}
-            session.post(cloud.url + path, json={}, headers=authorization, timeout=30)
+            session.post(cloud.url + path, json={}, headers=authorization, timeout=60)
     yield folder
     server_process.stop(folder)
 
@@ -113,7 +113,7 @@ with client.batch():
 print(list(client.list_blobs(bucket)), google.auth.default()[1])
 parent = "projects/local-project/locations/us-central1-b"
 for transport in ("grpc", "rest"):
-    found = tpu_v2.TpuClient(transport=transport).list_nodes(parent=parent, timeout=20)
+    found = tpu_v2.TpuClient(transport=transport).list_nodes(parent=parent, timeout=60)
     print(transport, len(list(found)))
 where = {"project": "local-project", "zone": "us-central1-b"}
 print(compute_v1.ZonesClient().get(**where).name, list(compute_v1.InstancesClient().list(**where)))
@@ -290,7 +290,7 @@ async def test_other_hosts_keep_their_proxy_settings(shell: Shell, tmp_path: Pat
 @pytest.mark.soak
 def test_restarted_local_cloud_is_reachable_from_configured_shell(shell: Shell, home: Path) -> None:
     look = "import google.auth; from google.cloud import tpu_v2; print(len(list(tpu_v2.TpuClient()"
-    look += ".list_nodes(parent='projects/local-project/locations/us-central1-b', timeout=20))))"
+    look += ".list_nodes(parent='projects/local-project/locations/us-central1-b', timeout=60))))"
     result = shell.pointed(
         f'tpuctl local down\ntpuctl local up --quiet > up\n{sys.executable} -c "{look}"\n'
         "curl -sS -o /dev/null -w '%{http_code}' https://tpu.googleapis.com/v2/projects/x/locations",
@@ -382,7 +382,7 @@ def test_token_path_prefix_replaces_header_and_stays_in_links(shell: Shell, home
         session.trust_env = False
 
         def send(verb: str, url: str, **more: Any) -> Mapping[str, Any]:
-            answer = session.request(verb, url, timeout=30, **more)
+            answer = session.request(verb, url, timeout=60, **more)
             assert answer.ok, (url, answer.text)
             return {"location": answer.headers.get("Location", ""), **(answer.json() or {})}
 
@@ -391,7 +391,7 @@ def test_token_path_prefix_replaces_header_and_stays_in_links(shell: Shell, home
         zone = f"{root}/compute/v1/projects/{PROJECT}/zones/us-central1-b"
         assert send("GET", zone)["name"] == "us-central1-b"
         path = f"{root}/v1/projects/{PROJECT}/serviceAccounts/unique@x.iam.gserviceaccount.com"
-        assert session.get(path, timeout=30).status_code == 404
+        assert session.get(path, timeout=60).status_code == 404
         assert send("GET", f"{root}/v1/billingAccounts")["billingAccounts"]
         assert send("GET", f"{root}/v1/projects/{PROJECT}/services?filter=state:ENABLED")[
             "services"
@@ -400,10 +400,10 @@ def test_token_path_prefix_replaces_header_and_stays_in_links(shell: Shell, home
         bucket = send("POST", f"{buckets}?project={PROJECT}", json={"name": "prefix-bucket"})
         assert send("GET", bucket["selfLink"])["name"] == "prefix-bucket"
         upload = f"{root}/upload/storage/v1/b/prefix-bucket/o?uploadType=resumable&name=one"
-        begun = session.post(upload, json={}, timeout=30)
+        begun = session.post(upload, json={}, timeout=60)
         assert send("PUT", begun.headers["Location"], data=b"bytes")["size"] == "5"
         stored = send("GET", f"{buckets}/prefix-bucket/o/one")
-        assert session.get(stored["mediaLink"], timeout=30).content == b"bytes"
+        assert session.get(stored["mediaLink"], timeout=60).content == b"bytes"
         assert send("GET", stored["selfLink"])["generation"] == stored["generation"]
-        answer = session.get(f"{cloud.url}/t/wrong/v3/projects/{PROJECT}", timeout=30)
+        answer = session.get(f"{cloud.url}/t/wrong/v3/projects/{PROJECT}", timeout=60)
         assert answer.status_code == 401

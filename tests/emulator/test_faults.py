@@ -38,11 +38,11 @@ async def used(cloud: Any, fault_id: str) -> int:
 
 
 def create(client: Any, node_id: str = "one") -> Any:
-    return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
+    return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=60)
 
 
 def nodes(client: Any) -> list[str]:
-    return [node.name.rpartition("/")[2] for node in client.list_nodes(parent=PARENT, timeout=10)]
+    return [node.name.rpartition("/")[2] for node in client.list_nodes(parent=PARENT, timeout=60)]
 
 
 def networks(cloud: Any) -> Any:
@@ -135,7 +135,7 @@ async def test_an_error_of_any_code_and_text(cloud: Any, transport: str) -> None
     client = cloud.tpu(transport)
     await add(cloud, "error", method="GetNode", code="ABORTED", text="try it again")
     with pytest.raises((exceptions.Aborted, exceptions.Conflict)) as caught:
-        await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/x", timeout=10)
+        await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/x", timeout=60)
     assert "try it again" in str(caught.value)
     await add(cloud, "error", method="CreateNode", google_error="location-policy")
     with pytest.raises((exceptions.PermissionDenied, exceptions.Forbidden)) as denied:
@@ -187,32 +187,32 @@ async def test_mutating_matches_all_mutations(cloud: Any) -> None:
     client, storage = cloud.tpu(), cloud.storage()
     await add(cloud, "deny", method="mutating", times="unlimited")
     assert await asyncio.to_thread(nodes, client) == []
-    assert await asyncio.to_thread(lambda: list(storage.list_buckets(timeout=10))) == []
+    assert await asyncio.to_thread(lambda: list(storage.list_buckets(timeout=60))) == []
     with pytest.raises(exceptions.PermissionDenied):
         await asyncio.to_thread(create, client)
     with pytest.raises(exceptions.Forbidden):
-        await asyncio.to_thread(storage.create_bucket, "a-bucket", timeout=10)
+        await asyncio.to_thread(storage.create_bucket, "a-bucket", timeout=60)
     with pytest.raises(exceptions.Forbidden):
         await asyncio.to_thread(networks(cloud).delete_unary, project=PROJECT, network="default")
 
 
 async def test_storage_methods_have_json_api_names(cloud: Any) -> None:
     bucket = cloud.storage().bucket("a-bucket")
-    await asyncio.to_thread(bucket.create, timeout=10)
+    await asyncio.to_thread(bucket.create, timeout=60)
     blob = bucket.blob("a/b")
 
     def upload() -> None:
-        blob.upload_from_string("content", timeout=10, retry=None)
+        blob.upload_from_string("content", timeout=60, retry=None)
 
     def download() -> bytes:
-        content: bytes = blob.download_as_bytes(timeout=10, retry=None)
+        content: bytes = blob.download_as_bytes(timeout=60, retry=None)
         return content
 
     steps = {
         "storage.objects.insert": upload,
         "storage.objects.get": download,
-        "storage.buckets.getIamPolicy": lambda: bucket.get_iam_policy(timeout=10, retry=None),
-        "storage.objects.delete": lambda: blob.delete(timeout=10, retry=None),
+        "storage.buckets.getIamPolicy": lambda: bucket.get_iam_policy(timeout=60, retry=None),
+        "storage.objects.delete": lambda: blob.delete(timeout=60, retry=None),
     }
     for method, step in steps.items():
         fault = await add(cloud, "unavailable", method=method, text="struck")
@@ -229,21 +229,21 @@ async def test_storage_methods_have_json_api_names(cloud: Any) -> None:
 
 async def test_lost_upload_response_keeps_object(cloud: Any) -> None:
     bucket = cloud.storage().bucket("a-bucket")
-    await asyncio.to_thread(bucket.create, timeout=10)
+    await asyncio.to_thread(bucket.create, timeout=60)
     fault = await add(cloud, "drop-response", method="storage.objects.insert")
     blob = bucket.blob("lock")
 
     def take() -> None:
-        blob.upload_from_string("mine", if_generation_match=0, timeout=10)
+        blob.upload_from_string("mine", if_generation_match=0, timeout=60)
 
     with pytest.raises(exceptions.PreconditionFailed):  # the client retries automatically
         await asyncio.to_thread(take)
     assert await used(cloud, fault) == 1
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"mine"
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == b"mine"
 
 
 async def test_large_upload_receives_error(cloud: Any) -> None:
-    await asyncio.to_thread(cloud.storage().create_bucket, "a-bucket", timeout=10)
+    await asyncio.to_thread(cloud.storage().create_bucket, "a-bucket", timeout=60)
     await add(cloud, "deny", method="storage.objects.insert")
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name=large"
     answer = await asyncio.to_thread(cloud.request, "POST", path, data=b"x" * (8 << 20))
@@ -264,7 +264,7 @@ async def test_compute_errors_have_legacy_format(cloud: Any) -> None:
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
     with pytest.raises(exceptions.Forbidden) as caught:
         await asyncio.to_thread(
-            client.insert_unary, project=PROJECT, network_resource=wanted, timeout=10
+            client.insert_unary, project=PROJECT, network_resource=wanted, timeout=60
         )
     assert "Quota 'CPUS' exceeded." in str(caught.value)
 
@@ -276,7 +276,7 @@ async def test_operation_fails(cloud: Any) -> None:
     )
     operation = await asyncio.to_thread(create, client)
     with pytest.raises(exceptions.NotFound, match="Reservation not found"):
-        await asyncio.to_thread(operation.result, timeout=20)
+        await asyncio.to_thread(operation.result, timeout=60)
     assert await used(cloud, fault) == 1
     assert await asyncio.to_thread(nodes, client) == []
     assert "boot" not in cloud.host.called
@@ -320,7 +320,7 @@ async def test_slow_compute_operation(cloud: Any) -> None:
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
 
     def insert() -> Any:
-        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
+        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
 
     operation = await asyncio.to_thread(insert)
     assert operation.status is compute_v1.Operation.Status.RUNNING
@@ -334,10 +334,10 @@ async def test_lost_compute_response(cloud: Any, kind: str) -> None:
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
 
     def insert() -> Any:
-        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
+        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
 
     def fault_ids() -> list[str]:
-        return [network.name for network in client.list(project=PROJECT, timeout=10)]
+        return [network.name for network in client.list(project=PROJECT, timeout=60)]
 
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(insert)
@@ -356,8 +356,8 @@ async def test_compute_operation_fails_with_compute_code(cloud: Any) -> None:
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
 
     def insert() -> Any:
-        begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=10)
-        return operations.wait(project=PROJECT, operation=begun.name, timeout=20)
+        begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
+        return operations.wait(project=PROJECT, operation=begun.name, timeout=60)
 
     ended = await asyncio.to_thread(insert)
     assert ended.status is compute_v1.Operation.Status.DONE

@@ -58,7 +58,7 @@ def list_nodes(cloud: server_process.LocalCloud) -> int:
     with requests.Session() as session:
         session.trust_env = False
         headers = {"Authorization": f"Bearer {cloud.token}"}
-        return session.get(cloud.url + NODES, headers=headers, timeout=20).status_code
+        return session.get(cloud.url + NODES, headers=headers, timeout=60).status_code
 
 
 def test_fault_lifecycle(

@@ -28,7 +28,7 @@ def local_cloud(cloud: Any) -> LocalCloud:
 
 
 def names(client: Any) -> list[str]:
-    return [node.name for node in client.list_nodes(parent=PARENT, timeout=10)]
+    return [node.name for node in client.list_nodes(parent=PARENT, timeout=60)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
         await asyncio.to_thread(names, again.tpu())
     assert await asyncio.to_thread(names, again.tpu()) == []
     with pytest.raises(exceptions.PermissionDenied, match="no, no"):
-        await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=10)
+        await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=60)
     assert [
         fault["applied"]
         for fault in await asyncio.to_thread(remote_control.faults, local_cloud(again))
@@ -171,13 +171,13 @@ async def test_journal_lists_every_call(cloud: Any) -> None:
     client, storage, handle = cloud.tpu("rest"), cloud.storage(), local_cloud(cloud)
 
     def work() -> None:
-        storage.create_bucket("a-bucket", timeout=10)
+        storage.create_bucket("a-bucket", timeout=60)
         bucket = storage.bucket("a-bucket")
-        bucket.blob("x").upload_from_string("content", timeout=10)
+        bucket.blob("x").upload_from_string("content", timeout=60)
         with pytest.raises(exceptions.NotFound):
-            bucket.get_blob("y", timeout=10) or bucket.blob("y").reload(timeout=10)
-        client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=10)
-        cloud.tpu().get_node(name=f"{PARENT}/nodes/one", timeout=10)
+            bucket.get_blob("y", timeout=60) or bucket.blob("y").reload(timeout=60)
+        client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=60)
+        cloud.tpu().get_node(name=f"{PARENT}/nodes/one", timeout=60)
         cloud.request("GET", f"/compute/v1/projects/{PROJECT}/global/networks")
 
     await asyncio.to_thread(work)
@@ -295,7 +295,7 @@ async def test_pace_changes_without_restart(cloud: Any) -> None:
     operations = cloud.server.registry.operations
 
     def create(node_id: str) -> Any:
-        return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=10)
+        return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=60)
 
     await asyncio.to_thread(remote_control.change_settings, local_cloud(cloud), pace="real")
     node = await asyncio.to_thread(create, "slow")

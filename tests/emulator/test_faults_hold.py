@@ -50,7 +50,7 @@ def local_cloud(cloud: Any) -> LocalCloud:
 
 
 def create(client: Any) -> Any:
-    return client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=30)
+    return client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=60)
 
 
 def node_names(cloud: Any) -> list[str]:

@@ -26,8 +26,8 @@ def local_cloud(cloud: Any) -> LocalCloud:
 
 def make_slice(cloud: Any) -> None:
     node = tpu_v2.Node(accelerator_type="v3-32", runtime_version="tpu-ubuntu2204-base")
-    begun = cloud.tpu().create_node(parent=PARENT, node_id="slice", node=node, timeout=10)
-    begun.result(timeout=20)
+    begun = cloud.tpu().create_node(parent=PARENT, node_id="slice", node=node, timeout=60)
+    begun.result(timeout=60)
 
 
 def make_instance(cloud: Any, **scheduling: Any) -> None:
@@ -49,9 +49,9 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
         "scheduling": scheduling,
     }
     begun = client.insert_unary(
-        project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(expected), timeout=10
+        project=PROJECT, zone=ZONE, instance_resource=compute_v1.Instance(expected), timeout=60
     )
-    ended = operations.wait(project=PROJECT, zone=ZONE, operation=begun.name, timeout=20)
+    ended = operations.wait(project=PROJECT, zone=ZONE, operation=begun.name, timeout=60)
     assert not ended.error.errors, ended.error
 
 
@@ -76,7 +76,7 @@ async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
     full_name = f"{PARENT}/nodes/slice"
     await happened(cloud, await add(cloud, "host-unreachable", node=full_name, mode="refused"))
     assert cloud.host.lost == dict.fromkeys(SLICE, False)
-    node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=10)
+    node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=60)
     assert node.state is tpu_v2.Node.State.READY
 
 

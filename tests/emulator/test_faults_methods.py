@@ -65,7 +65,7 @@ class FaultProbe:
         call = self.channel.unary_unary(f"/{method}")
         metadata = (("authorization", f"Bearer {self.cloud.token}"),)
         try:
-            await call(b"", metadata=metadata, timeout=20)
+            await call(b"", metadata=metadata, timeout=60)
         except grpc.aio.AioRpcError as error:
             return error.code().value[0], error.details() or ""
         return 0, ""

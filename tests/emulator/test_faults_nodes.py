@@ -32,13 +32,13 @@ def local_cloud(cloud: Any) -> LocalCloud:
 
 def make_node(cloud: Any) -> Any:
     client = cloud.tpu()
-    client.create_node(parent=PARENT, node_id="one", node=SPOT, timeout=10).result(timeout=20)
+    client.create_node(parent=PARENT, node_id="one", node=SPOT, timeout=60).result(timeout=60)
     return client
 
 
 async def preempted(client: Any) -> None:
     async def is_preempted() -> bool:
-        node = await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+        node = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
         return bool(node.state is State.PREEMPTED)
 
     await async_until(is_preempted, "the preemption of the node")
@@ -59,8 +59,8 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
     )
 
     def create(parent: str) -> Any:
-        begun = client.create_node(parent=parent, node_id="one", node=SPOT, timeout=10)
-        return begun.result(timeout=20)
+        begun = client.create_node(parent=parent, node_id="one", node=SPOT, timeout=60)
+        return begun.result(timeout=60)
 
     other_parent = "projects/local-project/locations/us-central1-a"
     assert (await asyncio.to_thread(create, other_parent)).state is State.READY
@@ -68,7 +68,7 @@ async def test_stockout_in_one_zone(cloud: Any) -> None:
         await asyncio.to_thread(create, PARENT)
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=10)
+        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
     assert (await asyncio.to_thread(create, PARENT)).state is State.READY
 
 
@@ -85,11 +85,11 @@ async def test_queued_resource_fails(cloud: Any) -> None:
 
     def request() -> None:
         client.create_queued_resource(
-            parent=PARENT, queued_resource_id="q", queued_resource=wanted, timeout=10
+            parent=PARENT, queued_resource_id="q", queued_resource=wanted, timeout=60
         )
 
     def state() -> Any:
-        return client.get_queued_resource(name=name, timeout=10).state
+        return client.get_queued_resource(name=name, timeout=60).state
 
     await asyncio.to_thread(request)
     failed = tpu_v2.QueuedResourceState.State.FAILED
@@ -124,7 +124,7 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
         remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
     assert fault["applied"] == 0
-    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
+    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=60)).state is State.READY
     faults = cloud.server.registry.faults
     faults.update(faults.get(fault["id"]), due=0)  # due now
     await cloud.server.close()
@@ -144,7 +144,7 @@ async def test_removed_fault_does_not_happen(cloud: Any) -> None:
         remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
     )
     await happened(handle, last)
-    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=10)).state is State.READY
+    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=60)).state is State.READY
 
 
 async def test_missing_node_is_reported(cloud: Any) -> None:

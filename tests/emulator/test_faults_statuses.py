@@ -51,19 +51,19 @@ def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
     return {
         "tpu": (
             "google.cloud.tpu.v2.Tpu/ListNodes",
-            lambda: list(tpu.list_nodes(parent=PARENT, timeout=10, retry=None)),
+            lambda: list(tpu.list_nodes(parent=PARENT, timeout=60, retry=None)),
         ),
         "compute": (
             "google.cloud.compute.v1.Networks/List",
-            lambda: list(networks.list(project=PROJECT, timeout=10, retry=None)),
+            lambda: list(networks.list(project=PROJECT, timeout=60, retry=None)),
         ),
         "json": (
             "storage.buckets.list",
-            lambda: list(storage.list_buckets(timeout=10, retry=None)),
+            lambda: list(storage.list_buckets(timeout=60, retry=None)),
         ),
         "media": (
             "storage.objects.insert",
-            lambda: blob.upload_from_string(b"data", timeout=10, retry=None),
+            lambda: blob.upload_from_string(b"data", timeout=60, retry=None),
         ),
     }
 
@@ -95,7 +95,7 @@ async def test_every_code_over_grpc(cloud: Any, code: str) -> None:
     client = cloud.tpu("grpc")
     await add(cloud, method="ListNodes", code=code)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10, retry=None)
+        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60, retry=None)
     assert caught.value.grpc_status_code.name == code
     assert caught.value.message
 
@@ -108,7 +108,7 @@ async def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> N
     client = cloud.tpu("grpc")
     await add(cloud, method="ListNodes", http=status)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=10, retry=None)
+        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60, retry=None)
     assert caught.value.grpc_status_code.name == code
 
 

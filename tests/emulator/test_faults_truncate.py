@@ -44,7 +44,7 @@ async def statuses(cloud: Any) -> list[tuple[str, str]]:
 @pytest.fixture
 async def bucket(cloud: Any) -> Any:
     bucket = cloud.storage().bucket("a-bucket")
-    await asyncio.to_thread(bucket.create, timeout=10)
+    await asyncio.to_thread(bucket.create, timeout=60)
     return bucket
 
 
@@ -54,13 +54,13 @@ async def exchange(cloud: Any, request: bytes) -> bytes:
     head, _, body = request.partition(b"\r\n\r\n")
     token = f"\r\nAuthorization: Bearer {cloud.token}\r\nHost: x\r\n\r\n".encode()
     writer.write(head + token + body)
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answer
 
 
 async def test_download_is_truncated_after_n_bytes(cloud: Any, bucket: Any) -> None:
-    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
+    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=60)
     for path in ("/storage/v1/b/a-bucket/o/b?alt=media", "/a-bucket/b"):
         for after, arrived in ((0, 0), (1, 1), (300_000, 300_000), (None, 2 * MIB)):
             fault = await add(cloud, method="storage.objects.get", after_bytes=after)
@@ -73,7 +73,7 @@ async def test_download_is_truncated_after_n_bytes(cloud: Any, bucket: Any) -> N
 
 
 async def test_range_is_truncated_in_its_middle(cloud: Any, bucket: Any) -> None:
-    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=10)
+    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=60)
     fault = await add(cloud, method="storage.objects.get")
     request = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
     assert (await exchange(cloud, request)).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
@@ -82,18 +82,18 @@ async def test_range_is_truncated_in_its_middle(cloud: Any, bucket: Any) -> None
 
 async def test_official_client_resumes_truncated_download(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
-    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
+    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=60)
     fault = await add(cloud, method="storage.objects.get", times=2, after_bytes=MIB)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
     assert await used(cloud, fault) == 2
 
 
 async def test_shorter_body_is_not_truncated(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
     fault = await add(cloud, after_bytes=4 * MIB + 1000, times="unlimited")
-    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=10)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
-    await asyncio.to_thread(blob.delete, timeout=10)
+    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=60)
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
+    await asyncio.to_thread(blob.delete, timeout=60)
     assert await used(cloud, fault) == 0
 
 
@@ -104,7 +104,7 @@ async def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: 
 
     def upload() -> None:
         if kind == "multipart":
-            blob.upload_from_string(DATA, timeout=10, retry=None)
+            blob.upload_from_string(DATA, timeout=60, retry=None)
             return
         path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name=b"
         cloud.request("POST", path, data=DATA)
@@ -112,28 +112,28 @@ async def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: 
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(upload)
     assert await used(cloud, fault) == 1
-    assert not await asyncio.to_thread(blob.exists, timeout=10)
+    assert not await asyncio.to_thread(blob.exists, timeout=60)
     assert list((cloud.server.home / "uploads").iterdir()) == []
     await asyncio.to_thread(upload)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
     assert ("insert", "DISCONNECTED") in await statuses(cloud)
 
 
 async def test_official_client_retries_truncated_upload(cloud: Any, bucket: Any) -> None:
     fault = await add(cloud, method="storage.objects.insert", times=2)
     blob = bucket.blob("b")
-    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
+    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=60)
     assert await used(cloud, fault) == 2
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
 
 
 async def test_truncated_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
     """The request that starts the session has no data and is not truncated."""
     fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
     blob = bucket.blob("b", chunk_size=2 * MIB)
-    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=10)
+    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=60)
     assert await used(cloud, fault) == 1
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == DATA
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
 
 
 async def test_upload_session_keeps_data_before_truncation(cloud: Any, bucket: Any) -> None:
@@ -153,12 +153,12 @@ async def test_upload_response_can_be_truncated(cloud: Any, bucket: Any) -> None
     blob = bucket.blob("b")
 
     def upload() -> None:
-        blob.upload_from_string(b"data", timeout=10, retry=None)
+        blob.upload_from_string(b"data", timeout=60, retry=None)
 
     with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
         await asyncio.to_thread(upload)
     assert await used(cloud, fault) == 1
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=10) == b"data"
+    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == b"data"
 
 
 async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
@@ -167,7 +167,7 @@ async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
         await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
         )
     assert await used(cloud, fault) == 1
     assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
@@ -182,7 +182,7 @@ async def test_truncated_json_request_has_no_effect(cloud: Any) -> None:
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(requests.ConnectionError):
         await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
         )
     assert await used(cloud, fault) == 1
     assert list(cloud.server.store.items("tpu.node")) == []
@@ -195,7 +195,7 @@ async def test_truncated_grpc_call_keeps_connection(cloud: Any, body: str, is_do
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(exceptions.ServiceUnavailable, match="Socket closed"):
         await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=10
+            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
         )
     assert await used(cloud, fault) == 1
     assert bool(list(cloud.server.store.items("tpu.node"))) == is_done

@@ -47,7 +47,7 @@ def each(cloud: Any, count: int, verb: str, path: Callable[[int], str], body: by
     """One request per number, over a few persistent connections."""
 
     def some(part: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", cloud.server.port, timeout=60)
         headers = {"Authorization": f"Bearer {cloud.token}"}
         for number in range(part, count, 4):
             connection.request(verb, path(number), body, headers)

@@ -46,11 +46,11 @@ class Process:
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def request(self, verb: str, path: str, **more: Any) -> Any:
-        return self.session.request(verb, self.url + path, timeout=30, **more)
+        return self.session.request(verb, self.url + path, timeout=60, **more)
 
     def end(self, number: int) -> int:
         self.child.send_signal(number)
-        return self.child.wait(timeout=20)
+        return self.child.wait(timeout=60)
 
     def close(self) -> None:
         if self.child.poll() is None:
@@ -99,7 +99,7 @@ def test_kill_loses_nothing_acknowledged(serve: Any) -> None:
             url = f"{process.url}/upload/storage/v1/b/kept/o?uploadType=media&name={name}"
             try:
                 answer = session.post(
-                    url, data=f"{worker} {index}".encode() * 50, headers=headers, timeout=10
+                    url, data=f"{worker} {index}".encode() * 50, headers=headers, timeout=60
                 )
             except requests.RequestException:
                 break
@@ -125,7 +125,7 @@ def test_kill_loses_nothing_acknowledged(serve: Any) -> None:
         content = again.request("GET", f"/storage/v1/b/kept/o/{name}?alt=media")
         assert len(content.content) == int(item["size"])
     assert again.request("POST", "/_local/shutdown").status_code == 200
-    assert again.child.wait(timeout=20) == 0
+    assert again.child.wait(timeout=60) == 0
 
 
 def test_creation_completes_after_kill(serve: Any) -> None:
@@ -267,8 +267,8 @@ def test_log_is_rotated_and_has_no_tokens(home: Path) -> None:
     assert (home / "server.log.old").read_text().startswith("of former days")
     with requests.Session() as session:
         session.trust_env = False
-        session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=10)
-        session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=10)
+        session.get(f"{cloud.url}/t/{cloud.token}/storage/v1/b?pageToken=!", timeout=60)
+        session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=60)
     assert cloud.token not in (home / "server.log").read_text()
     server_process.reset(home)
     assert {path.name for path in home.iterdir()} == {"lock"}

@@ -18,8 +18,8 @@ def node() -> tpu_v2.Node:
 
 
 def create(client: Any, node_id: str) -> Any:
-    operation = client.create_node(parent=PARENT, node_id=node_id, node=node(), timeout=10)
-    return operation.result(timeout=20)
+    operation = client.create_node(parent=PARENT, node_id=node_id, node=node(), timeout=60)
+    return operation.result(timeout=60)
 
 
 async def test_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> None:
@@ -28,7 +28,7 @@ async def test_restart_keeps_nodes_and_boots_their_machines(make_cloud: Any) -> 
     node = await asyncio.to_thread(create, cloud.tpu(), "n")
     await cloud.server.close()
     again = await make_cloud()
-    restarted = await asyncio.to_thread(again.tpu().get_node, name=node.name, timeout=10)
+    restarted = await asyncio.to_thread(again.tpu().get_node, name=node.name, timeout=60)
     assert restarted == node
     await async_until(again.host.count_running, "a machine running")
 
@@ -39,7 +39,7 @@ async def test_restart_finishes_pending_operations(make_cloud: Any) -> None:
     cloud.host.gate.clear()
 
     def begin() -> Any:
-        return cloud.tpu().create_node(parent=PARENT, node_id="n", node=node(), timeout=10)
+        return cloud.tpu().create_node(parent=PARENT, node_id="n", node=node(), timeout=60)
 
     operation = await asyncio.to_thread(begin)
     await cloud.server.close()
@@ -49,8 +49,8 @@ async def test_restart_finishes_pending_operations(make_cloud: Any) -> None:
         client = again.tpu()
         request = {"name": operation.operation.name}
         for _ in range(500):
-            if client.get_operation(request=request, timeout=10).done:
-                return client.get_node(name=f"{PARENT}/nodes/n", timeout=10)
+            if client.get_operation(request=request, timeout=60).done:
+                return client.get_node(name=f"{PARENT}/nodes/n", timeout=60)
         return None
 
     finished = await asyncio.to_thread(finish)

@@ -295,7 +295,7 @@ async def test_download_continues_while_object_is_replaced(cloud: Any, bucket: A
         with requests.Session() as session:
             session.trust_env = False
             url = f"{cloud.url}/{BUCKET}/o"
-            with session.get(url, headers=headers, stream=True, timeout=30) as answer:
+            with session.get(url, headers=headers, stream=True, timeout=60) as answer:
                 pieces = answer.iter_content(1 << 16)
                 got = next(pieces)
                 bucket.blob("o").upload_from_string(b"b")

@@ -368,7 +368,7 @@ async def test_chunked_uploads_with_content_length(bucket_cloud: Any) -> None:
             "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
             "Content-Range: bytes 0-10/11\r\n\r\n"
         )
-        with socket.create_connection(("127.0.0.1", bucket_cloud.server.port), timeout=10) as near:
+        with socket.create_connection(("127.0.0.1", bucket_cloud.server.port), timeout=60) as near:
             near.sendall(head.encode())
             assert near.recv(1000).startswith(b"HTTP/1.1 100 ")
             near.sendall(b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n")

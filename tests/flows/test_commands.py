@@ -166,7 +166,7 @@ def test_ctrl_c_detaches_and_logs_resume_at_same_byte(shell: Shell) -> None:
     process = shell.begin("run", script, "--", "25", "0.1", "3", program=real)
     output = read_until(process, "line 4\n")
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     output += out
     assert process.returncode == 130
     command = next(line.split() for line in errors.splitlines() if "logs -f" in line)
@@ -216,7 +216,7 @@ def test_third_ctrl_c_does_not_wait_for_unresponsive_job(shell: Shell) -> None:
         while line not in (errors := process.stderr.readline()):
             assert errors, f"ended without {line!r}"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "still being stopped" in errors
     shell.run("ssh", "0", "--", "pkill", "-9", "-f", "deaf.py")

@@ -31,7 +31,7 @@ async def delete_node(bench: Bench) -> None:
     name = f"{parent}/nodes/{bench.stack.stack.names.node}"
     operation = await bench.call("tpu", "delete_node", {"name": name})
     cloud = bench.stack.cloud
-    await long_operation(cloud, "tpu", operation.operation, subject="the node", seconds=30)
+    await long_operation(cloud, "tpu", operation.operation, subject="the node", seconds=120)
 
 
 async def test_stockout_deletes_new_disk_and_keeps_existing_one(

@@ -131,7 +131,7 @@ async def http_server(stack: Tpuctl, port: int) -> AsyncIterator[None]:
 
 def _read(url: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError), opener.open(url, timeout=20) as answer:
+    with contextlib.suppress(OSError), opener.open(url, timeout=60) as answer:
         body: bytes = answer.read()
         return body
     return None  # the server does not listen yet

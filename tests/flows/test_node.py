@@ -276,7 +276,7 @@ async def test_up_recreates_preempted_node_and_authorizes_second_key(
     async def is_preempted() -> bool | None:
         return (await node_of(stack)).state.name == "PREEMPTED" or None
 
-    await wait_until(is_preempted, description="preemption", seconds=30)
+    await wait_until(is_preempted, description="preemption", seconds=120)
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "other laptop"))
     again = Tpuctl(stack.stack_file, cloud="local")
     prepared = await again.up()

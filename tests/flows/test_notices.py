@@ -99,7 +99,7 @@ def _get(url: str) -> Any:
 
     with requests.Session() as session:
         session.trust_env = False
-        return session.get(url, timeout=20).json()
+        return session.get(url, timeout=60).json()
 
 
 async def test_preemption_notice_of_queued_node(

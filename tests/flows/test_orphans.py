@@ -37,7 +37,7 @@ async def delete_controller(bench: Bench) -> None:
         zone=ZONE,
         instance=bench.stack.stack.names.controller,
     )
-    await compute_operation(bench.stack.cloud, operation, subject="the controller", seconds=30)
+    await compute_operation(bench.stack.cloud, operation, subject="the controller", seconds=120)
 
 
 async def left(bench: Bench) -> dict[str, str]:

@@ -198,7 +198,7 @@ async def test_up_starts_stopped_node(make_stack: MakeStack) -> None:
     await stack.up()
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"
     operation = await call(stack, "tpu", "stop_node", {"name": name})
-    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=120)
     assert (await stack.node()).state == "STOPPED"
     await stack.up()
     assert (await stack.node()).state == "READY"
@@ -279,9 +279,9 @@ async def _remove_default_network(stack: Tpuctl) -> None:
         operation = await call(
             stack, "firewalls", "delete_unary", project=project, firewall=rule.name
         )
-        await compute_operation(stack.cloud, operation, subject=rule.name, seconds=30)
+        await compute_operation(stack.cloud, operation, subject=rule.name, seconds=120)
     operation = await call(stack, "networks", "delete_unary", project=project, network="default")
-    await compute_operation(stack.cloud, operation, subject="default", seconds=30)
+    await compute_operation(stack.cloud, operation, subject="default", seconds=120)
 
 
 async def test_concurrent_up_by_two_users(make_stack: MakeStack) -> None:

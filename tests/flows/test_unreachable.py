@@ -51,7 +51,7 @@ async def move_ssh(stack: Tpuctl, port: int) -> None:
         "update_mask": {"paths": ["metadata"]},
     }
     operation = await stack.cloud.call("node", client.update_node, request)
-    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="node", seconds=120)
 
 
 def tpuctl(stack: Tpuctl, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

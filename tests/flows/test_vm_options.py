@@ -44,7 +44,7 @@ async def node_of(stack: Tpuctl) -> Any:
 
 async def call_and_wait(stack: Tpuctl, client: str, method: str, **fields: Any) -> None:
     operation = await request(stack, client, method, **fields)
-    await compute_operation(stack.cloud, operation, subject=method, seconds=30)
+    await compute_operation(stack.cloud, operation, subject=method, seconds=120)
 
 
 async def with_apis(stack: Tpuctl) -> Tpuctl:
@@ -59,7 +59,7 @@ async def with_apis(stack: Tpuctl) -> Tpuctl:
             "service_ids": [f"{name}.googleapis.com" for name in names],
         },
     )
-    await asyncio.to_thread(operation.result, timeout=30)
+    await asyncio.to_thread(operation.result, timeout=60)
     return stack
 
 
@@ -128,7 +128,7 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     }
     mask = {"paths": ["labels", "tags", "metadata"]}
     operation = await request(stack, "tpu", "update_node", {"node": labeled, "update_mask": mask})
-    await long_operation(stack.cloud, "tpu", operation.operation, subject="update", seconds=30)
+    await long_operation(stack.cloud, "tpu", operation.operation, subject="update", seconds=120)
     assert (await stack.plan()).plan.is_empty
 
     changed = make_vm(

@@ -41,7 +41,7 @@ def get_resource(gcloud: Gcloud, path: str) -> Any:
     with requests.Session() as session:
         session.trust_env = False
         headers = {"Authorization": f"Bearer {gcloud.cloud.token}"}
-        answer = session.get(f"{gcloud.cloud.url}/storage/v1/{path}", headers=headers, timeout=30)
+        answer = session.get(f"{gcloud.cloud.url}/storage/v1/{path}", headers=headers, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
 
@@ -54,7 +54,7 @@ def make(gcloud: Gcloud, bucket: str, **settings: Any) -> None:
             f"{gcloud.cloud.url}/storage/v1/b?project={gcloud.project}",
             json={"name": bucket, "location": "europe-west4", **settings},
             headers={"Authorization": f"Bearer {gcloud.cloud.token}"},
-            timeout=30,
+            timeout=60,
         )
         assert answer.ok, answer.text
 

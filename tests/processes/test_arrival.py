@@ -43,14 +43,14 @@ def test_first_complete_upload_is_used(tmp_path: Path) -> None:
         folder = tmp_path / Path(python).name
         incomplete = write_upload(folder, 0, secrets_json="0", supervisor_py="0")  # no spec yet
         with start_arrival(incomplete, folder, python) as process:
-            assert process.wait(30) == 1
+            assert process.wait(120) == 1
         assert content(folder) == {}
         for number in (1, 2):
             text = str(number)
             files = dict.fromkeys(("secrets_json", "supervisor_py", "spec_json"), text)
             upload = write_upload(folder, number, **files)
             with start_arrival(upload, folder, python) as process:
-                assert process.wait(30) == 0
+                assert process.wait(120) == 0
             assert not upload.exists()
             (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
         assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
@@ -79,6 +79,6 @@ def test_interrupted_arrival_is_completed(tmp_path: Path) -> None:
     upload = write_upload(folder, 1, supervisor_py="1", spec_json="1")
     (upload / "__pycache__").mkdir()
     with start_arrival(upload, folder) as process:
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
     assert not upload.exists()

@@ -53,7 +53,7 @@ class Member:
         headers = {"Authorization": f"Bearer {self.token}"}
         with requests.Session() as session:
             session.trust_env = False
-            return session.request(verb, self.url + path, headers=headers, timeout=30, **more)
+            return session.request(verb, self.url + path, headers=headers, timeout=60, **more)
 
     def status_and_message(self, verb: str, path: str, **more: Any) -> tuple[int, str]:
         """Send a request; returns status and error message."""

@@ -160,9 +160,9 @@ def make_project(cloud: LocalCloud, *apis: str) -> str:
         session.trust_env = False
         session.headers["Authorization"] = f"Bearer {cloud.token}"
         for verb, path, body in asked:
-            answer = session.request(verb, cloud.url + path, json=body, timeout=30)
+            answer = session.request(verb, cloud.url + path, json=body, timeout=60)
             assert answer.ok, answer.text
             # Operations are instant at this pace: they are done, or will be in a moment.
             while answer.ok and answer.json().get("done") is False:
-                answer = session.get(f"{cloud.url}/v1/{answer.json()['name']}", timeout=30)
+                answer = session.get(f"{cloud.url}/v1/{answer.json()['name']}", timeout=60)
     return project

@@ -153,7 +153,7 @@ class Step:
         query = {"uploadType": "media", "name": name}
         with requests.Session() as session:
             session.trust_env = False
-            answer = session.post(path, content, headers=headers, params=query, timeout=30)
+            answer = session.post(path, content, headers=headers, params=query, timeout=60)
         assert answer.status_code == 200, f"{self.where}: {answer.text}"
         return dict(answer.json())
 
@@ -288,7 +288,7 @@ class Step:
             session.trust_env = False
             session.headers["Accept-Encoding"] = all_headers.pop("Accept-Encoding", "identity")
             answer = session.request(
-                verb, url, data=content or None, json=json, headers=all_headers, timeout=30
+                verb, url, data=content or None, json=json, headers=all_headers, timeout=60
             )
         kind = answer.headers.get("Content-Type", "")
         is_json = answer.content and kind.startswith("application/json")

@@ -20,7 +20,7 @@ __all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker"]
 
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
-TIMEOUT = 30.0
+TIMEOUT = 120.0  # only failing tests wait this long
 
 
 class Worker:

@@ -33,5 +33,5 @@ async def test_child_process_keeps_lock(tmp_path: Path) -> None:
         await asyncio.sleep(0.5)  # longer than the interval between attempts
         assert not task.done()
         child.kill()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert reports == ["waiting"]

@@ -82,10 +82,10 @@ class Engine:
     def insert(self, resource: dict[str, Any], **more: Any) -> Any:
         """Begin inserting an instance."""
         request = {**self.in_zone, "instance_resource": resource, **more}
-        return self.instances.insert_unary(request, timeout=20)
+        return self.instances.insert_unary(request, timeout=60)
 
     def get(self, name: str = "controller") -> Any:
-        return self.instances.get({**self.in_zone, "instance": name}, timeout=10)
+        return self.instances.get({**self.in_zone, "instance": name}, timeout=60)
 
 
 @pytest.fixture

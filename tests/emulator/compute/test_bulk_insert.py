@@ -24,7 +24,7 @@ def resource_of(engine: Any, names: Any = NAMES, **more: Any) -> dict[str, Any]:
 
 def begin(engine: Any, resource: dict[str, Any], **more: Any) -> Any:
     request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource, **more}
-    return engine.instances.bulk_insert_unary(request, timeout=20)
+    return engine.instances.bulk_insert_unary(request, timeout=60)
 
 
 def names_of(engine: Any) -> list[str]:
@@ -173,6 +173,6 @@ async def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
         client = cloud.keep(compute_v1.InstancesClient(**options))
         request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
         with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
-            client.bulk_insert_unary(request, timeout=20)
+            client.bulk_insert_unary(request, timeout=60)
 
     await asyncio.to_thread(run)

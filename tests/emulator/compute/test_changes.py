@@ -18,12 +18,12 @@ AT: dict[str, str] = {"instance": "controller"}
 async def test_reset_reboots_machine(engine: Any) -> None:
     def run() -> None:
         engine.wait_ok(engine.insert(engine.controller()))
-        engine.wait_ok(engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60))
         assert engine.cloud.host.called.count("boot") == 2
         assert engine.get().status == "RUNNING"
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
         with pytest.raises(exceptions.BadRequest, match="is not ready"):
-            engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=10)
+            engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -33,27 +33,27 @@ async def test_some_changes_require_stopped_instance(engine: Any) -> None:
 
     def change_type() -> Any:
         body = {"instances_set_machine_type_request_resource": {"machine_type": kind}}
-        return engine.instances.set_machine_type_unary({**engine.in_zone, **AT, **body}, timeout=10)
+        return engine.instances.set_machine_type_unary({**engine.in_zone, **AT, **body}, timeout=60)
 
     def change_account() -> Any:
         account = {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
         body = {"instances_set_service_account_request_resource": account}
         request = {**engine.in_zone, **AT, **body}
-        return engine.instances.set_service_account_unary(request, timeout=10)
+        return engine.instances.set_service_account_unary(request, timeout=60)
 
     def change_model() -> Any:
         body = {"scheduling_resource": {"provisioning_model": "SPOT", "automatic_restart": False}}
-        return engine.instances.set_scheduling_unary({**engine.in_zone, **AT, **body}, timeout=10)
+        return engine.instances.set_scheduling_unary({**engine.in_zone, **AT, **body}, timeout=60)
 
     def run() -> None:
         engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
         for change in (change_type, change_account, change_model):
             with pytest.raises(exceptions.BadRequest, match="must be stopped"):
                 change()
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
         for change in (change_type, change_account, change_model):
             engine.wait_ok(change())
-        engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=60))
         instance = engine.get()
         assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
         assert instance.scheduling.preemptible is True
@@ -68,7 +68,7 @@ async def test_setting_service_account_requires_act_as(engine: Any) -> None:
     def run() -> None:
         ann = Member(engine.cloud, "ann")
         engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
         role = make_role(engine.cloud, "dresser", ["compute.instances.setServiceAccount"])
         grant(engine.cloud, "projects/local-project", role, ann.name)
         path = f"/compute/v1/{NAME}/setServiceAccount"
@@ -87,7 +87,7 @@ async def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
         engine.wait_ok(engine.insert(engine.controller()))
         for body in ({"on_host_maintenance": "TERMINATE"}, {"automatic_restart": False}):
             request = {**engine.in_zone, **AT, "scheduling_resource": body}
-            engine.wait_ok(engine.instances.set_scheduling_unary(request, timeout=10))
+            engine.wait_ok(engine.instances.set_scheduling_unary(request, timeout=60))
         scheduling = engine.get().scheduling
         assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == (
             "TERMINATE",
@@ -103,9 +103,9 @@ async def test_disk_without_auto_delete_survives_instance(engine: Any) -> None:
         request = {**engine.in_zone, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
         wrong = {**request, "device_name": "none"}
         with pytest.raises(exceptions.BadRequest, match="No attached disk found"):
-            engine.instances.set_disk_auto_delete_unary(wrong, timeout=10)
-        engine.wait_ok(engine.instances.set_disk_auto_delete_unary(request, timeout=10))
-        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10))
+            engine.instances.set_disk_auto_delete_unary(wrong, timeout=60)
+        engine.wait_ok(engine.instances.set_disk_auto_delete_unary(request, timeout=60))
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
         assert [disk.name for disk in engine.disks.list(engine.in_zone)] == ["controller"]
 
     await asyncio.to_thread(run)
@@ -121,9 +121,9 @@ async def test_deletion_protection_defaults_to_on(engine: Any) -> None:
         engine.wait_ok(engine.insert(engine.controller()))
         engine.wait_ok(protect())
         with pytest.raises(exceptions.BadRequest, match="protected against deletion"):
-            engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10)
+            engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60)
         engine.wait_ok(protect(deletion_protection=False))
-        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=10))
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
 
     await asyncio.to_thread(run)
 
@@ -149,7 +149,7 @@ async def test_serial_output_resumes_at_offset(engine: Any) -> None:
 async def test_disks_resize_and_list_types(engine: Any) -> None:
     def resize(size: int) -> Any:
         body = {"disks_resize_request_resource": {"size_gb": size}}
-        return engine.disks.resize_unary({**engine.in_zone, "disk": "data", **body}, timeout=10)
+        return engine.disks.resize_unary({**engine.in_zone, "disk": "data", **body}, timeout=60)
 
     def run() -> None:
         kind = f"zones/{engine.in_zone['zone']}/diskTypes/pd-ssd"

@@ -120,7 +120,7 @@ async def test_regional_quota(engine: Any) -> None:
     settings.put("quota", {"CPUS": {"europe-west4": 4}})
 
     def quotas() -> dict[str, tuple[float, float]]:
-        region = engine.regions.get(engine.in_region, timeout=10)
+        region = engine.regions.get(engine.in_region, timeout=60)
         return {each.metric: (each.usage, each.limit) for each in region.quotas}
 
     def run() -> None:
@@ -139,7 +139,7 @@ async def test_regional_quota(engine: Any) -> None:
         assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
         # A stopped machine keeps its disk, but uses neither CPUs nor an address.
         which = {**engine.in_zone, "instance": "first"}
-        engine.wait_ok(engine.instances.stop_unary(which, timeout=10))
+        engine.wait_ok(engine.instances.stop_unary(which, timeout=60))
         assert quotas()["CPUS"][0] == 2
         assert quotas()["IN_USE_ADDRESSES"][0] == 1
         assert quotas()["SSD_TOTAL_GB"][0] == 100
@@ -147,7 +147,7 @@ async def test_regional_quota(engine: Any) -> None:
         other_zone = {"project": "local-project", "zone": "us-central1-b"}
         far = engine.controller("far", "us-central1-b")
         request = {**other_zone, "instance_resource": far}
-        engine.wait_ok(engine.instances.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
 
     await asyncio.to_thread(run)
 
@@ -157,11 +157,11 @@ async def test_disk_quota(engine: Any) -> None:
 
     def run() -> None:
         request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
-        code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=10))
+        code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=60))
         assert code == "QUOTA_EXCEEDED"
         assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
         request["disk_resource"]["size_gb"] = 100
-        engine.wait_ok(engine.disks.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.disks.insert_unary(request, timeout=60))
 
     await asyncio.to_thread(run)
 
@@ -170,7 +170,7 @@ async def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
     def run() -> None:
         engine.wait_ok(engine.insert(engine.controller(deletion_protection=True)))
         with pytest.raises(exceptions.BadRequest) as caught:
-            engine.instances.delete_unary({**engine.in_zone, "instance": "controller"}, timeout=10)
+            engine.instances.delete_unary({**engine.in_zone, "instance": "controller"}, timeout=60)
         assert "protected against deletion" in caught.value.message
 
     await asyncio.to_thread(run)

@@ -127,7 +127,7 @@ async def test_instance_stop_start_delete(engine: Any) -> None:
     which = {**engine.in_zone, "instance": "controller"}
 
     def turn(verb: str) -> Any:
-        operation = getattr(engine.instances, f"{verb}_unary")(which, timeout=10)
+        operation = getattr(engine.instances, f"{verb}_unary")(which, timeout=60)
         assert engine.wait_ok(operation).operation_type == verb
         return None if verb == "delete" else engine.get()
 
@@ -193,7 +193,7 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
 
     def prepare() -> None:
         request = {"project": "local-project", "metadata_resource": shared}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
         engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
 
     await asyncio.to_thread(prepare)
@@ -204,9 +204,9 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
         instance = engine.get()
         metadata = {"items": instance_items, "fingerprint": instance.metadata.fingerprint}
         request = {**engine.in_zone, "instance": "controller", "metadata_resource": metadata}
-        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=60))
         with pytest.raises(exceptions.PreconditionFailed):
-            engine.instances.set_metadata_unary(request, timeout=10)
+            engine.instances.set_metadata_unary(request, timeout=60)
 
     await asyncio.to_thread(
         change, [*instance_metadata["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}]
@@ -216,10 +216,10 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
     assert host.specs[NAME].metadata["ssh-keys"] == "you:ssh-ed25519 SHARED you"
 
     def share_nothing() -> None:
-        project = engine.projects.get({"project": "local-project"}, timeout=10)
+        project = engine.projects.get({"project": "local-project"}, timeout=60)
         empty = {"fingerprint": project.common_instance_metadata.fingerprint}
         request = {"project": "local-project", "metadata_resource": empty}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
 
     await asyncio.to_thread(share_nothing)
     assert "ssh-keys" not in host.specs[NAME].metadata
@@ -239,7 +239,7 @@ async def test_ssh_port_key_survives_set_metadata(
         metadata = {"items": [{"key": "a", "value": "b"}]}
         metadata["fingerprint"] = engine.get().metadata.fingerprint
         request = {**engine.in_zone, "instance": "controller", "metadata_resource": metadata}
-        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=60))
         return engine.get().metadata
 
     values = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
@@ -253,17 +253,17 @@ async def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
         instance = engine.get()
         labels = {"labels": {"b": "2"}, "label_fingerprint": instance.label_fingerprint}
         request = {**which, "instances_set_labels_request_resource": labels}
-        engine.wait_ok(engine.instances.set_labels_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_labels_unary(request, timeout=60))
         assert dict(engine.get().labels) == {"b": "2"}
         with pytest.raises(exceptions.PreconditionFailed) as caught:
-            engine.instances.set_labels_unary(request, timeout=10)
+            engine.instances.set_labels_unary(request, timeout=60)
         assert "Labels fingerprint" in caught.value.message
         tags = {"items": ["web"], "fingerprint": instance.tags.fingerprint}
         request = {**which, "tags_resource": tags}
-        engine.wait_ok(engine.instances.set_tags_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.set_tags_unary(request, timeout=60))
         assert list(engine.get().tags.items) == ["web"]
         with pytest.raises(exceptions.PreconditionFailed):
-            engine.instances.set_tags_unary(request, timeout=10)
+            engine.instances.set_tags_unary(request, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -272,7 +272,7 @@ async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     which = {**engine.in_zone, "instance": "controller"}
 
     def query(path: str) -> Any:
-        return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=10)
+        return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=60)
 
     await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
     with pytest.raises(exceptions.NotFound) as caught:
@@ -283,7 +283,7 @@ async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     def allow() -> None:
         item = {"key": "enable-guest-attributes", "value": "TRUE"}
         request = {"project": "local-project", "metadata_resource": {"items": [item]}}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=10))
+        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
 
     await asyncio.to_thread(allow)
     (item,) = (await asyncio.to_thread(query, "hostkeys/")).query_value.items
@@ -347,7 +347,7 @@ async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
             engine.wait_ok(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
         far = engine.controller("d", other, labels={"tpuctl-stack": "one"})
         request = {"project": "local-project", "zone": other, "instance_resource": far}
-        engine.wait_ok(engine.instances.insert_unary(request, timeout=10))
+        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
 
         def listed(**more: Any) -> list[str]:
             return [instance.name for instance in engine.instances.list({**engine.in_zone, **more})]

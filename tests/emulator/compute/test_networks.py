@@ -17,11 +17,11 @@ DEFAULT = "projects/local-project/global/networks/default"
 
 def make_network(engine: Any, name: str, **more: Any) -> None:
     request = {**IN_PROJECT, "network_resource": {"name": name, **more}}
-    engine.wait_ok(engine.networks.insert_unary(request, timeout=10))
+    engine.wait_ok(engine.networks.insert_unary(request, timeout=60))
 
 
 def delete_network(engine: Any, name: str) -> Any:
-    return engine.networks.delete_unary({**IN_PROJECT, "network": name}, timeout=10)
+    return engine.networks.delete_unary({**IN_PROJECT, "network": name}, timeout=60)
 
 
 async def test_auto_mode_ranges_match_google(engine: Any) -> None:
@@ -40,7 +40,7 @@ async def test_auto_mode_ranges_match_google(engine: Any) -> None:
         assert set(targets) == {part[0] for part in ranges.values()} | {"0.0.0.0/0"}
         route = targets["10.164.0.0/20"]
         assert route.next_hop_network == engine.link + DEFAULT
-        assert engine.routes.get({**IN_PROJECT, "route": route.name}, timeout=10) == route
+        assert engine.routes.get({**IN_PROJECT, "route": route.name}, timeout=60) == route
         assert targets["0.0.0.0/0"].next_hop_gateway.endswith("/default-internet-gateway")
 
     await asyncio.to_thread(run)
@@ -49,28 +49,28 @@ async def test_auto_mode_ranges_match_google(engine: Any) -> None:
 async def test_private_google_access(engine: Any) -> None:
     def run() -> None:
         which = {**engine.in_region, "subnetwork": "default"}
-        assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
+        assert not engine.subnetworks.get(which, timeout=60).private_ip_google_access
         body = {"private_ip_google_access": True}
         request = {
             **which,
             "subnetworks_set_private_ip_google_access_request_resource": body,
         }
-        begun = engine.subnetworks.set_private_ip_google_access_unary(request, timeout=10)
+        begun = engine.subnetworks.set_private_ip_google_access_unary(request, timeout=60)
         engine.wait_ok(begun)
-        changed = engine.subnetworks.get(which, timeout=10)
+        changed = engine.subnetworks.get(which, timeout=60)
         assert changed.private_ip_google_access
         (listed,) = engine.subnetworks.list(engine.in_region)
         assert listed == changed
-        other = engine.subnetworks.get({**which, "region": "us-central1"}, timeout=10)
+        other = engine.subnetworks.get({**which, "region": "us-central1"}, timeout=60)
         assert not other.private_ip_google_access
         patch = {"private_ip_google_access": False, "fingerprint": changed.fingerprint}
         request = {**which, "subnetwork_resource": patch}
-        engine.wait_ok(engine.subnetworks.patch_unary(request, timeout=10))
-        assert not engine.subnetworks.get(which, timeout=10).private_ip_google_access
+        engine.wait_ok(engine.subnetworks.patch_unary(request, timeout=60))
+        assert not engine.subnetworks.get(which, timeout=60).private_ip_google_access
         with pytest.raises(exceptions.PreconditionFailed):
-            engine.subnetworks.patch_unary(request, timeout=10)
+            engine.subnetworks.patch_unary(request, timeout=60)
         with pytest.raises(exceptions.BadRequest):
-            engine.subnetworks.delete_unary(which, timeout=10)
+            engine.subnetworks.delete_unary(which, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -79,7 +79,7 @@ async def test_custom_subnetworks(engine: Any) -> None:
     def insert(name: str, cidr: str) -> Any:
         row = {"name": name, "network": "global/networks/own", "ip_cidr_range": cidr}
         request = {**engine.in_region, "subnetwork_resource": row}
-        return engine.subnetworks.insert_unary(request, timeout=10)
+        return engine.subnetworks.insert_unary(request, timeout=60)
 
     def run() -> None:
         make_network(engine, "own", auto_create_subnetworks=False)
@@ -91,21 +91,21 @@ async def test_custom_subnetworks(engine: Any) -> None:
         with pytest.raises(exceptions.BadRequest) as caught:
             insert("again", "10.9.0.128/25")
         assert "conflicts with existing subnetwork 'near'" in caught.value.message
-        network = engine.networks.get({**IN_PROJECT, "network": "own"}, timeout=10)
+        network = engine.networks.get({**IN_PROJECT, "network": "own"}, timeout=60)
         assert [link.rpartition("/regions/")[2] for link in network.subnetworks] == [
             "europe-west4/subnetworks/near"
         ]
         near = [{"subnetwork": "regions/europe-west4/subnetworks/near"}]
         engine.wait_ok(engine.insert(engine.controller(network_interfaces=near)))
         which = {**engine.in_region, "subnetwork": "near"}
-        code, _ = engine.wait_error(engine.subnetworks.delete_unary(which, timeout=10))
+        code, _ = engine.wait_error(engine.subnetworks.delete_unary(which, timeout=60))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         instance = {**engine.in_zone, "instance": "controller"}
-        engine.wait_ok(engine.instances.delete_unary(instance, timeout=10))
+        engine.wait_ok(engine.instances.delete_unary(instance, timeout=60))
         code, text = engine.wait_error(delete_network(engine, "own"))
         assert code == "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
         assert text.endswith("regions/europe-west4/subnetworks/near'")
-        engine.wait_ok(engine.subnetworks.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.subnetworks.delete_unary(which, timeout=60))
         engine.wait_ok(delete_network(engine, "own"))
 
     await asyncio.to_thread(run)
@@ -121,7 +121,7 @@ async def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
             network_config={"network": "used"},
         )
         client = engine.cloud.tpu()
-        client.create_node(parent=parent, node_id="n", node=node, timeout=10).result(timeout=20)
+        client.create_node(parent=parent, node_id="n", node=node, timeout=60).result(timeout=60)
         return f"{parent}/nodes/n"
 
     def run() -> None:
@@ -135,11 +135,11 @@ async def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
             "being used by 'projects/local-project/zones/europe-west4-a/instances/controller'"
         )
         instance = {**engine.in_zone, "instance": "controller"}
-        engine.wait_ok(engine.instances.delete_unary(instance, timeout=10))
+        engine.wait_ok(engine.instances.delete_unary(instance, timeout=60))
         name = make_node()
         _, text = engine.wait_error(delete_network(engine, "used"))
         assert text.endswith(f"is already being used by '{name}'")
-        engine.cloud.tpu().delete_node(name=name, timeout=10).result(timeout=20)
+        engine.cloud.tpu().delete_node(name=name, timeout=60).result(timeout=60)
         engine.wait_ok(delete_network(engine, "used"))
 
     await asyncio.to_thread(run)
@@ -168,7 +168,7 @@ async def test_tpu_node_uses_its_network(engine: Any) -> None:
 async def test_regional_addresses(engine: Any) -> None:
     def insert(name: str, **more: Any) -> Any:
         request = {**engine.in_region, "address_resource": {"name": name, **more}}
-        return engine.addresses.insert_unary(request, timeout=10)
+        return engine.addresses.insert_unary(request, timeout=60)
 
     def run() -> None:
         for name in ("a", "b"):
@@ -183,8 +183,8 @@ async def test_regional_addresses(engine: Any) -> None:
         with pytest.raises(exceptions.Conflict):
             insert("a")
         which = {**engine.in_region, "address": "a"}
-        assert engine.addresses.get(which, timeout=10) == addresses["a"]
-        engine.wait_ok(engine.addresses.delete_unary(which, timeout=10))
+        assert engine.addresses.get(which, timeout=60) == addresses["a"]
+        engine.wait_ok(engine.addresses.delete_unary(which, timeout=60))
         assert [address.name for address in engine.addresses.list(engine.in_region)] == ["b"]
 
     await asyncio.to_thread(run)
@@ -201,7 +201,7 @@ async def test_service_networking_ranges(engine: Any) -> None:
             **more,
         }
         request = {**IN_PROJECT, "address_resource": row}
-        return engine.global_addresses.insert_unary(request, timeout=10)
+        return engine.global_addresses.insert_unary(request, timeout=60)
 
     def run() -> None:
         engine.wait_ok(insert("given", address="10.55.0.0"))
@@ -219,8 +219,8 @@ async def test_service_networking_ranges(engine: Any) -> None:
         with pytest.raises(exceptions.NotFound):
             insert("nowhere", network="global/networks/none")
         which = {**IN_PROJECT, "address": "given"}
-        engine.wait_ok(engine.global_addresses.delete_unary(which, timeout=10))
+        engine.wait_ok(engine.global_addresses.delete_unary(which, timeout=60))
         with pytest.raises(exceptions.NotFound):
-            engine.global_addresses.get(which, timeout=10)
+            engine.global_addresses.get(which, timeout=60)
 
     await asyncio.to_thread(run)

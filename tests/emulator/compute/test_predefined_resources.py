@@ -16,7 +16,7 @@ async def test_zones_and_regions(engine: Any) -> None:
         project = {"project": "local-project"}
         zones = {zone.name: zone for zone in engine.zones.list(project)}
         assert set(catalog.zones()) < set(zones)
-        zone = engine.zones.get({**project, "zone": "us-central2-b"}, timeout=10)
+        zone = engine.zones.get({**project, "zone": "us-central2-b"}, timeout=60)
         assert zone == zones["us-central2-b"]
         assert zone.region.endswith("/projects/local-project/regions/us-central2")
         regions = {region.name: region for region in engine.regions.list(project)}
@@ -25,9 +25,9 @@ async def test_zones_and_regions(engine: Any) -> None:
             regions["europe-west4"].zones
         )
         with pytest.raises(exceptions.NotFound):
-            engine.zones.get({**project, "zone": "mars-a"}, timeout=10)
+            engine.zones.get({**project, "zone": "mars-a"}, timeout=60)
         with pytest.raises(exceptions.NotFound):
-            engine.regions.get({**project, "region": "mars"}, timeout=10)
+            engine.regions.get({**project, "region": "mars"}, timeout=60)
 
     await asyncio.to_thread(run)
 
@@ -53,7 +53,7 @@ async def test_machine_type_lists(engine: Any) -> None:
         here = {machine_type.name for machine_type in engine.machine_types.list(engine.in_zone)}
         assert {"n1-standard-1", "e2-standard-2", "n2-highcpu-16"} < here
         with pytest.raises(exceptions.NotFound):
-            engine.machine_types.get({**engine.in_zone, "machine_type": "n1-odd-1"}, timeout=10)
+            engine.machine_types.get({**engine.in_zone, "machine_type": "n1-odd-1"}, timeout=60)
         request = {"project": "local-project", "filter": "name=n1-standard-1"}
         everywhere = dict(engine.machine_types.aggregated_list(request))
         assert [
@@ -78,21 +78,21 @@ async def test_machine_type_lists(engine: Any) -> None:
 async def test_image_families(engine: Any, project: str, family: str) -> None:
     def run() -> None:
         request = {"project": project, "family": family}
-        image = engine.images.get_from_family(request, timeout=10)
+        image = engine.images.get_from_family(request, timeout=60)
         assert (image.family, image.status) == (family, "READY")
         assert image.self_link == f"{engine.link}projects/{project}/global/images/{image.name}"
-        by_name = engine.images.get({"project": project, "image": image.name}, timeout=10)
+        by_name = engine.images.get({"project": project, "image": image.name}, timeout=60)
         assert by_name == image
         assert image.name in [item.name for item in engine.images.list({"project": project})]
-        view = engine.image_family_views.get({**request, "zone": "-"}, timeout=10)
+        view = engine.image_family_views.get({**request, "zone": "-"}, timeout=60)
         assert view.image == image
         # The form of family references in gcloud instances create.
         view_link = f"{engine.link}projects/{project}/zones/-/imageFamilyViews/{family}"
         row = {"name": "d", "source_image": view_link}
         engine.wait_ok(
-            engine.disks.insert_unary({**engine.in_zone, "disk_resource": row}, timeout=10)
+            engine.disks.insert_unary({**engine.in_zone, "disk_resource": row}, timeout=60)
         )
-        disk = engine.disks.get({**engine.in_zone, "disk": "d"}, timeout=10)
+        disk = engine.disks.get({**engine.in_zone, "disk": "d"}, timeout=60)
         assert (disk.source_image, disk.size_gb) == (image.self_link, image.disk_size_gb)
 
     await asyncio.to_thread(run)
@@ -116,10 +116,10 @@ async def test_operations_are_listed_in_scope_of_target(engine: Any) -> None:
         zonal = engine.wait_ok(engine.insert(engine.controller()))
         address = {"name": "a"}
         request = {**engine.in_region, "address_resource": address}
-        regional = engine.wait_ok(engine.addresses.insert_unary(request, timeout=10))
+        regional = engine.wait_ok(engine.addresses.insert_unary(request, timeout=60))
         request = {"project": "local-project", "firewall_resource": {"name": "f"}}
         request["firewall_resource"]["allowed"] = [{"I_p_protocol": "tcp"}]
-        world = engine.wait_ok(engine.firewalls.insert_unary(request, timeout=10))
+        world = engine.wait_ok(engine.firewalls.insert_unary(request, timeout=60))
         here = list(engine.zone_operations.list(engine.in_zone))
         assert [operation.name for operation in here] == [zonal.name]
         assert engine.zone_operations.get({**engine.in_zone, "operation": zonal.name}) == zonal
@@ -136,7 +136,7 @@ async def test_operations_are_listed_in_scope_of_target(engine: Any) -> None:
         }
         with pytest.raises(exceptions.NotFound):
             request = {"project": "local-project", "operation": zonal.name}
-            engine.global_operations.get(request, timeout=10)
+            engine.global_operations.get(request, timeout=60)
         engine.zone_operations.delete({**engine.in_zone, "operation": zonal.name})
         with pytest.raises(exceptions.NotFound):
             engine.zone_operations.get({**engine.in_zone, "operation": zonal.name})

@@ -79,7 +79,7 @@ async def test_failed_host_stops_metadata_and_programs(isolated: Any) -> None:
     def connect() -> int:
         with requests.Session() as session:
             session.trust_env = False
-            return session.get(url, headers=headers, timeout=10).status_code
+            return session.get(url, headers=headers, timeout=60).status_code
 
     assert await asyncio.to_thread(connect) == 200
     await isolated.host.fail_host(isolated.name, is_silent=True)

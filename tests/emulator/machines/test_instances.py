@@ -122,7 +122,7 @@ async def test_error_names_missing_image(lab: Any) -> None:
 STDLIB = """
 import json, os, urllib.request
 def get(url, **headers):
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
         return answer.read()
 metadata = "http://" + os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/"
 path = metadata + "service-accounts/default/token"

@@ -89,7 +89,7 @@ class Owner:
         with requests.Session() as session:
             session.trust_env = False
             session.headers["Authorization"] = f"Bearer {self._server.token}"
-            answer = session.request(verb, self._server.url + path, timeout=30, **more)
+            answer = session.request(verb, self._server.url + path, timeout=60, **more)
         assert answer.status_code < 300, (path, answer.status_code, answer.text)
         return answer.json() if answer.content else {}
 

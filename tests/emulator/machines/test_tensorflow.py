@@ -56,7 +56,7 @@ class Cloud:
         self._session.headers["Authorization"] = f"Bearer {cloud.token}"
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self._session.request(method, f"{self._url}{path}", json=body, timeout=30)
+        answer = self._session.request(method, f"{self._url}{path}", json=body, timeout=60)
         assert answer.status_code < 300, (path, answer.status_code, answer.text)
         return answer.json() if answer.content else {}
 
