@@ -7,13 +7,14 @@ import json
 import random
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.http_server import serving_http
 
 pytestmark = [pytest.mark.long, pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
@@ -41,12 +42,8 @@ class Slice(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def slice_of_two() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slice) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with serving_http(Slice) as server:
         yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 class Runs:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.support.http_server import serving_http
 
 
 def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None:
@@ -118,12 +119,8 @@ class Metadata(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def metadata() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with serving_http(Metadata) as server:
         yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_slice_type_comes_from_metadata_server(

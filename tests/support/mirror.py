@@ -8,8 +8,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.http_server import serving_http
 
 __all__ = ["Mirror", "Request", "serve_mirror"]
 
@@ -122,12 +124,6 @@ def serve_mirror(mirror: Mirror) -> Iterator[Mirror]:
             with suppress(ConnectionError):  # of a client that was killed
                 super().handle()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with serving_http(Handler) as server:
         mirror.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield mirror
-        finally:
-            server.shutdown()
-            thread.join()
+        yield mirror

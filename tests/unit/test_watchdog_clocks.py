@@ -6,16 +6,16 @@ Like Google's servers, the fake server here sends the time with each response.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.http_server import serving_http
 from tpuctl.jobs.shipped import watchdog
 
 HOUR, MONTH = 3600.0, 30 * 24 * 3600.0
@@ -58,16 +58,11 @@ class Google(BaseHTTPRequestHandler):
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Google]]:
     class Fresh(Google): ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{server.server_port}")
-    yield Fresh
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving_http(Fresh) as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{server.server_port}")
+        yield Fresh
 
 
 def shift_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
