@@ -291,6 +291,23 @@ async def test_job_end_does_not_wait_for_unavailable_bucket(
     assert await bench.in_bucket(record.log_name(0)) == b"the end\n"
 
 
+async def test_stop_returns_once_bucket_has_the_end(bench: Bench, local_cloud: LocalCloud) -> None:
+    record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
+    await async_until(lambda: bench.store.exists(record.record_name(0)), "the record of the start")
+    fault = remote_control.add_fault(
+        local_cloud, "hold", **UPLOAD, name=record.record_name(0), times="unlimited"
+    )
+    stopping = asyncio.ensure_future(stop(record, bench.store, bench.transports, print, grace=5))
+    await async_until(
+        lambda: remote_control.fault(local_cloud, fault["id"])["applied"], "the upload being held"
+    )
+    await asyncio.sleep(2)
+    assert not stopping.done()
+    remote_control.remove_fault(local_cloud, fault["id"])
+    assert (await stopping).state == "stopped"
+    assert (await read_status(bench.store, record)).state == "stopped"
+
+
 @pytest.mark.soak
 async def test_stop_through_bucket_when_machines_are_unreachable(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")

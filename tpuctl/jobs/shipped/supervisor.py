@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.arrival import accept_upload
     from tpuctl.jobs.shipped.folder import ENDED, Folder
-    from tpuctl.jobs.shipped.tail import locate, tail
+    from tpuctl.jobs.shipped.tail import UPLOAD_WAIT, locate, tail
 else:
     from arrival import accept_upload
     from folder import ENDED, Folder
-    from tail import locate, tail
+    from tail import UPLOAD_WAIT, locate, tail
 
 __all__ = ["main"]
 
@@ -135,12 +135,19 @@ def proceed(folder: Folder) -> int:
 
 
 def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
-    """Stop all the job's processes: SIGTERM, grace, SIGKILL. Returns once it has ended."""
+    """Stop all the job's processes: SIGTERM, grace, SIGKILL.
+
+    Returns once it has ended and the bucket has its record, or does not get it for some seconds.
+    """
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
         folder.write("stop.json", {"grace": grace, "worker": worker})
     deadline = time.monotonic() + grace + 15
     record = ensure(folder)
     while record["state"] not in ENDED and time.monotonic() < deadline:
+        time.sleep(0.05)
+        record = ensure(folder)
+    deadline = time.monotonic() + UPLOAD_WAIT
+    while not is_over(record) and time.monotonic() < deadline:
         time.sleep(0.05)
         record = ensure(folder)
     return record
