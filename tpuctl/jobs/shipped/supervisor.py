@@ -24,6 +24,7 @@ import time
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from tpuctl.jobs.shipped.arrival import accept_upload
@@ -107,17 +108,24 @@ def daemonize(folder: Folder, spec: dict[str, Any]) -> bool:
     return has_started
 
 
-def start(folder: Folder, until: str, timeout: float) -> dict[str, Any]:
-    """Return the record once the job has reached a state, or after a timeout."""
-    earlier_states = ("preparing",) if until == "ready" else ("preparing", "ready")
+def wait(
+    folder: Folder, is_done: Callable[[dict[str, Any]], bool], timeout: float, longest_delay: float
+) -> dict[str, Any]:
+    """Return the record once it is as wanted, or after a timeout; the job is supervised."""
     deadline = time.monotonic() + timeout
     delay = 0.02
     record = ensure(folder)
-    while record["state"] in earlier_states and time.monotonic() < deadline:
+    while not is_done(record) and time.monotonic() < deadline:
         time.sleep(delay)
-        delay = min(delay * 1.3, 0.25)
+        delay = min(delay * 1.3, longest_delay)
         record = ensure(folder)
     return record
+
+
+def start(folder: Folder, until: str, timeout: float) -> dict[str, Any]:
+    """Return the record once the job has reached a state, or after a timeout."""
+    earlier_states = ("preparing",) if until == "ready" else ("preparing", "ready")
+    return wait(folder, lambda record: record["state"] not in earlier_states, timeout, 0.25)
 
 
 def proceed(folder: Folder) -> int:
@@ -141,16 +149,8 @@ def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
     """
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
         folder.write("stop.json", {"grace": grace, "worker": worker})
-    deadline = time.monotonic() + grace + 15
-    record = ensure(folder)
-    while record["state"] not in ENDED and time.monotonic() < deadline:
-        time.sleep(0.05)
-        record = ensure(folder)
-    deadline = time.monotonic() + UPLOAD_WAIT
-    while not is_over(record) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        record = ensure(folder)
-    return record
+    record = wait(folder, lambda record: record["state"] in ENDED, grace + 15, 0.05)
+    return wait(folder, is_over, UPLOAD_WAIT, 0.05) if record["state"] in ENDED else record
 
 
 OPTIONS = {
