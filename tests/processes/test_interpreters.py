@@ -10,12 +10,12 @@ import platform
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.http_server import serving_http
 from tests.support.prerequisites import hide_interpreters, other_interpreter, skip_or_fail
 from tpuctl import interpreters
 from tpuctl.interpreters import Interpreter, current, find, or_list
@@ -105,11 +105,8 @@ def mirror(tmp_path: Path) -> Iterator[str]:
     folder = tmp_path / "mirror"
     folder.mkdir()
     handler = functools.partial(Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving_http(handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

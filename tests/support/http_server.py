@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,7 +13,7 @@ POLL = 0.01  # seconds until it stops; by default half a second
 
 
 @contextmanager
-def serving_http(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
+def serving_http(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
     """Serve requests on a free port of loopback until the end of the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(POLL,))

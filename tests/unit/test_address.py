@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from tests.support.http_server import serving_http
 from tpuctl.cloud import address
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.errors import Unreachable
@@ -17,30 +17,24 @@ from tpuctl.errors import Unreachable
 @contextmanager
 def serving(*answers: str) -> Iterator[tuple[str, ...]]:
     """A service for each of the answers; an empty one fails."""
-    servers = []
-    for answer in answers:
+    with ExitStack() as stack:
+        servers = []
+        for answer in answers:
 
-        class Service(BaseHTTPRequestHandler):
-            body = answer.encode()
+            class Service(BaseHTTPRequestHandler):
+                body = answer.encode()
 
-            def do_GET(self) -> None:
-                self.send_response(200 if self.body else 503)
-                self.send_header("Content-Length", str(len(self.body)))
-                self.end_headers()
-                self.wfile.write(self.body)
+                def do_GET(self) -> None:
+                    self.send_response(200 if self.body else 503)
+                    self.send_header("Content-Length", str(len(self.body)))
+                    self.end_headers()
+                    self.wfile.write(self.body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
+                def log_message(self, format: str, *args: object) -> None:
+                    pass
 
-        server = HTTPServer(("127.0.0.1", 0), Service)
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        servers.append(server)
-    try:
+            servers.append(stack.enter_context(serving_http(Service)))
         yield tuple(f"http://127.0.0.1:{server.server_port}" for server in servers)
-    finally:
-        for http_server in servers:
-            http_server.shutdown()
-            http_server.server_close()
 
 
 @pytest.mark.parametrize(
