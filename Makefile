@@ -101,6 +101,7 @@ lock: $(VENV)/.ready
 	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
 	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
+	$(LOCK) requirements/wikipedia.in -o requirements/wikipedia.lock
 	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
 
 clean:

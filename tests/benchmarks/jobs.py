@@ -22,7 +22,7 @@ GATHERING = sized((), ("--max-megabytes", "0.1"))
 OPTIONS = sized(
     (),
     (
-        *("--vocabulary-size", "400", "--sequence-length", "32", "--duplication", "1"),
+        *("--vocabulary-size", "400", "--sequence-length", "32"),
         *("--steps", "4", "--steps-per-call", "2", "--batch", "16", "--replicas", "1"),
     ),
 )
@@ -78,10 +78,15 @@ def tokens() -> Iterator[Figure]:
             check=True,
             capture_output=True,
         )
+        subprocess.run(
+            [*TPUCTL, "init", "korean-messages", "--folder", str(folder / "new")],
+            check=True,
+            capture_output=True,
+        )
         job = folder / "new" / "bert-pretraining"
         subprocess.run(
-            [sys.executable, job / "gather.py", *GATHERING],
-            cwd=job,
+            [sys.executable, "korean-messages/messages.py", "collect", *GATHERING],
+            cwd=folder / "new",
             check=True,
             capture_output=True,
         )

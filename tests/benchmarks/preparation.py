@@ -1,4 +1,5 @@
-"""From text to records: MB per second compared with Hugging Face's `datasets.map`, and for 1 GB."""
+"""From text to records: MB per second compared with Hugging Face's `datasets.map`, and for 1 GB;
+and from a dump to text."""
 
 from __future__ import annotations
 
@@ -13,43 +14,54 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.figures import Figure, sized
-from tests.support.job_environment import JOB, job_python
+from tests.support.job_environment import WIKIPEDIA, job_python
 from tests.support.locked_environment import locked_python
+from tests.support.wiki_dumps import multistream, page
 
 __all__ = ["preparation"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks" / "datasets.lock"
-MEGABYTES = sized(24.0, 0.2)
+FILES = sized(8, 2)
+MEGABYTES = sized(6.0, 0.1)  # of a file
+PAGES = sized(3_000, 30)
 VOCABULARY = sized(16_000, 2_000)
 ROUNDS = sized(2, 1)
-# One segment, no masks, each text once: the settings in which both give the same result.
-ALIKE = {"sequence_length": 128, "predictions": 20, "duplication": 1, "shards": 4, "seed": 1}
-ALIKE |= {"pairs": "none", "masking": "dynamic", "held_out": 0.0, "short_sequences": 0.0}
-USUAL = {"sequence_length": 128, "predictions": 20, "duplication": 5, "shards": 4, "seed": 1}
+# One segment, no pairs, each text once: the settings in which both give the same result.
+ALIKE = {"sequence_length": 128, "pairs": "none", "held_out": 0.0, "short_sequences": 0.0}
 
 
 def preparation() -> Iterator[Figure]:
-    """Prepare the same text with both, alternating; then with the default settings."""
+    """Prepare the same text with both, alternating; then with the defaults; then a dump."""
+    template_python, datasets_python = job_python(WIKIPEDIA), locked_python(LOCK)
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as name:
         root = Path(name)
-        text = root / "text.txt"
-        size = write_text(text, round(MEGABYTES * 1_000_000))
-        train = "import sys; from corpus import wordpiece; wordpiece.save("
-        train += f"wordpiece.train([sys.argv[1]], {VOCABULARY}, 8), sys.argv[2], 'key')"
-        run(job_python(), ["-c", train, str(text), str(root / "tokenizer")])
+        (root / "text").mkdir()
+        paths = [root / "text" / f"text-{number:05d}.txt" for number in range(FILES)]
+        sizes = [
+            write_text(path, round(MEGABYTES * 1_000_000), seed)
+            for seed, path in enumerate(paths, 1)
+        ]
+        size = sum(sizes)
+        train = "import sys; from vocabulary import train_vocabulary; "
+        train += "lines = open(sys.argv[1], encoding='utf-8').readlines(); "
+        train += f"train_vocabulary(lambda: lines, {VOCABULARY}).save(sys.argv[2])"
+        (root / "tokenizer").mkdir()
+        run(
+            template_python,
+            ["-c", train, str(paths[0]), str(root / "tokenizer" / "tokenizer.json")],
+        )
         records_stage, map_stage = [], []
         for _ in range(ROUNDS):
-            records_stage.append(prepare(job_python(), "prepare_records.py", root, ALIKE))
-            map_stage.append(prepare(locked_python(LOCK), "prepare_datasets.py", root, ALIKE))
-        for unit in ("sequences", "tokens"):
-            if records_stage[0][unit] != map_stage[0][unit]:
-                raise RuntimeError(
-                    f"{unit} differ: {records_stage[0][unit]:,}, {map_stage[0][unit]:,}"
-                )
-        usual = prepare(job_python(), "prepare_records.py", root, USUAL)
-    quickest = min(run_result["seconds"] for run_result in records_stage)
-    map_seconds = min(run_result["seconds"] for run_result in map_stage)
+            records_stage.append(prepare(template_python, "prepare_records.py", root, ALIKE))
+            map_stage.append(prepare(datasets_python, "prepare_datasets.py", root, ALIKE))
+        if records_stage[0]["sequences"] != map_stage[0]["sequences"]:
+            counts = records_stage[0]["sequences"], map_stage[0]["sequences"]
+            raise RuntimeError(f"sequences differ: {counts}")
+        usual = prepare(template_python, "prepare_records.py", root, {"sequence_length": 128})
+        read, seconds = extract(template_python, root)
+    quickest = min(result["seconds"] for result in records_stage)
+    map_seconds = min(result["seconds"] for result in map_stage)
     yield Figure(
         f"records of {size / 1e6:.0f} MB, compared with datasets.map",
         f"{size / 1e6 / quickest:.1f} MB/s, {size / 1e6 / map_seconds:.1f} MB/s",
@@ -57,10 +69,46 @@ def preparation() -> Iterator[Figure]:
         "2 ×",
     )
     yield Figure(
-        "records with the default settings: pairs, 5 copies masked",
+        "records with the default settings: pairs of segments",
         f"{size / 1e6 / usual['seconds']:.1f} MB/s, {usual['sequences']:,} sequences",
         f"1 GB in about {usual['seconds'] * 1e9 / size / 60:.0f} min on {os.cpu_count()} cores",
     )
+    yield Figure(
+        f"text of a dump: {read / 1e6:.0f} MB of XML, one process",
+        f"{read / 1e6 / seconds:.1f} MB/s",
+    )
+
+
+def extract(python: Path, root: Path) -> tuple[int, float]:
+    """Extract a dump's text in one process; return the XML's size and the seconds."""
+    source = random.Random(1)
+    lines = (root / "text" / "text-00000.txt").read_text("utf-8").split("\n")
+    pages = [page(f"글 {number}", article(source, lines)) for number in range(PAGES)]
+    (root / "dump.xml.bz2").write_bytes(multistream(pages))
+    measure = "import sys, time, collections, wikipedia as w; began = time.perf_counter(); "
+    measure += "skipped = collections.Counter(); file = open(sys.argv[1], 'rb'); "
+    measure += "chunks = w.cut(w.unpack(file, sys.argv[1], skipped), w.ENDS['dump']); "
+    measure += "found = [w.extract(('dump', chunk, w.HIDDEN))[0] for chunk in chunks]; "
+    measure += "print(sum(map(len, found)), time.perf_counter() - began)"
+    output = run(python, ["-c", measure, str(root / "dump.xml.bz2")])
+    documents, seconds = output.split()
+    if int(documents) != PAGES:
+        raise RuntimeError(f"{documents} documents of {PAGES} pages")
+    return sum(map(len, pages)), float(seconds)
+
+
+def article(source: random.Random, lines: list[str]) -> str:
+    """Return an article with about as much markup as those of Korean Wikipedia have."""
+    parts = ["{{정보상자|이름=글\n" + "".join(f"|칸{n}=[[값 {n}]]\n" for n in range(10)) + "}}\n"]
+    for section in range(source.randint(1, 6)):
+        parts.append(f"\n== 제목 {section} ==\n")
+        for _ in range(source.randint(1, 8)):
+            words = source.choice(lines).split() or ["글."]
+            words[0] = f"[[{words[0]}|{words[0]}]]"
+            reference = "<ref>{{웹 인용|url=https://example.org/a|제목=책}}</ref>"
+            parts.append(" ".join(words) + reference * (source.random() < 0.3) + " ")
+    table = "{|\n|-\n" + "| [[가]] || 나\n|-\n" * 5 + "|}\n"
+    return "".join([*parts, "\n글이 있다.\n", table, "[[분류:글]]"])
 
 
 def prepare(python: Path, program: str, root: Path, plan: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +116,7 @@ def prepare(python: Path, program: str, root: Path, plan: dict[str, Any]) -> dic
         python,
         [
             str(PROGRAMS / program),
-            str(root / "text.txt"),
+            str(root / "text"),
             str(root / "tokenizer"),
             str(root / "made"),
             json.dumps(plan),
@@ -80,7 +128,7 @@ def prepare(python: Path, program: str, root: Path, plan: dict[str, Any]) -> dic
 def run(python: Path, arguments: list[str]) -> str:
     done = subprocess.run(
         [str(python), *arguments],
-        env={**os.environ, "PYTHONPATH": str(JOB), "HF_HUB_OFFLINE": "1", "USE_TF": "0"},
+        env={**os.environ, "PYTHONPATH": str(WIKIPEDIA), "HF_HUB_OFFLINE": "1", "USE_TF": "0"},
         capture_output=True,
         text=True,
         check=False,
@@ -90,13 +138,13 @@ def run(python: Path, arguments: list[str]) -> str:
     return done.stdout
 
 
-def write_text(path: Path, size: int) -> int:
+def write_text(path: Path, size: int, seed: int) -> int:
     """Write text whose words recur as those of Korean do; return its size in bytes.
 
     New words keep appearing (a Pitman-Yor process), which a program that caches words must
     handle: of the first 1.8 million words one in nine is new.
     """
-    source = random.Random(1)
+    source = random.Random(seed)
     syllables = [chr(0xAC00 + n) for n in source.sample(range(11172), 1200)]
     weights = list(accumulate(1 / (n + 3) for n in range(len(syllables))))
     endings = [
@@ -120,7 +168,7 @@ def write_text(path: Path, size: int) -> int:
         while written < size:
             lines = []
             for _ in range(source.randint(5, 60)):
-                words = []
+                line = []
                 for _ in range(source.randint(4, 18)):
                     if source.random() < (200 + 0.72 * new) / (len(words) + 200):
                         length = source.choices((1, 2, 3, 4), (1, 5, 3, 1))[0]
@@ -130,8 +178,8 @@ def write_text(path: Path, size: int) -> int:
                     else:
                         word = words[int(source.random() * len(words))]
                     words.append(word)
-                    words.append(word)
-                lines.append(" ".join(words) + ".")
+                    line.append(word)
+                lines.append(" ".join(line) + ".")
             written += len(("\n".join(lines)).encode()) + 2
             file.write("\n".join(lines) + "\n\n")
     return path.stat().st_size

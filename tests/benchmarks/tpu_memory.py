@@ -2,7 +2,7 @@
 
     python tests/benchmarks/tpu_memory.py [--lengths 128 512] [--generations v2 v3 …]
 
-Prints the table of docs/pretraining/memory.md, with the method of `tpuctl rehearse --compile`. A
+Prints the table of docs/pretraining/speed.md, with the method of `tpuctl rehearse --compile`. A
 compilation takes about half a minute on an idle machine, the whole table about half an hour.
 """
 

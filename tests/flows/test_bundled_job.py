@@ -50,8 +50,9 @@ async def test_bert_trains_from_template(
     output = f"{prefix}/output"
     assert {f"{output}/checkpoints/model-{STEPS}.{end}" for end in ("index", "json")} <= set(sizes)
     assert {f"{output}/model/{name}" for name in MODEL} <= set(sizes)
-    assert f"{output}/tokenizer/vocab.txt" in sizes
+    assert {f"{output}/tokenizer/tokenizer.json", f"{output}/model/vocab.txt"} <= set(sizes)
     assert any(name.startswith(f"{output}/records/") for name in sizes)
+    assert any(name.startswith(f"{output}/tensorboard/events.out.tfevents.") for name in sizes)
     bucket = storage.bucket(stack.stack.bucket)
     copied = bucket.blob(f"{prefix}/attempts/1/worker-0.log").download_as_bytes()
     assert copied.decode() == log
@@ -74,7 +75,7 @@ def test_demo() -> None:
     and on all of them."""
     size = (
         f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 400 "
-        "--sequence-length 32 --duplication 1 --replicas 1"
+        "--sequence-length 32 --replicas 1"
     )
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()],

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
 from tests.support.forking_server import client_command, forking_server
 from tests.support.job_environment import job_python as prepare_job_python
+from tests.support.locked_environment import locked_python
+from tpuctl.interpreters import current
 
 TESTS = Path(__file__).resolve().parents[1]
 JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
+WIKIPEDIA = JOB.with_name("korean-wikipedia")
 CHECKS = TESTS / "job" / "checks"
-PURE = {
-    "accelerators": "training.accelerators",
-    "card": "training.card",
-    "documents": "corpus.documents",
-    "download": "corpus.download",
-    "dump": "corpus.dump",
-    "errors": "errors",
-    "extract": "corpus.extract",
-    "fetch": "corpus.fetch",
-    "gather": "gather",
-    "interruption": "training.interruption",
-    "markup": "corpus.markup",
-    "memory": "training.memory",
-    "options": "options",
-    "pieces": "corpus.pieces",
-    "plan": "corpus.plan",
-    "storage_errors": "storage_errors",
-    "schedule": "training.schedule",
-    "segments": "corpus.segments",
-    "sentences": "corpus.sentences",
-    "sources": "corpus.sources",
-    "text": "corpus.text",
-    "versions": "training.versions",
-}
-NAMES = ("corpus", "errors", "files", "gather", "options", "storage_errors", "training")
+# The modules that import TensorFlow only where they need it.
+PURE = ("data", "devices", "files", "machine", "pretrain", "vocabulary")
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +35,7 @@ def job() -> Iterator[SimpleNamespace]:
     before = forget()
     sys.path.insert(0, str(JOB))  # as when the job's programs run
     try:
-        yield SimpleNamespace(**{name: importlib.import_module(PURE[name]) for name in PURE})
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in PURE})
     finally:
         sys.path.remove(str(JOB))  # its module names are not unique
         forget()
@@ -61,8 +44,75 @@ def job() -> Iterator[SimpleNamespace]:
 
 def forget() -> dict[str, ModuleType]:
     """Remove the job's modules from sys.modules, and return them."""
-    imported = [name for name in sys.modules if name.partition(".")[0] in NAMES]
-    return {name: sys.modules.pop(name) for name in imported}
+    return {name: sys.modules.pop(name) for name in PURE if name in sys.modules}
+
+
+@pytest.fixture(scope="session")
+def messages() -> ModuleType:
+    """The script of the template korean-messages."""
+    path = JOB.parent / "korean-messages" / "messages.py"
+    spec = importlib.util.spec_from_file_location("korean_messages", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def wiki() -> SimpleNamespace:
+    """The modules of the template korean-wikipedia, with the packages that parse dumps."""
+    parsers = locked_python(TESTS.parent / "requirements" / "wikipedia.lock", [current().minor])
+    (packages,) = parsers.parents[1].glob("lib/python*/site-packages")
+    names = ("files", "vocabulary", "records", "sentences", "wikipedia", "prepare")
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    sys.path.insert(0, str(WIKIPEDIA))
+    sys.path.append(str(packages))
+    try:
+        modules = {name: importlib.import_module(name) for name in names}
+        with warnings.catch_warnings():  # the template imports them where it needs them
+            warnings.simplefilter("ignore")
+            for name in ("mwparserfromhell", "mwxml", "tokenizers", "tqdm"):
+                importlib.import_module(name)
+    finally:
+        sys.path.remove(str(WIKIPEDIA))  # its module names are not unique
+        sys.path.remove(str(packages))
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+    return SimpleNamespace(**modules)
+
+
+@pytest.fixture
+def local_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own functions for files instead of TensorFlow's, which take seconds to import."""
+
+    def opened(path: str, mode: str = "r") -> IO[Any]:
+        return Path(path).open(mode, encoding=None if "b" in mode else "utf-8")
+
+    def status(path: str) -> SimpleNamespace:
+        result = Path(path).stat()
+        return SimpleNamespace(length=result.st_size, mtime_nsec=result.st_mtime_ns)
+
+    gfile = SimpleNamespace(
+        GFile=opened,
+        exists=lambda path: Path(path).exists(),
+        isdir=lambda path: Path(path).is_dir(),
+        listdir=os.listdir,
+        makedirs=lambda path: Path(path).mkdir(parents=True, exist_ok=True),
+        remove=os.remove,
+        stat=status,
+    )
+    tensorflow = ModuleType("tensorflow")
+    tensorflow.io = SimpleNamespace(gfile=gfile)  # type: ignore[attr-defined]
+    tensorflow.errors = SimpleNamespace(OpError=OSError)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+
+
+@pytest.fixture(scope="session")
+def wiki_python() -> Path:
+    """A Python with TensorFlow and the requirements of the template korean-wikipedia."""
+    return Path(prepare_job_python(WIKIPEDIA))
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,6 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.soak
-def test_records_stage_without_tensorflow(run_check: Callable[[str], None]) -> None:
-    run_check("records.py")
-
-
 def test_tensorflow_reads_records(run_forked_check: Callable[..., None]) -> None:
     run_forked_check("data.py")
 

@@ -38,12 +38,12 @@ import pytest
 def test_tpu_address_without_chips(
     job: SimpleNamespace, environment: dict[str, str], address: str | None
 ) -> None:
-    assert job.accelerators.tpu_address(environment, False) == address
+    assert job.devices.tpu_address(environment, False) == address
 
 
 def test_tpu_address_of_a_slice_is_its_name(job: SimpleNamespace) -> None:
     environment = {"TPU_NAME": "my-slice", "TPU_LOAD_LIBRARY": "0", "TPU_ZONE": "us-central1-a"}
-    assert job.accelerators.tpu_address(environment, True) == "my-slice"
+    assert job.devices.tpu_address(environment, True) == "my-slice"
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_tpu_address_of_a_slice_is_its_name(job: SimpleNamespace) -> None:
 def test_local_folders_are_rejected_for_remote_tpu(
     job: SimpleNamespace, arguments: list[str], option: str
 ) -> None:
-    options = job.options.parse(arguments)
-    job.options.check(options, 1)
-    with pytest.raises(job.errors.JobError, match=f"^{option}: .*gs://") as refused:
-        job.options.check(options, 1, is_remote=True)
+    options = job.pretrain.parse(arguments)
+    job.pretrain.check(options, 1)
+    with pytest.raises(job.files.JobError, match=f"^{option}: .*gs://") as refused:
+        job.pretrain.check(options, 1, is_remote=True)
     assert refused.value.exit_code == 2
-    job.options.check(job.options.parse(["--output", "gs://bucket/bert"]), 1, is_remote=True)
+    job.pretrain.check(job.pretrain.parse(["--output", "gs://bucket/bert"]), 1, is_remote=True)
 
 
 @pytest.mark.tensorflow

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
+import io
 import itertools
 import json
 import os
 import random
+import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.support.polling import until
 from tests.support.properties import given
 from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
-JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
+JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "korean-wikipedia"
 
 ARTICLE = """{{정보상자|이름=서울}}
 '''서울'''은 [[대한민국]]의 [[수도]]이다.<ref>책.</ref> 한강이 흐른다.
@@ -43,40 +43,47 @@ def extracted(folder: Path) -> tuple[list[list[str]], dict[str, Any]]:
     """Return the extracted documents and the manifest."""
     manifest = json.loads((folder / "text" / "manifest.json").read_text("utf-8"))
     text = ""
-    for file in manifest["files"]:
-        content = (folder / "text" / file["name"]).read_bytes()
-        assert len(content) == file["bytes"]
-        assert hashlib.sha256(content).hexdigest() == file["sha256"]
-        assert content.count(b"\n\n") == file["documents"]
+    for name, size in manifest["files"].items():
+        content = (folder / "text" / name).read_bytes()
+        assert len(content) == size
         text += content.decode("utf-8")
     documents = [document.split("\n") for document in text.split("\n\n")[:-1]]
-    assert manifest["counts"]["documents"] == len(documents)
-    assert manifest["counts"]["sentences"] == sum(map(len, documents))
+    assert manifest["counts"] == {
+        "documents": len(documents),
+        "sentences": sum(map(len, documents)),
+    }
     return documents, manifest
 
 
-def prepare(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(
-        [sys.executable, JOB / "prepare.py", "extract", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == code, result.stdout + result.stderr
-    return result
+@pytest.fixture
+def extract(wiki: SimpleNamespace, local_files: None, tmp_path: Path) -> Any:
+    """Extract a file with this name and content, in this process."""
+
+    def run(name: str, content: bytes, *options: str) -> tuple[list[list[str]], dict[str, Any]]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        arguments = ["text", str(path), "--data", str(tmp_path), "--processes", "1", *options]
+        assert wiki.prepare.main(arguments) == 0
+        return extracted(tmp_path)
+
+    return run
 
 
 @pytest.fixture
-def extract(job: SimpleNamespace, tmp_path: Path) -> Any:
-    """Extract a file with this name and content, in this process."""
+def prepare(wiki_python: Path, job_environment: dict[str, str]) -> Any:
+    """Run the program."""
 
-    def run(name: str, content: bytes, **choices: Any) -> tuple[list[list[str]], dict[str, Any]]:
-        (tmp_path / name).write_bytes(content)
-        plan = job.extract.ExtractPlan(**choices)
-        sources = job.sources.find([str(tmp_path / name)])
-        job.extract.extract(sources, plan, str(tmp_path / "text"), "key", 1, lambda done, n: None)
-        return extracted(tmp_path)
+    def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        result = subprocess.run(
+            [wiki_python, JOB / "prepare.py", *arguments],
+            env={**job_environment, "HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == code, result.stdout + result.stderr
+        return result
 
     return run
 
@@ -115,8 +122,8 @@ SKIPPED = {
 def test_dump_articles_are_extracted(extract: Any, name: str, content: bytes) -> None:
     documents, manifest = extract(name, content)
     assert documents == [SENTENCES, ["부산은 항구다."]]
-    assert manifest["counts"]["pages"] == len(PAGES)
     assert manifest["skipped"] == SKIPPED
+    assert manifest["license"] == "cc-by-sa-4.0"
 
 
 def test_broken_pages_are_skipped(extract: Any) -> None:
@@ -131,9 +138,6 @@ def test_broken_pages_are_skipped(extract: Any) -> None:
     documents, manifest = extract("dump.xml", HEAD + b"".join(pages))
     assert documents == [SENTENCES, ["부산은 항구다."]]
     assert manifest["skipped"] == {"broken page": 4}
-
-
-SYLLABLES = range(0xAC00, 0xD7A4)
 
 
 def noise(count: int) -> list[bytes]:
@@ -170,17 +174,15 @@ def test_damaged_stream_loses_only_its_own_pages(extract: Any) -> None:
     assert manifest["skipped"]["damaged stream"] == 1
 
 
-def test_oversized_stream_is_unpacked_incrementally(
-    job: SimpleNamespace, extract: Any, monkeypatch: Any
-) -> None:
-    # A dump in one stream is unpacked as it is read; the next stream is found after damage.
+def test_dump_in_one_stream_is_unpacked_in_parts(wiki: SimpleNamespace, extract: Any) -> None:
     pages = noise(300)
     packed = bz2.compress(HEAD + b"".join(pages[:250])) + bz2.compress(b"".join(pages[250:]) + TAIL)
-    monkeypatch.setattr(job.dump, "MAX_STREAM_BYTES", 1 << 16)
-    monkeypatch.setattr(job.dump, "READ_BYTES", 1 << 14)
+    sizes = [len(part) for part in wiki.wikipedia.unpack(io.BytesIO(packed), "a.bz2", Counter())]
+    assert len(sizes) > 1
     documents, manifest = extract("dump.xml.bz2", packed)
     assert len(documents) == 300
     assert manifest["skipped"] == {}
+    # After damage, the next stream is found.
     damaged = bytearray(packed)
     damaged[100_000:100_050] = bytes(50)
     documents, manifest = extract("dump.xml.bz2", bytes(damaged))
@@ -188,23 +190,45 @@ def test_oversized_stream_is_unpacked_incrementally(
     assert [document[0][:5] for document in documents] == [f"{n}번 " for n in range(250, 300)]
 
 
+@given(st.lists(st.binary(max_size=40), max_size=6), st.integers(1, 30))
+def test_streams_are_found_wherever_blocks_are_cut(
+    wiki: SimpleNamespace, contents: list[bytes], size: int
+) -> None:
+    packed = b"".join(map(bz2.compress, contents))
+    blocks = [packed[start : start + size] for start in range(0, len(packed), size)]
+    skipped: Counter[str] = Counter()
+    assert b"".join(wiki.wikipedia.unpack_bzip2(iter(blocks), skipped)) == b"".join(contents)
+    assert not skipped
+
+
 @given(data=st.data())
-def test_pages_are_joined_across_block_borders(job: SimpleNamespace, data: st.DataObject) -> None:
+def test_chunks_end_with_pages(wiki: SimpleNamespace, data: st.DataObject) -> None:
     xml = whole(PAGES)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(xml)), max_size=6)))
-    edges = [0, *cuts, len(xml)]
-    blocks = []
-    for start, end in itertools.pairwise(edges):
-        block = job.sources.Block("xml", xml[start:end], end)
-        blocks.append(job.documents.extractor("text")(block))
+    blocks = [xml[start:end] for start, end in itertools.pairwise([0, *cuts, len(xml)])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiki.wikipedia, "CHUNK_BYTES", data.draw(st.integers(1, len(xml))))
+        chunks = list(wiki.wikipedia.cut(blocks, wiki.wikipedia.ENDS["dump"]))
+    assert b"".join(chunks) == xml
     total: Counter[str] = Counter()
     documents = []
-    for piece in job.extract.join_pages(iter(blocks)):
-        documents += piece.documents
-        total += piece.skipped
-    expected = ["\n".join([*SENTENCES, "", ""]), "부산은 항구다.\n\n"]
-    assert [document.decode() for document in documents] == expected
-    assert +total == SKIPPED
+    for chunk in chunks:
+        texts, _, skipped = wiki.wikipedia.extract(("dump", chunk, wiki.wikipedia.HIDDEN))
+        documents += texts
+        total += skipped
+    assert documents == ["\n".join([*SENTENCES, "", ""]), "부산은 항구다.\n\n"]
+    assert total == SKIPPED
+
+
+def test_text_without_documents_is_cut_at_a_line(wiki: SimpleNamespace, monkeypatch: Any) -> None:
+    monkeypatch.setattr(wiki.wikipedia, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(wiki.wikipedia, "MAX_CHUNK_BYTES", 200)
+    for content in (b"12345678\n" * 100, b"x" * 1000):
+        blocks = [content[start : start + 50] for start in range(0, len(content), 50)]
+        chunks = list(wiki.wikipedia.cut(blocks, wiki.wikipedia.ENDS["text"]))
+        assert b"".join(chunks) == content
+        assert max(map(len, chunks)) <= 250
+        assert {chunk[-1:] for chunk in chunks} == {content[-1:]}
 
 
 def test_plain_text_documents_are_extracted(extract: Any) -> None:
@@ -214,7 +238,8 @@ def test_plain_text_documents_are_extracted(extract: Any) -> None:
     for name, content in [("a.txt", text), ("b.txt.gz", gzip.compress(text))]:
         documents, manifest = extract(name, content)
         assert documents == [["하나다.", "둘이다.", "셋이다."], ["넷이다.", "다섯이다."]]
-        assert manifest["skipped"] == {"line that is not UTF-8": 1}
+        assert manifest["skipped"] == {"sentence with unreadable characters": 1}
+        assert "license" not in manifest
 
 
 def test_text_is_normalized(extract: Any) -> None:
@@ -242,7 +267,7 @@ def test_json_lines_are_extracted(extract: Any) -> None:
         "line without a text text": 3,
         "sentence with unreadable characters": 1,
     }
-    documents, _ = extract("b.jsonl", "\n".join(rows).encode(), column="body")
+    documents, _ = extract("b.jsonl", "\n".join(rows).encode(), "--field", "body")
     assert documents == [["다른 칸이다."]]
 
 
@@ -258,17 +283,11 @@ def test_truncated_gzip_text_is_counted(extract: Any, cut: int) -> None:
     assert extract("b.txt.gz", bytes(damaged))[1]["skipped"]["damaged file"] == 1
 
 
-def test_shards_stay_below_size_limit(job: SimpleNamespace, tmp_path: Path) -> None:
-    shards = job.extract.Shards(str(tmp_path), limit=100)
-    documents = [b"x" * size for size in (40, 60, 1, 99, 100, 250, 1)]
-    for document in documents:
-        shards.write(document)
-    shards.close()
-    sizes = [file["bytes"] for file in shards.files]
-    assert sizes == [100, 100, 100, 250, 1]  # a document is never split
-    assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == sizes
-    names = [f"text-{n:05d}.txt" for n in range(5)]
-    assert [file["name"] for file in shards.files] == names
+def test_files_stay_below_size_limit(wiki: SimpleNamespace) -> None:
+    documents = ["x" * size for size in (40, 60, 1, 99, 100, 250, 1)]
+    texts = list(wiki.prepare.grouped(documents, 100))
+    assert [len(text) for text in texts] == [100, 100, 100, 250, 1]  # a document is never split
+    assert "".join(texts) == "".join(documents)
 
 
 @pytest.mark.parametrize(
@@ -276,27 +295,96 @@ def test_shards_stay_below_size_limit(job: SimpleNamespace, tmp_path: Path) -> N
     [
         ("none.txt", "no such file: {folder}/none.txt"),
         ("table.csv", "no text in {folder}/table.csv: a source is"),
-        ("empty.txt", "no text in {folder}/empty.txt"),
+        ("empty.txt", "no text in {folder}/empty.txt: empty"),
         ("data/text/a.txt", "is in the output folder of this stage"),
-        ("hf:owner/name", "hf:owner/name needs the package datasets: pip install datasets"),
     ],
 )
-def test_invalid_sources_fail_with_one_line(tmp_path: Path, argument: str, message: str) -> None:
+def test_invalid_sources_fail_with_one_line(
+    wiki: SimpleNamespace,
+    local_files: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    argument: str,
+    message: str,
+) -> None:
     for name in ("table.csv", "empty.txt", "data/text/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    source = argument if argument.startswith("hf:") else str(tmp_path / argument)
-    result = prepare(source, "--data", tmp_path / "data", code=1 if source[:3] == "hf:" else 2)
-    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
-    assert message.format(folder=tmp_path) in result.stderr
+    source = str(tmp_path / argument)
+    arguments = ["text", source, "--data", str(tmp_path / "data"), "--processes", "1"]
+    assert wiki.prepare.main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ") and len(errors.splitlines()) == 1
+    assert message.format(folder=tmp_path) in errors
     assert not (tmp_path / "data" / "text" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["text", "--processes", "0"],
+        ["vocabulary", "--vocabulary-size", "65537"],
+        ["records", "--sequence-length", "15"],
+        ["records", "--held-out", "1"],
+        ["records", "--pairs", "both"],
+    ],
+)
+def test_invalid_options_are_refused(wiki: SimpleNamespace, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        wiki.prepare.main(arguments)
+    assert refused.value.code == 2
+
+
+@pytest.mark.parametrize(("stage", "missing"), [("vocabulary", "text"), ("records", "text")])
+def test_stage_names_the_stage_before_it(
+    wiki: SimpleNamespace,
+    local_files: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    missing: str,
+) -> None:
+    assert wiki.prepare.main([stage, "--data", str(tmp_path)]) == 2
+    command = f"python prepare.py {missing} --data {tmp_path}"
+    assert f"no complete {missing} in {tmp_path}/{missing}; create it first: {command}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_headings_of_wikipedia_dataset_are_dropped(wiki: SimpleNamespace) -> None:
+    text = "서울은 수도다. \n\n역사 \n한양이라고 불렸다.\n* 목록\n분류:도시"
+    texts, _, _ = wiki.wikipedia.extract(("rows", [text], True))
+    assert texts == ["서울은 수도다.\n한양이라고 불렸다.\n\n"]
+    texts, _, _ = wiki.wikipedia.extract(("rows", [text], False))
+    assert "역사\n" in texts[0]
+
+
+@pytest.mark.tensorflow
+def test_dataset_is_streamed(prepare: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows = [{"text": f"{n}번 글이다. 끝이다.", "id": n} for n in range(600)] + [{"text": None}]
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    data = tmp_path / "data"
+    prepare("text", f"hf:{folder}", "--data", data, "--processes", "1")
+    documents, manifest = extracted(data)
+    assert documents == [[f"{n}번 글이다.", "끝이다."] for n in range(600)]
+    assert manifest["skipped"] == {"document without a sentence": 1}
+    arguments = ["text", f"hf:{folder}", "--data", data, "--processes", "1", "--field", "body"]
+    result = prepare(*arguments, code=2)
+    assert "has no column body; it has text, id: use --field" in result.stderr
+    result = prepare("text", "--data", data, code=1)  # without a network
+    assert result.stderr.startswith("error: cannot read hf:wikimedia/wikipedia/20231101.ko: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert extracted(data)[0] == documents  # a failed run keeps the text
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_text_does_not_depend_on_process_count(tmp_path: Path) -> None:
+@pytest.mark.tensorflow
+def test_text_does_not_depend_on_process_count(prepare: Any, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     pages = [*PAGES, *noise(1000)]
@@ -306,9 +394,9 @@ def test_text_does_not_depend_on_process_count(tmp_path: Path) -> None:
     (source / "ignored-multistream-index.txt.bz2").write_bytes(bz2.compress(b"1:2:x"))
     (source / "notes.md").write_text("아니다.", "utf-8")
     for processes in ("1", "3"):
-        arguments = ("--processes", processes, "--shard-megabytes", "1")
-        result = prepare(source, "--data", tmp_path / processes, *arguments)
-        assert "written in" in result.stdout
+        arguments = ("--processes", processes, "--file-megabytes", "1")
+        result = prepare("text", source, "--data", tmp_path / processes, *arguments)
+        assert ", written\n" in result.stdout
     assert contents(tmp_path / "3" / "text") == contents(tmp_path / "1" / "text")
     documents, manifest = extracted(tmp_path / "1")
     assert len(documents) == 2 + 1000 + 2 + 1
@@ -318,31 +406,48 @@ def test_text_does_not_depend_on_process_count(tmp_path: Path) -> None:
 
     # An existing text is kept; another source or option replaces it.
     before = (tmp_path / "1" / "text" / "manifest.json").stat().st_mtime_ns
-    again = prepare(source, "--data", tmp_path / "1", "--shard-megabytes", "1")
+    again = prepare("text", source, "--data", tmp_path / "1", "--file-megabytes", "1")
     assert "kept" in again.stdout
     assert (tmp_path / "1" / "text" / "manifest.json").stat().st_mtime_ns == before
     (source / "b.txt").write_text("다르다.\n", "utf-8")
-    changed = prepare(source, "--data", tmp_path / "1", "--shard-megabytes", "64")
-    assert "written in" in changed.stdout
+    changed = prepare("text", source, "--data", tmp_path / "1", "--file-megabytes", "64")
+    assert ", written\n" in changed.stdout
     # No file of the earlier text remains.
     after = contents(tmp_path / "1" / "text")
     assert sorted(after) == ["manifest.json", "text-00000.txt"]
     # A failed run does not change the existing text.
-    prepare(source / "c.jsonl", "--field", "txet", "--data", tmp_path / "1", code=2)
+    prepare("text", source / "c.jsonl", "--field", "txet", "--data", tmp_path / "1", code=2)
     assert contents(tmp_path / "1" / "text") == after
 
 
+@pytest.fixture
+def start(wiki_python: Path, job_environment: dict[str, str]) -> Any:
+    """Start the text stage in a session of its own."""
+
+    def run(*arguments: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [wiki_python, JOB / "prepare.py", "text", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=job_environment,
+            start_new_session=True,
+        )
+
+    return run
+
+
 @pytest.mark.soak
-def test_killed_extract_is_completed_by_next_run(tmp_path: Path) -> None:
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_interrupted_text_is_completed_by_next_run(
+    prepare: Any, start: Any, tmp_path: Path, signal_number: signal.Signals
+) -> None:
     source = tmp_path / "a.xml.bz2"
-    source.write_bytes(multistream(noise(4000), each=100))
-    arguments = [str(source), "--processes", "2", "--shard-megabytes", "1", "--data"]
-    folder = tmp_path / "killed" / "text"
-    with subprocess.Popen(
-        [sys.executable, JOB / "prepare.py", "extract", *arguments, tmp_path / "killed"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    source.write_bytes(multistream(noise(8000), each=100))
+    arguments = [source, "--processes", "2", "--file-megabytes", "1", "--data"]
+    folder = tmp_path / "stopped" / "text"
+    with start(*arguments, tmp_path / "stopped") as process:
         try:
 
             def has_begun() -> bool:
@@ -351,19 +456,19 @@ def test_killed_extract_is_completed_by_next_run(tmp_path: Path) -> None:
 
             until(has_begun, "the second file")
             started = [pid for pid in process_tree(process.pid) if pid != process.pid]
+            if signal_number == signal.SIGINT:  # a terminal sends it to all
+                os.killpg(process.pid, signal.SIGINT)
+                _, errors = process.communicate(timeout=60)
+                assert process.returncode == 130
+                assert errors == "\nstopped; run the same command again to resume\n"
         finally:
             process.kill()
     assert started and not (folder / "manifest.json").exists()  # orphaned workers
     until(lambda: not any(is_alive(pid) for pid in started), "the end of the workers")
-    result = subprocess.run(
-        [sys.executable, JOB / "prepare.py", "tokenizer", "--data", tmp_path / "killed"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 2 and "no complete text in" in result.stderr
-    prepare(*arguments, tmp_path / "killed")
-    prepare(*arguments, tmp_path / "alone")
+    result = prepare("vocabulary", "--data", tmp_path / "stopped", code=2)
+    assert "no complete text in" in result.stderr
+    prepare("text", *arguments, tmp_path / "stopped")
+    prepare("text", *arguments, tmp_path / "alone")
     assert contents(folder) == contents(tmp_path / "alone" / "text")
 
 
@@ -375,25 +480,15 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.soak
-def test_extract_memory_is_bounded(tmp_path: Path) -> None:
+@pytest.mark.tensorflow
+def test_extract_memory_is_bounded(start: Any, tmp_path: Path) -> None:
     peaks = []
     pages = b"".join(noise(2000))
     for times in (5, 25):
         source = tmp_path / f"{times}.xml.bz2"
         stream = bz2.compress(pages)
         source.write_bytes(bz2.compress(HEAD) + stream * times + bz2.compress(TAIL))
-        with subprocess.Popen(
-            [
-                sys.executable,
-                JOB / "prepare.py",
-                "extract",
-                source,
-                "--data",
-                tmp_path / str(times),
-            ],
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        ) as process:
+        with start(source, "--processes", "2", "--data", tmp_path / str(times)) as process:
             try:
                 peak = 0
                 while process.poll() is None:

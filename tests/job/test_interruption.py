@@ -20,15 +20,14 @@ ROOT = "/computeMetadata/v1/instance/"
 # Like pretrain.py: trains until it is stopped, saves, and exits.
 PROGRAM = """
 import sys, time
-from training.interruption import Stop, watch_metadata
+from machine import Stop, watch_metadata
 
-class Checkpoints:
-    def request_save(self, reason):
-        sys.stdout.write(f"save: {reason}\\n"); sys.stdout.flush()
+def request_save(reason):
+    sys.stdout.write(f"save: {reason}\\n"); sys.stdout.flush()
 
 stop = Stop()
 stop.deferred = True
-watch_metadata(stop, Checkpoints())
+watch_metadata(stop, request_save)
 print("training", flush=True)
 while not stop.reason:
     time.sleep(0.02)
@@ -175,7 +174,7 @@ def test_signal_after_notice_does_not_interrupt_save(metadata: Metadata, start: 
 
 def test_metadata_host_only_on_google_machines(job: SimpleNamespace, tmp_path: Path) -> None:
     vendor = tmp_path / "sys_vendor"
-    host = job.interruption.metadata_host
+    host = job.machine.metadata_host
     assert host({}, vendor) is None
     vendor.write_text("QEMU\n")
     assert host({}, vendor) is None
@@ -187,7 +186,7 @@ def test_metadata_host_only_on_google_machines(job: SimpleNamespace, tmp_path: P
 def test_listen_stops_when_key_is_not_found(job: SimpleNamespace, metadata: Metadata) -> None:
     notices: list[str] = []
     listening = threading.Thread(
-        target=job.interruption.listen, args=(metadata.host, "unknown", notices.append), daemon=True
+        target=job.machine.listen, args=(metadata.host, "unknown", notices.append), daemon=True
     )
     listening.start()
     listening.join(30)

@@ -55,19 +55,19 @@ NOT_SPACED = [
 
 
 @pytest.mark.parametrize("parted", PARTED)
-def test_sentence_boundaries(job: SimpleNamespace, parted: str) -> None:
+def test_sentence_boundaries(wiki: SimpleNamespace, parted: str) -> None:
     expected = [sentence for sentence in parted.split("|") if sentence]
-    assert list(job.sentences.sentences(" ".join(expected))) == expected
+    assert list(wiki.sentences.sentences(" ".join(expected))) == expected
 
 
 @pytest.mark.parametrize("parted", NOT_SPACED)
-def test_missing_space_is_tolerated(job: SimpleNamespace, parted: str) -> None:
-    assert list(job.sentences.sentences(parted.replace("|", ""))) == parted.split("|")
+def test_missing_space_is_tolerated(wiki: SimpleNamespace, parted: str) -> None:
+    assert list(wiki.sentences.sentences(parted.replace("|", ""))) == parted.split("|")
 
 
 @given(st.text(alphabet="가다요까 .!?…\"'()“”‘’《》[]「」12aB。\t", max_size=120))
-def test_splitting_keeps_all_characters(job: SimpleNamespace, paragraph: str) -> None:
-    found = list(job.sentences.sentences(paragraph))
+def test_splitting_keeps_all_characters(wiki: SimpleNamespace, paragraph: str) -> None:
+    found = list(wiki.sentences.sentences(paragraph))
     assert "".join("".join(found).split()) == "".join(paragraph.split())
     assert all(sentence and sentence == sentence.strip() for sentence in found)
 
@@ -76,6 +76,6 @@ def test_splitting_keeps_all_characters(job: SimpleNamespace, paragraph: str) ->
     "token", ["(", ")", '"', "“ ", "가. ", "1. ", "a. ", "…", "다.", "(가. ", "A."]
 )
 @pytest.mark.timeout(60)  # a second if linear, many minutes if quadratic
-def test_time_is_linear(job: SimpleNamespace, token: str) -> None:
+def test_time_is_linear(wiki: SimpleNamespace, token: str) -> None:
     text = token * 100_000
-    assert "".join("".join(job.sentences.sentences(text)).split()) == "".join(text.split())
+    assert "".join("".join(wiki.sentences.sentences(text)).split()) == "".join(text.split())

@@ -1,9 +1,10 @@
-"""Parts of the job that need no TensorFlow: the schedule, options, replicas of slices."""
+"""Parts of the job that need no TensorFlow: text, options, replicas of slices, memory."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -15,45 +16,16 @@ import pytest
 from tests.support.http_server import serving_http
 
 
-def test_predictions_are_15_percent_and_at_most_20(job: SimpleNamespace) -> None:
-    lengths = {16: 3, 64: 10, 128: 20, 512: 20}
-    assert {n: job.plan.default_predictions(n) for n in lengths} == lengths
-
-
-@pytest.mark.parametrize("decay", ["linear", "cosine"])
-def test_learning_rate_warms_up_and_decays_to_zero(job: SimpleNamespace, decay: str) -> None:
-    rate = job.schedule.learning_rate
-    rates = [rate(step, 1.0, 10, 110, decay) for step in range(110)]
-    assert rates[0] == pytest.approx(1 / 11)
-    assert max(rates) == rates[10] == pytest.approx(1.0)
-    assert rates[60] == pytest.approx(0.5)  # half-way down
-    assert rates[:11] == sorted(rates[:11])
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert 0 < rates[-1] < 0.02
-    assert rate(110, 1.0, 10, 110, decay) == rate(200, 1.0, 10, 110, decay) == 0.0
-    assert rate(0, 1.0, 0, 5, decay) == 1.0
-
-
-def test_cosine_decays_slower_than_linear_at_first(job: SimpleNamespace) -> None:
-    rate = job.schedule.learning_rate
-    # A third of the way down: the cosine of 60 degrees is a half.
-    assert rate(40, 1.0, 10, 100, "linear") == pytest.approx(2 / 3)
-    assert rate(40, 1.0, 10, 100, "cosine") == pytest.approx(3 / 4)
-
-
-def test_constant_rate_stays_at_the_peak(job: SimpleNamespace) -> None:
-    rates = [job.schedule.learning_rate(step, 2.0, 3, 10, "constant") for step in range(20)]
-    assert rates == [0.5, 1.0, 1.5] + [2.0] * 17
-
-
 def test_documents_are_separated_by_empty_lines(job: SimpleNamespace) -> None:
     text = "\n하나\n  둘   셋\n\n \n넷\n"
-    assert list(job.text.documents(text.splitlines())) == [["하나", "둘 셋"], ["넷"]]
+    skipped: Counter[str] = Counter()
+    assert list(job.vocabulary.documents(text.splitlines(), skipped)) == [["하나", "둘 셋"], ["넷"]]
+    assert not skipped
 
 
 def test_normalize_composes_syllables_only(job: SimpleNamespace) -> None:
-    assert job.text.normalize("\u1112\u1161\u11ab") == "\ud55c"
-    assert job.text.normalize("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
+    assert job.vocabulary.normalize("\u1112\u1161\u11ab") == "\ud55c"
+    assert job.vocabulary.normalize("ㅋㅋ ㅎㅏ Ａ") == "ㅋㅋ ㅎㅏ Ａ"
 
 
 @pytest.mark.parametrize(
@@ -68,13 +40,13 @@ def test_normalize_composes_syllables_only(job: SimpleNamespace) -> None:
     ],
 )
 def test_replicas_of_slices(job: SimpleNamespace, accelerator_type: str, replicas: int) -> None:
-    assert job.accelerators.replicas_of(accelerator_type) == replicas
+    assert job.devices.replicas_of(accelerator_type) == replicas
 
 
 @pytest.mark.parametrize("name", ["", "v2", "v9-8", "v2-", "v2-8-x", "n1-standard-1", "v4-1"])
 def test_unknown_slices_are_rejected(job: SimpleNamespace, name: str) -> None:
     with pytest.raises(ValueError, match="unknown TPU type"):
-        job.accelerators.replicas_of(name)
+        job.devices.replicas_of(name)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +64,15 @@ def test_unknown_slices_are_rejected(job: SimpleNamespace, name: str) -> None:
 def test_tpu_address(
     job: SimpleNamespace, environment: dict[str, str], chips: bool, address: str | None
 ) -> None:
-    assert job.accelerators.tpu_address(environment, chips) == address
+    assert job.devices.tpu_address(environment, chips) == address
 
 
 def test_chips_are_detected_by_device_files(job: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "vfio").mkdir()
     (tmp_path / "vfio" / "vfio").touch()
-    assert not job.accelerators.has_chips(tmp_path)
+    assert not job.devices.has_chips(tmp_path)
     (tmp_path / "accel0").touch()
-    assert job.accelerators.has_chips(tmp_path)
+    assert job.devices.has_chips(tmp_path)
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -127,20 +99,21 @@ def test_slice_type_comes_from_metadata_server(
     job: SimpleNamespace, metadata: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # must not be used
-    assert job.accelerators.slice_type({"GCE_METADATA_HOST": metadata}) == "v3-8"
-    assert job.accelerators.slice_type({"GCE_METADATA_HOST": "127.0.0.1:1"}) is None
-    assert job.accelerators.slice_type({}) is None
+    assert job.machine.slice_type({"GCE_METADATA_HOST": metadata}) == "v3-8"
+    assert job.machine.slice_type({"GCE_METADATA_HOST": "127.0.0.1:1"}) is None
+    assert job.machine.slice_type({}) is None
 
 
 def test_default_options_are_compatible(
     job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUCTL_OUTPUT", "gs://bucket/out")
-    options = job.options.parse([])
+    options = job.pretrain.parse([])
     for replicas in (1, 2, 4, 8, 16, 32):
-        job.options.check(options, replicas)
+        job.pretrain.check(options, replicas)
     assert options.output == "gs://bucket/out"
-    assert options.predictions == 10 and options.warmup_steps == options.steps // 10
+    assert (options.dropout, options.warmup_steps) == (0.0, options.steps // 10)
+    assert job.pretrain.parse(["--size", "mini"]).dropout == 0.1
 
 
 @pytest.mark.parametrize(
@@ -148,22 +121,74 @@ def test_default_options_are_compatible(
     [
         (["--batch", "30"], 8, "try 24 or 32"),
         (["--batch", "4"], 8, "try 8$"),
-        (["--sequence-length", "8", "--predictions", "1"], 1, "at least 16"),
-        (["--predictions", "63"], 1, "does not fit"),
         (["--steps", "5", "--warmup-steps", "5"], 1, "fewer than --steps"),
-        (["--vocabulary-size", "50"], 1, "at least 100"),
     ],
 )
 def test_incompatible_options_are_rejected(
     job: SimpleNamespace, arguments: list[str], replicas: int, message: str
 ) -> None:
-    with pytest.raises(job.errors.JobError, match=message) as caught:
-        job.options.check(job.options.parse(arguments), replicas)
+    with pytest.raises(job.files.JobError, match=message) as caught:
+        job.pretrain.check(job.pretrain.parse(arguments), replicas)
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sequence-length", "8"], "must be at least 16"),
+        (["--vocabulary-size", "50"], "must be at least 100 and below 65,537"),
+        (["--held-out", "1"], "must be at least 0 and below 1"),
+        (["--batch", "0"], "must be at least 1"),
+        (["--batch", "many"], "invalid"),
+        (["--optimizer", "sgd"], "invalid choice"),
+    ],
+)
+def test_invalid_options_are_rejected(
+    job: SimpleNamespace,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        job.pretrain.parse(arguments)
+    assert exit.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert arguments[0] in last and message in last
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RESOURCE_EXHAUSTED: 8.29G > 7.48G",  # the TPU compiler of TensorFlow 2.19
+        # github.com/tensorflow/tpu/issues/385
+        "Status code: Resource exhausted [9x]\n  Compilation failure: Ran out of memory in memory "
+        "space hbm. Used 8.38G of 8.00G hbm. Exceeded hbm capacity by 385.25M.",
+        "ResourceExhaustedError: Graph execution error:\n\nOOM when allocating tensor with shape"
+        "[512,128,768] and type float on /job:localhost/replica:0/task:0/device:GPU:0",
+    ],
+    ids=["v2", "old", "gpu"],
+)
+def test_out_of_memory_suggests_smaller_parts(job: SimpleNamespace, text: str) -> None:
+    message = str(job.devices.explain_memory(text, batch=64, share=32, parts=1))
+    assert message.startswith("not enough memory for --batch 64 (") and "\n" not in message
+    line = next(
+        line.strip() for line in text.splitlines() if line.strip() and line.strip() in message
+    )
+    assert "memory" in line or "RESOURCE" in line or "OOM" in line  # signatures of `tpuctl explain`
+    assert "--batch 32 or --accumulation 2 may fit" in message
+    message = str(job.devices.explain_memory(text, batch=64, share=12, parts=3))
+    assert "--accumulation 6 may fit" in message, "the next divisor of 12 from twice 3 on"
+    message = str(job.devices.explain_memory(text, batch=2, share=1, parts=1))
+    assert message.endswith("not even one sequence fits: use a smaller --size or --sequence-length")
+
+
+def test_other_errors_are_not_out_of_memory(job: SimpleNamespace) -> None:
+    text = "InvalidArgumentError: logits and labels must have the same first dimension"
+    assert job.devices.explain_memory(text, batch=8, share=8, parts=1) is None
+
+
 def test_fingerprint_depends_on_values_only(job: SimpleNamespace) -> None:
-    fingerprint = job.text.fingerprint("records", {"a": 1, "b": [2.5]})
-    assert fingerprint == job.text.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
-    assert fingerprint != job.text.fingerprint("records", {"a": 1, "b": [2.6]})
+    fingerprint = job.vocabulary.fingerprint("records", {"a": 1, "b": [2.5]})
+    assert fingerprint == job.vocabulary.fingerprint("records", json.loads('{"b": [2.5], "a": 1}'))
+    assert fingerprint != job.vocabulary.fingerprint("records", {"a": 1, "b": [2.6]})
     assert not math.isnan(int(fingerprint, 16))

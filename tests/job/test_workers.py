@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-JOB = TESTS.parent / "templates" / "jobs" / "bert-pretraining"
+JOB = TESTS.parent / "templates" / "jobs" / "korean-wikipedia"
 
 
 def test_workers(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_bundled_job_is_observed_saving_and_restoring_its_checkpoint(
     assert "stopped at step 5 of 400" in first.output, first.output
     assert first.only(Started).tensorflow == "2.18.0"
     strategy = first.only(Strategy)
-    assert (strategy.replicas, strategy.where.file.name) == (2, "strategy.py")
+    assert (strategy.replicas, strategy.where.file.name) == (2, "devices.py")
     assert first.all(Refused) == []
     steps = first.all(Step)
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""A Python for the bundled job, created as a machine and the job's supervisor create it."""
+"""A Python for a bundled job, created as a machine and the job's supervisor create it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pathlib import Path
 
 from tpuctl.emulator.machines.images import ImageStore
 
-__all__ = ["JOB", "TENSORFLOW", "job_python"]
+__all__ = ["JOB", "TENSORFLOW", "WIKIPEDIA", "job_python"]
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
+WIKIPEDIA = JOB.with_name("korean-wikipedia")
 INSTALLER = ROOT / "tpuctl" / "jobs" / "shipped" / "environment.py"
 TENSORFLOW = "2.18.0"
 
 
-def job_python() -> Path:
-    """Return the interpreter of the job's environment, creating and caching it if missing.
+def job_python(job: Path = JOB) -> Path:
+    """Return the interpreter of a job's environment, creating and caching it if missing.
 
     TPUCTL_TEST_JOB_PYTHON selects another interpreter.
     """
@@ -35,7 +36,7 @@ def job_python() -> Path:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "code").mkdir()
-        shutil.copy(JOB / "requirements.txt", Path(folder, "code"))
+        shutil.copy(job / "requirements.txt", Path(folder, "code"))
         spec = {"install": {"requirements": "requirements.txt"}}
         Path(folder, "spec.json").write_text(json.dumps(spec), "utf-8")
         arguments = ["create", folder, image / "bin" / "python3"]

@@ -8,10 +8,10 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", USE_TORCH="0")
 import tensorflow as tf
 from exchange import OPTIMIZER, request, serve
 
-import options
-from training.interruption import Stop
-from training.loop import Trainer
-from training.strategy import choose
+import pretrain
+from devices import choose
+from machine import Stop
+from training import Trainer
 
 arrays, model = request()
 NAMES = {"dropout": "dropout", "size": "size", "batch": "batch", "length": "sequence-length"}
@@ -20,13 +20,12 @@ arguments += ["--learning-rate", str(OPTIMIZER["learning_rate"]), "--device", "c
 manifest = {
     "vocabulary_size": model["vocabulary"],
     "sequence_length": model["length"],
-    "predictions": model["predictions"],
     "pairs": "none",
     "fingerprint": "",
 }
 with tempfile.TemporaryDirectory() as folder:
     choice = choose("cpu", 1)
-    trainer = Trainer(options.parse([*arguments, "--output", folder]), choice, manifest, Stop())
+    trainer = Trainer(pretrain.parse([*arguments, "--output", folder]), choice, manifest, Stop())
 arrays["next_sentence_labels"] = arrays["input_ids"][:, 0] * 0
 examples = tf.data.Dataset.from_tensor_slices(arrays).repeat()
 examples = examples.batch(model["batch"], drop_remainder=True).prefetch(2)

@@ -14,11 +14,10 @@ import tempfile
 import tensorflow as tf
 from _tpuctl_rehearsal import lowering_session
 
-import options
-from training.interruption import Stop
-from training.loop import Trainer
-from training.step import Step
-from training.strategy import Choice
+import pretrain
+from devices import Choice
+from machine import Stop
+from training import Step, Trainer
 
 VOCABULARY = 32_000
 BATCHES = {128: 256, 512: 64}  # to begin with
@@ -26,18 +25,15 @@ BATCHES = {128: 256, 512: 64}  # to begin with
 
 def trainer(size: str, length: int, folder: str) -> Trainer:
     """The job's trainer as on a TPU, with its variables in this machine's memory."""
-    arguments = options.parse(
-        ["--size", size, "--output", folder, "--sequence-length", str(length)]
-    )
+    options = pretrain.parse(["--size", size, "--output", folder, "--precision", "bfloat16"])
     manifest = {
         "vocabulary_size": VOCABULARY,
         "sequence_length": length,
-        "predictions": predictions(length),
         "fingerprint": "",
         "pairs": "nsp",
     }
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return Trainer(arguments, Choice(strategy, "tpu", 1, "one core"), manifest, Stop())
+    return Trainer(options, Choice(strategy, "tpu", 1, "one core"), manifest, Stop())
 
 
 def predictions(length: int) -> int:
@@ -64,11 +60,9 @@ def main(size: str, length: int) -> None:
 
         @tf.autograph.experimental.do_not_convert
         def step(batch: dict[str, tf.Tensor]) -> object:
-            share = batch["input_ids"].shape[0]
-            of_replica = Step(
-                job.network, job.optimizer, batch=share, clip_norm=job.options.clip_norm
-            )
-            return job.choice.run(of_replica, (batch,))
+            job.options.batch = batch["input_ids"].shape[0]
+            of_replica = Step(job.network, job.optimizer, job.options)
+            return job.choice.strategy.run(of_replica, (batch,))
 
         lowering_session.lower_step(step, [batch_of(BATCHES.get(length, 8), length)])
 

@@ -1,23 +1,23 @@
 """Hugging Face's way from text to sequences: `datasets.map`, batched, in as many processes.
 
 Arguments: text, tokenizer, folder, a plan's fields as JSON. Sentences are put together by the
-job's own rule, so that the sequences are the same. The last line printed is JSON.
+template's own rule, so that the sequences are the same. The last line printed is JSON.
 """
 
 import json
+import os
 import random
 import shutil
 import sys
 import time
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 
 import datasets
 from transformers import BertTokenizerFast
 
-from corpus.plan import RecordsPlan
-from corpus.segments import examples
-from corpus.workers import processor_count
+from records import Plan, examples
 
 
 def sequences(batch, tokenizer, plan):
@@ -42,14 +42,19 @@ if __name__ == "__main__":
     shutil.rmtree(folder, ignore_errors=True)
     began = time.perf_counter()
     documents = datasets.load_dataset(
-        "text", data_files=text, sample_by="paragraph", cache_dir=folder, split="train"
+        "text",
+        data_files=sorted(map(str, Path(text).iterdir())),
+        sample_by="paragraph",
+        cache_dir=folder,
+        split="train",
     )
     work = partial(
         sequences,
         tokenizer=BertTokenizerFast.from_pretrained(tokenizer),
-        plan=RecordsPlan(**json.loads(more)),
+        plan=Plan(**json.loads(more)),
     )
-    mapped = documents.map(work, batched=True, num_proc=processor_count(), remove_columns=["text"])
+    processes = len(os.sched_getaffinity(0))
+    mapped = documents.map(work, batched=True, num_proc=processes, remove_columns=["text"])
     seconds = time.perf_counter() - began
     lengths = (sum(mask) for batch in mapped.iter(1000) for mask in batch["attention_mask"])
     print(json.dumps({"seconds": seconds, "sequences": len(mapped), "tokens": sum(lengths)}))

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
+from settings import options_of
 
-from errors import JobError
-from training.checkpoints import Checkpoints
+from checkpoints import Checkpoints
+from files import JobError
 
 FOLDER = Path(sys.argv[1])
-RUN = {"size": "tiny", "batch": 16, "records": "f00d"}
+RUN = {"size": "tiny", "batch": 16}
 SIZE = 4_000_000  # weights: a save takes long enough to be killed
 
 
@@ -31,15 +32,10 @@ class Run:
     def __init__(self, folder: Path, size: int = 8, keep: int = 3, **of: object) -> None:
         self.network = Network(size)
         self.log: list[str] = []
-        self.checkpoints = Checkpoints(
-            str(folder),
-            tf.train.Checkpoint(model=self.network),
-            identity={**RUN, **of},
-            keep=keep,
-            minutes=60,
-            steps=0,
-            log=self.log.append,
-        )
+        of = {**RUN, "output": str(folder.parent), "keep_checkpoints": keep, **of}
+        self.options = options_of(checkpoint_minutes=60, **of)
+        state = tf.train.Checkpoint(model=self.network)
+        self.checkpoints = Checkpoints(state, self.options, "f00d", log=self.log.append)
 
     def save(self, *steps: int) -> None:
         for step in steps:
@@ -74,7 +70,7 @@ if len(sys.argv) > 2:
     train_forever(Path(sys.argv[2]))
 
 # Only the newest checkpoints are kept, each with three files.
-folder = FOLDER / "kept"
+folder = FOLDER / "kept" / "checkpoints"
 run = Run(folder, keep=2)
 assert run.restored() == 0
 run.save(10, 20, 30)
@@ -133,7 +129,7 @@ for number, (damage, expected, message) in enumerate(
         (stale_state, 30, ""),
     ]
 ):
-    folder = FOLDER / f"damaged-{number}"
+    folder = FOLDER / f"damaged-{number}" / "checkpoints"
     Run(folder).save(10, 20, 30)
     damage(folder)
     run = Run(folder)
@@ -148,7 +144,7 @@ for number, (damage, expected, message) in enumerate(
     assert Run(folder).restored() == 50
 
 # Without a complete checkpoint the run starts over, and logs it.
-folder = FOLDER / "nothing"
+folder = FOLDER / "nothing" / "checkpoints"
 Run(folder).save(10)
 cut_marker_of = folder / "model-10.json"
 cut_marker_of.write_text("{")
@@ -157,7 +153,7 @@ assert run.restored() == 0
 assert len(run.log) == 1
 
 # An old checkpoint is removed only after the new one is complete.
-folder = FOLDER / "unwritable"
+folder = FOLDER / "unwritable" / "checkpoints"
 run = Run(folder, keep=1)
 run.save(10)
 (folder / "model-20.json").mkdir()  # the marker cannot be written
@@ -171,7 +167,7 @@ else:
 assert Run(folder).restored() == 10
 
 # Infinite and NaN weights are never saved.
-folder = FOLDER / "nan"
+folder = FOLDER / "nan" / "checkpoints"
 run = Run(folder)
 run.save(10)
 for value in (float("nan"), float("inf")):
@@ -195,19 +191,19 @@ else:
     raise AssertionError("another run's checkpoint was restored")
 
 # A requested save is due immediately, once, and its reason is logged.
-run = Run(FOLDER / "asked")
+run = Run(FOLDER / "asked" / "checkpoints")
 assert not run.checkpoints.is_due(5)
 run.checkpoints.request_save("maintenance notice, X")
 assert run.checkpoints.is_due(5)
 run.save(5)
 assert not run.checkpoints.is_due(6)
 assert run.log == ["maintenance notice, X: saving at step 5"]
-run.checkpoints.steps = 10
+run.options.checkpoint_steps = 10
 assert not run.checkpoints.is_due(14)
 assert run.checkpoints.is_due(15)
 
 # After repeated kills during a save, the newest complete checkpoint is restored.
-folder = FOLDER / "killed"
+folder = FOLDER / "killed" / "checkpoints"
 generator, newest, within = random.Random(6), 0, 0
 for _ in range(int(os.environ.get("KILLS", "2"))):
     script = [*shlex.split(os.environ["FORKED_PYTHON"]), __file__, FOLDER, folder]

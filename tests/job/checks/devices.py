@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
+from settings import options_of
 from tensorflow.python.distribute.input_lib import InputWorkers
 from tensorflow.python.distribute.input_util import get_distributed_dataset
 
-from errors import JobError
-from training import strategy
-from training.input_pipeline import dataset, held_out, sharding_options
+import devices
+from files import JobError
+from input_pipeline import dataset, held_out, with_sharding
+from vocabulary import train_vocabulary
 
 FOLDER = Path(sys.argv[1])
 SERVER = Path(__file__).resolve().parents[3] / "tpuctl" / "emulator" / "machines" / "node_server.py"
@@ -28,7 +30,7 @@ def refused(device: str, **environment: str) -> str:
     """Return the one-line error of a device choice."""
     os.environ.update(environment)
     try:
-        choice = strategy.choose(device)
+        choice = devices.choose(device)
     except JobError as error:
         assert len(str(error).splitlines()) == 1, error
         return str(error)
@@ -76,7 +78,7 @@ with tf.io.TFRecordWriter(str(numbers)) as writer:
 
 def examples(map_one=lambda text: tf.strings.to_number(text, tf.int32)):
     records = tf.data.TFRecordDataset(str(numbers)).map(map_one)
-    return records.batch(BATCH, drop_remainder=True).repeat().with_options(sharding_options())
+    return with_sharding(records.batch(BATCH, drop_remainder=True).repeat())
 
 
 def operations(pipeline):
@@ -99,22 +101,32 @@ assert PYTHON & operations(
         lambda text: tf.py_function(lambda value: int(value.numpy()), [text], tf.int32)
     )
 )
-item = {"name": "numbers", "sequences": 99, "bytes": numbers.stat().st_size}
-special = {"padding": 0, "start": 2, "separator": 3, "mask": 4}
-sizes = {"sequence_length": 32, "predictions": 5, "vocabulary_size": 500}
-manifest = {**sizes, "files": [item], "held_out": [item], "special_tokens": special}
-for masking in ("static", "dynamic"):
-    here = {**manifest, "masking": masking}
-    kinds = operations(lambda here=here: dataset(str(FOLDER), here, BATCH, 1, 7))
+sample = Path(devices.__file__).parent / "sample"
+lines = [path.read_text("utf-8") for path in sorted(sample.iterdir())]
+(FOLDER / "tokenizer").mkdir()
+train_vocabulary(lambda: lines, 500).save(str(FOLDER / "tokenizer" / "tokenizer.json"))
+(FOLDER / "records").mkdir()
+numbers.rename(FOLDER / "records" / "numbers")
+numbers = FOLDER / "records" / "numbers"
+listed = {"numbers": numbers.stat().st_size}
+manifest = {
+    "sequence_length": 32,
+    "vocabulary_size": 500,
+    "files": listed,
+    "held_out_files": listed,
+    "counts": {"sequences": 99, "held_out_sequences": 99},
+}
+options = options_of(batch=BATCH)
+for read in (lambda *of: dataset(*of, 7), held_out):
+    kinds = operations(lambda read=read: read(str(FOLDER / "records"), manifest, options))
     assert "TFRecordDataset" in " ".join(kinds) and not PYTHON & kinds, kinds
-assert not PYTHON & operations(lambda: held_out(str(FOLDER), here, BATCH))
 
 with hosts(2) as addresses:
     endpoints = ",".join(f"grpc://{address}" for address in addresses)
     # gRPC uses a proxy for any address that is not excluded.
     os.environ |= {"no_grpc_proxy": "127.0.0.1", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": endpoints}
     os.environ["TPUCTL_CLOUD"] = "local"
-    choice = strategy.choose()
+    choice = devices.choose()
     assert (choice.kind, choice.replicas, choice.is_remote) == ("cpu", 1, True), choice
     assert "simulating" in choice.description
 
@@ -126,7 +138,9 @@ with hosts(2) as addresses:
     @tf.function
     def add(iterator, steps):
         for _ in tf.range(steps):
-            choice.run(lambda share: total.assign_add(tf.reduce_sum(share)), (next(iterator),))
+            choice.strategy.run(
+                lambda share: total.assign_add(tf.reduce_sum(share)), (next(iterator),)
+            )
 
     iterator = iter(choice.strategy.experimental_distribute_dataset(examples()))
     add(iterator, tf.constant(3))

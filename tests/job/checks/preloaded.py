@@ -6,6 +6,4 @@ import pretrain
 
 os.environ.update({**pretrain.ENVIRONMENT, **os.environ})
 
-import stages  # noqa: F401
-import training.loop
-import training.result  # noqa: F401
+import result  # noqa: F401

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,10 +14,13 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 import pretrain
+import vocabulary
 
 FOLDER = Path(sys.argv[1])
 JOB = Path(pretrain.__file__).parent
-SMALL = ["--sequence-length", "32", "--duplication", "2"]
+sys.path.insert(0, str(JOB.parent / "korean-wikipedia"))
+import records  # noqa: E402
+
 TRAIN = ["--batch", "16", "--steps", "4", "--steps-per-call", "2", "--warmup-steps", "1"]
 
 
@@ -45,19 +47,25 @@ refused(2, "--batch 6 is not divisible by 4 replicas; try 4 or 8", "--output", o
         "--batch", 6, "--replicas", 4)  # fmt: skip
 refused(2, "--accumulation 3 does not divide the 16 sequences", "--output", out,
         "--batch", 16, "--accumulation", 3)  # fmt: skip
-refused(2, f"no .txt files in {empty}", "--output", out, "--text", empty)
+refused(2, f"no .txt files with text in {empty}", "--output", out, "--text", empty)
 refused(2, f"no records in {empty}/records; create them first: python prepare.py records "
         f"--data {empty}", "--output", out, "--data", empty)  # fmt: skip
 
-# Data of prepare.py is used unchanged.
+# Records of the template korean-wikipedia are used unchanged.
 data = FOLDER / "data"
-for command in (
-    ["extract", JOB / "sample"],
-    ["tokenizer", "--vocabulary-size", "600"],
-    ["records", *SMALL],
-):
-    call = [sys.executable, JOB / "prepare.py", *command, "--data", data]
-    subprocess.run(call, check=True, capture_output=True)
+(data / "tokenizer").mkdir(parents=True)
+(data / "text").mkdir()
+texts = [list(vocabulary.read_lines(str(path))) for path in sorted((JOB / "sample").iterdir())]
+(data / "text" / "text-00000.txt").write_text("\n\n".join(map("".join, texts)), "utf-8")
+source = {"name": "kowiki 20260101", "license": "cc-by-sa-4.0"}
+(data / "text" / "manifest.json").write_text(
+    json.dumps({"sources": [source], "license": source["license"]})
+)
+trained = vocabulary.train_vocabulary(lambda: [line for text in texts for line in text], 600)
+trained.save(str(data / "tokenizer" / "tokenizer.json"))
+plan = records.Plan(sequence_length=32, duplication=2)
+path = str(data / "text" / "text-00000.txt")
+manifest = records.write([path], str(data / "records"), trained, plan, "key")
 base = ["--data", data, "--output", out, *TRAIN]
 refused(2, "fewer than --batch 100000", *base, "--batch", 100000)
 refused(2, f"--only-export: no checkpoint in {out}/checkpoints", *base, "--only-export")
@@ -137,27 +145,32 @@ ends = [n for n, piece in enumerate(pair["input_ids"]) if piece == tokenizer.sep
 assert ends[1] == len(pair["input_ids"]) - 1
 assert pair["token_type_ids"] == [0] * (ends[0] + 1) + [1] * (ends[1] - ends[0])
 assert (tokenizer.mask_token, tokenizer.model_max_length) == ("[MASK]", 32)
+for text_of_user in ("ㅋㅋ 漢字 Café", "아침에 일어나면 창문을 연다."):
+    expected_ids = Tokenizer.from_str(text).encode(text_of_user, add_special_tokens=False).ids
+    assert tokenizer(text_of_user, add_special_tokens=False)["input_ids"] == expected_ids
 
 card = ModelCard.load(model / "README.md")
 assert card.data.pipeline_tag == "fill-mask"
-assert card.data.to_dict()["license"] == "other"
-quoted = [line.removeprefix("example: ") for line in lines if line.startswith("example: ")]
-assert quoted, "no example"
-for line in quoted:
-    assert line in card.text
-    before, hidden, guesses = line.split(" | ")
-    assert "____" in before and hidden.startswith("hidden: "), line
-    assert len(guesses.removeprefix("guesses: ").split("%, ")) == 3, line
+head = card.data.to_dict()
+assert (head["license"], head["language"], head["mask_token"]) == ("cc-by-sa-4.0", "ko", "[MASK]")
+rows = dict(
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in card.text.splitlines()
+    if line.startswith("| ") and line.count("|") == 3
+)
+assert rows["text"] == "kowiki 20260101" and rows["pairs"] == "nsp", rows
+assert rows["sequences"] == f"{manifest['counts']['sequences']:,}"
+assert rows["steps"] == "4" and "held out mlm loss" in rows
+assert "and so is the model" in card.text and "truncated to\n32 tokens" in card.text
 
 # The evaluation in the log and the file matches a manual computation.
 logged = next(json.loads(line) for line in lines if "held_out_mlm_loss" in line)
 assert logged == json.loads((out / "evaluation.json").read_text())
-manifest = json.loads((data / "records" / "manifest.json").read_text())
-assert logged["held_out_sequences"] == sum(item["sequences"] for item in manifest["held_out"])
-from training.input_pipeline import held_out  # noqa: E402
+assert logged["held_out_sequences"] == manifest["counts"]["held_out_sequences"]
+from input_pipeline import held_out  # noqa: E402
 
 loss = right = weight = 0.0
-for batch in held_out(str(data / "records"), manifest, 3):
+for batch in held_out(str(data / "records"), manifest, pretrain.KEEP_ALIVE[-1].options):
     scores = trained(
         {
             "input_ids": batch["input_ids"],
@@ -203,14 +216,31 @@ assert (model / "model.safetensors").stat().st_mtime_ns > written
 again = load_file(model / "model.safetensors")
 assert all((again[name] == weights[name]).all() for name in weights)
 
+# Each line is in TensorBoard once, although some runs of this output trained nothing.
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
+events = EventAccumulator(str(out / "tensorboard"), size_guidance={"tensors": 0})
+events.Reload()
+assert [event.step for event in events.Tensors("loss")] == [1, 2, 4]
+
+# The card of a text without a license, and without held-out text.
+out = FOLDER / "plain"
+code, lines, errors = run("--output", out, "--held-out", "0", "--vocabulary-size", "600", *TRAIN)
+assert code == 0, errors
+assert not any("held_out" in line for line in lines)
+card = ModelCard.load(out / "model" / "README.md")
+head = card.data.to_dict()
+assert (head["license"], head["license_name"]) == ("other", "that-of-the-text")
+assert "license of the text is unknown" in card.text and "text files in `sample`" in card.text
+
 # A real out-of-memory error of TensorFlow is explained in one line.
-from training import memory  # noqa: E402
+from devices import explain_memory  # noqa: E402
 
 try:
     tf.ones([1 << 22, 1 << 22])
 except tf.errors.ResourceExhaustedError as error:
-    explanation = memory.explain(str(error), batch=64, replicas=1, parameters=1000)
-    assert explanation is not None and "--batch 32 may fit" in str(explanation), explanation
+    explanation = explain_memory(str(error), batch=64, share=64, parts=1)
+    assert explanation is not None and "--batch 32 or --acc" in str(explanation), explanation
 else:
     raise AssertionError("64 TiB were allocated")
 print("checked")

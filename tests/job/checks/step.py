@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from settings import options_of
 
-from options import SIZES
-from training.dropout import masks_of
-from training.model import build_network, pretraining_logits, set_seed
-from training.optimizers import Schedule, build_optimizer
-from training.step import MEASURES, Step, several_steps
-from training.strategy import Choice
+from model import SIZES, build_network, masks_of, pretraining_logits, set_seed
+from training import MEASURES, Schedule, Step, build_optimizer, several_steps
 
 LOG = Path(sys.argv[1], "log")
 LOG.touch()
@@ -70,29 +67,37 @@ class Training:
     """A network and a step on a number of replicas, with ROWS as input."""
 
     def __init__(self, replicas=1, parts=1, dropout=0.0, optimizer=None, clip_norm=1e9, **more):
-        strategy = strategy_of(replicas)
-        self.choice = Choice(strategy, "cpu", replicas, "")
+        self.strategy = strategy_of(replicas)
+        options = options_of(
+            size="smallest",
+            dropout=dropout,
+            seed=7,
+            batch=BATCH,
+            accumulation=parts,
+            clip_norm=clip_norm,
+            optimizer=optimizer,
+            learning_rate=1e-2,
+            warmup_steps=2,
+            steps=100,
+        )
+        manifest = {"vocabulary_size": VOCABULARY, "sequence_length": LENGTH}
+        manifest["pairs"] = more.pop("pairs", "nsp")
         set_seed(1)
-        with strategy.scope():
-            self.network = build_network(
-                "smallest", VOCABULARY, LENGTH, dropout, pairs=more.pop("pairs", True), seed=7
-            )
+        with self.strategy.scope():
+            self.network = build_network(options, manifest)
             self.variables = self.network.trainable_variables
             if optimizer is None:  # plain gradients
                 self.optimizer = tf_keras.optimizers.SGD(0.5)
                 self.optimizer.build(self.variables)
             else:
-                schedule = Schedule(1e-2, 2, 100)
-                self.optimizer = build_optimizer(optimizer, self.variables, schedule, 0.01)
-        self.step = Step(
-            self.network, self.optimizer, batch=BATCH, parts=parts, clip_norm=clip_norm, **more
-        )
-        self.loop = several_steps(self.choice, self.step)
+                self.optimizer = build_optimizer(options, self.variables, Schedule(options))
+        self.step = Step(self.network, self.optimizer, options, **more)
+        self.loop = several_steps(self.strategy, self.step)
         self.feed(0)
 
     def feed(self, step: int) -> None:
         rows = tf.data.Dataset.from_tensor_slices(ROWS).repeat().batch(BATCH, drop_remainder=True)
-        self.rows = iter(self.choice.strategy.experimental_distribute_dataset(rows.skip(step)))
+        self.rows = iter(self.strategy.experimental_distribute_dataset(rows.skip(step)))
         KEPT.append(self.rows)
 
     def take(self, steps: int) -> dict[str, float]:
@@ -196,14 +201,14 @@ def check_masks_depend_on_step_layer_and_replica_only() -> None:
 def check_masks_of_replicas_differ() -> None:
     # The same sequence everywhere: without dropout, both losses would be equal.
     same = {name: tf.repeat(value[:1], BATCH, 0) for name, value in FIRST.items()}
-    strategy = dropping().choice.strategy
+    strategy = dropping().strategy
     shares = strategy.experimental_distribute_values_from_function(lambda _: same)
 
     def on_one(share):
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         return dropping().step.part(share, 1.0, 0, number)[0][0]
 
-    losses = tf.function(lambda: dropping().choice.run(on_one, (shares,)))()
+    losses = tf.function(lambda: strategy.run(on_one, (shares,)))()
     first, two = map(float, strategy.experimental_local_results(losses))
     assert first != two and abs(first / two - 1) < 0.5, (first, two)
 
@@ -281,13 +286,13 @@ def check_randomness_is_stateless() -> None:
     assert any(name.startswith("StatelessRandom") for name in nodes)
     # Keras' dropout layer would be detected.
     training.network.bert.embeddings.dropout = tf_keras.layers.Dropout(0.1)
-    loop = several_steps(training.choice, training.step)
+    loop = several_steps(training.strategy, training.step)
     traced = loop.get_concrete_function(training.rows, tf.TensorSpec([], tf.int32))
     assert random_state(traced) == {"RandomUniform"}
 
 
 def check_compiles_once() -> None:
-    plain, fast = Training(pairs=False), Training(pairs=False, xla=True)
+    plain, fast = Training(pairs="none"), Training(pairs="none", xla=True)
     assert not hasattr(fast.network, "nsp")
     before = LOG.stat().st_size
     for steps in (1, 3, 2):

@@ -1,1 +1,0 @@
-"""Data preparation: every stage from text to records, independent of the model."""

@@ -1,1 +1,0 @@
-"""Training: devices, the network, the loop, checkpoints and the exported model."""
