@@ -136,13 +136,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         demo.step("Start the local cloud", TPUCTL, "local", "up")
         demo.step("Write a stack and a job", TPUCTL, "init", "bert-pretraining", "--name", "demo")
-        demo.step(
-            "Gather Korean text",
-            sys.executable,
-            "bert-pretraining/gather.py",
-            "--output",
-            "bert-pretraining/data",
-        )
+        demo.step("Add a source of Korean text", TPUCTL, "init", "korean-messages")
+        demo.step("Collect Korean text", sys.executable, "korean-messages/messages.py", "collect")
         demo.step("Bring the stack up", TPUCTL, "up", "--yes")
         demo.step("Pretrain BERT", TPUCTL, "run", "bert-pretraining/pretrain.py", "--", *arguments)
         check_results(demo)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["PACKAGE", "program", "runtime_lock", "templates"]
+__all__ = ["PACKAGE", "program", "runtime_lock", "template_names", "templates"]
 
 PACKAGE = Path(__file__).parent
 
@@ -22,6 +22,12 @@ def templates() -> Path:
         hint="Reinstall tpuctl from its wheel or a complete checkout:\n"
         "    pip install --force-reinstall tpuctl",
     )
+
+
+def template_names() -> list[str]:
+    """The names of all templates: a stack file, a job, or both."""
+    folders = (templates() / "stacks", templates() / "jobs")
+    return sorted({path.stem for folder in folders for path in folder.iterdir()})
 
 
 def runtime_lock() -> Path:

@@ -11,6 +11,7 @@ import pytest
 
 import tpuctl
 from tpuctl import assets
+from tpuctl.flows.init import write
 from tpuctl.jobs.launch import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,17 @@ def test_wheel_contains_templates_and_shipped_files() -> None:
             ROOT / "tpuctl" / "jobs" / "shipped" / name
         ).read_bytes()
     assert list((package / "emulator" / "machines" / "image_locks").glob("*.txt"))
+
+
+def test_init_writes_files_for_links_between_templates(tmp_path: Path) -> None:
+    jobs = ROOT / "templates" / "jobs"
+    links = [path.relative_to(jobs) for path in jobs.rglob("*") if path.is_symlink()]
+    assert links, "no template shares a file with another: remove this test"
+    for name in {link.parts[0] for link in links}:
+        write(name, tmp_path, name="", project="my-project", local=False)
+    for link in links:
+        assert not (tmp_path / link).is_symlink()
+        assert (tmp_path / link).read_bytes() == (jobs / link).read_bytes()
 
 
 def test_locks_name_no_registry() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_lines import parse
+from tpuctl import assets
 from tpuctl.cli.main import run
 from tpuctl.cli.script_arguments import AFTER_DASHES
 from tpuctl.flows.init import guess_script
@@ -169,12 +170,34 @@ def test_init_prints_folder_instead_of_every_file(capsys: pytest.CaptureFixture[
     assert "    tpuctl run bert-pretraining/pretrain.py" in lines
 
 
+def test_init_adds_job_to_stack_without_project(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["init", "--project", "my-project"]) == 0
+    written = (tmp_path / "tpuctl.yaml").read_text("utf-8")
+    capsys.readouterr()
+    assert run(["init", "korean-messages"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "korean-messages/  1 file",
+        "",
+        "Next:",
+        "    python korean-messages/messages.py collect",
+    ]
+    assert (tmp_path / "tpuctl.yaml").read_text("utf-8") == written
+    assert run(["init", "korean-messages"]) == 1
+    error = capsys.readouterr().err
+    assert "korean-messages exists" in error
+    assert "tpuctl up" not in error
+    answer = envelope(capsys, "init", "korean-messages", "--folder", "other folder")
+    assert answer["data"] == {"files": ["other folder/korean-messages/messages.py"]}
+
+
 def test_template_list_has_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     templates = dict(line.strip().split(maxsplit=1) for line in lines[: lines.index("")])
-    assert set(templates) == {"bert-pretraining", "empty", "keras", "slice", "tpu-node"}
-    assert all(text.endswith(".") and len(text) <= 62 for text in templates.values())
+    assert list(templates) == assets.template_names()
+    assert all(text.startswith("For ") for text in templates.values())
     assert run(["init", "kears", "--project", "my-project"]) == 2
     assert "Did you mean keras?" in capsys.readouterr().err
 

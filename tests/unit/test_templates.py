@@ -7,30 +7,85 @@ from pathlib import Path
 import pytest
 
 from tpuctl import assets
-from tpuctl.flows.init import SCRIPTS, describe_templates, list_templates, write
+from tpuctl.errors import Conflict
+from tpuctl.flows.init import SCRIPTS, describe_templates, job_command, write
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
 
+TEMPLATES = assets.template_names()
+STACKS = sorted(path.stem for path in (assets.templates() / "stacks").iterdir())
 JOBS = sorted(path.name for path in (assets.templates() / "jobs").iterdir())
+JOBS_ALONE = sorted(set(JOBS) - set(STACKS))
+JOBS_WITH_STACK = sorted(set(JOBS) & set(STACKS))
+
+# Files and lines of a job, without its sample text; every other job is one file.
+LIMITS = {"bert-pretraining": (14, 2000), "korean-wikipedia": (10, 1200)}
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_template_job_has_stack_file_and_script(name: str) -> None:
-    assert name in list_templates(), f"write templates/stacks/{name}.yaml"
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_template_says_for_whom_it_is(name: str) -> None:
+    description = describe_templates()[name]
+    assert description.startswith("For "), description
+    assert description.endswith(".")
+    assert len(description) <= 62, "longer than a line of a terminal, after the name"
+
+
+@pytest.mark.parametrize("name", JOBS_WITH_STACK)
+def test_template_job_has_script(name: str) -> None:
     folder = assets.templates() / "jobs" / name
     assert any((folder / script).is_file() for script in SCRIPTS), f"{folder} has none of {SCRIPTS}"
 
 
-@pytest.mark.parametrize("name", list_templates())
-def test_template_is_described_and_its_stack_file_loads(name: str, tmp_path: Path) -> None:
-    assert describe_templates()[name].endswith("."), f"templates/stacks/{name}.yaml: its first line"
+@pytest.mark.parametrize("name", JOBS_ALONE)
+def test_documentation_of_job_alone_has_command(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    assert job_command(assets.templates() / "jobs" / name).startswith("python ")
+    command = write(name, tmp_path, name="", project="", local=False).command
+    assert Path(command.split()[1]).parent == folder
+    assert Path(command.split()[1]).is_file()
+    assert not command.endswith("\\")
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stack_file_of_template_loads(name: str, tmp_path: Path) -> None:
     written = write(name, tmp_path, name="", project="my-project", local=False)
+    assert written.stack_file is not None
     assert load_stack(written.stack_file).project == "my-project"
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", JOBS_ALONE)
+def test_job_alone_is_added_to_stack(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    write("bert-pretraining", tmp_path, name="mine", project="my-project", local=False)
+    before = (tmp_path / "tpuctl.yaml").read_bytes()
+    written = write(name, tmp_path, name="", project="", local=False)
+    assert (written.stack_file, written.folder) == (None, tmp_path / name)
+    assert set(written.files) == {path for path in (tmp_path / name).rglob("*") if path.is_file()}
+    assert (tmp_path / "tpuctl.yaml").read_bytes() == before
+    with pytest.raises(Conflict):
+        write(name, tmp_path, name="", project="", local=False)
+
+
+@pytest.mark.parametrize("name", JOBS_WITH_STACK)
 def test_template_script_has_no_findings(name: str) -> None:
     folder = assets.templates() / "jobs" / name
     script = next(folder / name for name in SCRIPTS if (folder / name).is_file())
     assert check_project(script, Target(tensorflow="2.18.0", replicas=8)).findings == ()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_template_job_stays_small(name: str) -> None:
+    """Someone reads it before running it."""
+    folder = assets.templates() / "jobs" / name
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not {"sample", "__pycache__"} & set(path.relative_to(folder).parts)
+    ]
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in files)
+    max_files, max_lines = LIMITS.get(name, (1, 260))
+    assert len(files) <= max_files, sorted(str(path.relative_to(folder)) for path in files)
+    assert lines <= max_lines

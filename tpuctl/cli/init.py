@@ -1,4 +1,4 @@
-"""The `init` command: write a stack file and a job from a template."""
+"""The `init` command: write a stack file and a job from a template, or a job alone."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def init(
 ) -> None:
     """Write a stack file and a job from a template. Existing files are kept.
 
+    Some templates are a job alone, to add to an existing stack.
+
     Example: tpuctl init bert-pretraining --project my-project
     """
     state: State = context.obj
@@ -56,14 +58,19 @@ def init(
     )
 
     def show() -> None:
-        print(written.stack_file)
+        if written.stack_file is not None:
+            print(written.stack_file)
         if written.folder is not None:
-            count = len(written.files) - 1
+            count = sum(path != written.stack_file for path in written.files)
             print(f"{written.folder}/  {counted(count, 'file')}")
-        typed = state.command_prefix
-        if written.stack_file != state.stack_file and "--stack-file" not in typed:
-            typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
-        commands = ["doctor", "up", f"run {written.script}", "down"]
-        print("\n".join(["", "Next:", *(f"    {typed} {command}" for command in commands)]))
+        if written.stack_file is None:
+            commands = [written.command]
+        else:
+            typed = state.command_prefix
+            if written.stack_file != state.stack_file and "--stack-file" not in typed:
+                typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
+            suggested = ("doctor", "up", f"run {written.script}", "down")
+            commands = [f"{typed} {command}" for command in suggested]
+        print("\n".join(["", "Next:", *(f"    {command}" for command in commands)]))
 
     state.answer(lambda: responses.stacks.WrittenFiles(files=written.files), show)

@@ -1,8 +1,10 @@
-"""`init`: create a stack file and a sample job from a template."""
+"""`init`: create a stack file and a sample job from a template, or add a job to a stack."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ __all__ = [
     "CreatedFiles",
     "describe_templates",
     "guess_script",
-    "list_templates",
+    "job_command",
     "write",
 ]
 
@@ -28,23 +30,49 @@ LOCAL_PROJECT = "local-project"  # exists in a new local cloud
 
 @dataclass(frozen=True)
 class CreatedFiles:
-    """The created files, the folder of the job, and the script to run."""
+    """The created files, the folder of the job, and the script to run.
+
+    A job without a stack file has instead the command to start it with on this computer.
+    """
 
     files: tuple[Path, ...]
-    stack_file: Path
+    stack_file: Path | None
     folder: Path | None
     script: str
-
-
-def list_templates() -> list[str]:
-    return sorted(path.stem for path in (assets.templates() / "stacks").glob("*.yaml"))
+    command: str = ""
 
 
 def describe_templates() -> dict[str, str]:
-    """A sentence about each template: the first line of its stack file."""
-    folder = assets.templates() / "stacks"
-    texts = {name: (folder / f"{name}.yaml").read_text("utf-8") for name in list_templates()}
-    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
+    """A sentence about each template: for whom it is."""
+    return {name: _description(name) for name in assets.template_names()}
+
+
+def _description(template: str) -> str:
+    """The first line of a stack file; of a job alone, the first sentence of its documentation."""
+    stack_file = _stack_template(template)
+    if stack_file.is_file():
+        return stack_file.read_text("utf-8").partition("\n")[0].lstrip("# ")
+    text = re.sub(r"\A# .*\n", "", _documentation(_job_template(template))).strip()
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0]
+
+
+def _documentation(folder: Path) -> str:
+    """The README of a job's folder, or the docstring of its only script."""
+    readme = folder / "README.md"
+    if readme.is_file():
+        return readme.read_text("utf-8")
+    script, *others = folder.glob("*.py")
+    return "" if others else ast.get_docstring(ast.parse(script.read_text("utf-8"))) or ""
+
+
+def job_command(folder: Path) -> str:
+    """The first `python SCRIPT …` in the documentation of a job's folder, as typed outside it."""
+    command = re.search(r"^\s*python (\S+\.py)(.*?)(?: +#.*)?$", _documentation(folder), re.M)
+    if command is None:
+        return ""
+    script = shlex.quote(str(folder / Path(command[1]).name))
+    return f"python {script}{command[2]}"
 
 
 def guess_script(stack_file: Path) -> str:
@@ -57,7 +85,7 @@ def guess_script(stack_file: Path) -> str:
 
 def write(template: str, folder: Path, *, name: str, project: str, local: bool) -> CreatedFiles:
     """Copy a template. Raises Conflict rather than overwrite a file."""
-    templates = list_templates()
+    templates = assets.template_names()
     if template not in templates:
         like = nearest(template, templates) or templates
         raise Usage(
@@ -65,6 +93,33 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
             f"template {template} not found",
             hint=f"Did you mean {', '.join(like)}? List all templates:\n    tpuctl init --list",
         )
+    stack_text = ""
+    if _stack_template(template).is_file():
+        stack_text = _stack_text(template, folder, name, project, local)
+    stack_file = folder / "tpuctl.yaml"
+    target = folder / template
+    for path in (stack_file, target) if stack_text else (target,):
+        if path.exists():
+            use = (
+                "Use the existing stack file:\n    tpuctl up\nor choose" if stack_text else "Choose"
+            )
+            raise Conflict(
+                "File already exists",
+                f"{path} exists and is not overwritten",
+                hint=f"{use} another folder:\n    tpuctl init {template} --folder {template}-2",
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _write(template, stack_text, stack_file, target)
+    except OSError as error:
+        raise TpuctlError(
+            "Cannot write files",
+            f"{error.filename or folder}: {error.strerror}",
+            hint="Choose another folder with --folder.",
+        ) from error
+
+
+def _stack_text(template: str, folder: Path, name: str, project: str, local: bool) -> str:
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if local:
         project = project or LOCAL_PROJECT
@@ -78,42 +133,33 @@ def write(template: str, folder: Path, *, name: str, project: str, local: bool) 
         )
     name = name or slug(folder.resolve().name)
     minimal_stack(name, project, option="--name")  # rejects invalid names
-    stack_file = folder / "tpuctl.yaml"
-    source = assets.templates() / "jobs" / template
-    target = folder / template
-    for path in (stack_file, target):
-        if path.exists():
-            raise Conflict(
-                "File already exists",
-                f"{path} exists and is not overwritten",
-                hint="Use the existing stack file:\n    tpuctl up\n"
-                f"or choose another folder:\n    tpuctl init {template} --folder {template}-2",
-            )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return _write(template, stack_file, source, target, name, project)
-    except OSError as error:
-        raise TpuctlError(
-            "Cannot write files",
-            f"{error.filename or folder}: {error.strerror}",
-            hint="Choose another folder with --folder.",
-        ) from error
+    text = _stack_template(template).read_text("utf-8")
+    return text.replace("{stack}", name).replace("{project}", project)
 
 
-def _write(
-    template: str, stack_file: Path, source: Path, target: Path, name: str, project: str
-) -> CreatedFiles:
-    text = (assets.templates() / "stacks" / f"{template}.yaml").read_text("utf-8")
-    stack_file.write_text(text.replace("{stack}", name).replace("{project}", project), "utf-8")
-    files = [stack_file]
+def _write(template: str, stack_text: str, stack_file: Path, target: Path) -> CreatedFiles:
+    files: list[Path] = []
+    if stack_text:
+        stack_file.write_text(stack_text, "utf-8")
+        files.append(stack_file)
+    source = _job_template(template)
     has_job = source.is_dir()
-    if has_job:
+    if has_job:  # links between templates become files
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         files += sorted(path for path in target.rglob("*") if path.is_file())
     scripts = [path for path in files if path.name in SCRIPTS and path.parent == target]
     return CreatedFiles(
         tuple(files),
-        stack_file,
+        stack_file if stack_text else None,
         target if has_job else None,
         shlex.quote(str(scripts[0])) if scripts else "SCRIPT",
+        "" if stack_text else job_command(target),
     )
+
+
+def _stack_template(template: str) -> Path:
+    return assets.templates() / "stacks" / f"{template}.yaml"
+
+
+def _job_template(template: str) -> Path:
+    return assets.templates() / "jobs" / template

@@ -70,9 +70,9 @@ def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
 
 
 def complete_templates(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
-    from tpuctl.assets import templates
+    from tpuctl.assets import template_names
 
-    return sorted(path.stem for path in (templates() / "stacks").glob("*.yaml"))
+    return template_names()
 
 
 def complete_capacities(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
