@@ -38,7 +38,7 @@ def test_links_are_valid(page: Path) -> None:
         "docs/guides/jobs.md",
         "docs/tutorial.md",
         "docs/local-cloud.md",
-        "docs/pretraining/README.md",
+        "docs/pretraining/use.md",
     ],
 )
 def test_commands_in_pages_exist(name: str) -> None:

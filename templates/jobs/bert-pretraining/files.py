@@ -42,8 +42,8 @@ def join(folder: str, *parts: str) -> str:
 def names(folder: str) -> list[str]:
     """Return the names in a folder in order; none if it does not exist."""
     with file_errors(folder):
-        found = gfile().listdir(folder) if gfile().isdir(folder) else []
-    return sorted(name.rstrip("/") for name in found)
+        entries = gfile().listdir(folder) if gfile().isdir(folder) else []
+    return sorted(name.rstrip("/") for name in entries)
 
 
 def sizes(folder: str, listed: list[str]) -> dict[str, int]:

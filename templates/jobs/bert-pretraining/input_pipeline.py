@@ -129,9 +129,9 @@ def mask(
     `input_ids` [B, L] and `masked_lm_positions`, `masked_lm_ids`, `masked_lm_weights` [B, P].
     """
     rows, length = tokens.shape
-    chosen = choose_tokens(candidates, starts, predictions, seed)
+    is_hidden = choose_tokens(candidates, starts, predictions, seed)
     # The chosen positions, ascending: the largest distances from the end.
-    largest = tf.math.top_k(tf.where(chosen, length - tf.range(length), 0), predictions).values
+    largest = tf.math.top_k(tf.where(is_hidden, length - tf.range(length), 0), predictions).values
     used = largest > 0
     positions = tf.where(used, length - largest, 0)
     ids = tf.gather(tokens, positions, batch_dims=1)

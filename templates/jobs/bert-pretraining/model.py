@@ -66,8 +66,8 @@ class StatelessDropout(keras.layers.Layer):
         # The four numbers use separate bits, so no two masks share a seed.
         seed = tf.stack([step, self.key + replica])
         # In float32 whatever the input is: bfloat16 has too few values between 0 and the rate.
-        kept = tf.random.stateless_uniform(inputs.shape, seed) >= self.rate
-        return tf.where(kept, inputs * (1 / (1 - self.rate)), tf.zeros([], inputs.dtype))
+        remains = tf.random.stateless_uniform(inputs.shape, seed) >= self.rate
+        return tf.where(remains, inputs * (1 / (1 - self.rate)), tf.zeros([], inputs.dtype))
 
 
 def set_seed(seed: int) -> None:
