@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from files import JobError, file_errors, gfile, join, names, read_json, sizes, write_json
+import files
+from files import JobError, join
 
 NAME = re.compile(r"model-(\d+)(?:\..+|_temp)")
 # Files are written by the machine that runs the script, even if a TPU node computes.
@@ -50,7 +51,7 @@ class Checkpoints:
 
         Skipped checkpoints are logged. Raises JobError if the checkpoints are from another run.
         """
-        there = names(self.folder)
+        there = files.names(self.folder)
         steps = sorted({int(match[1]) for name in there if (match := NAME.fullmatch(name))})
         while steps:
             path = self.path(steps[-1])
@@ -63,13 +64,13 @@ class Checkpoints:
 
     def _problem(self, step: int, there: list[str]) -> str:
         """Return why a step's files cannot be used, or ""; `there` are the names in the folder."""
-        marker = read_json(f"{self.path(step)}.json")
+        marker = files.read_json(f"{self.path(step)}.json")
         listed = marker.get("files", {})
         if not listed:
             return "incomplete"
         if missing := [name for name in listed if name not in there]:
             return f"{missing[0]} is missing"
-        for name, size in sizes(self.folder, list(listed)).items():
+        for name, size in files.sizes(self.folder, list(listed)).items():
             if size != listed[name]:
                 return f"{name} has {size:,} of {listed[name]:,} bytes"
         before, now = marker["identity"], self.identity
@@ -85,7 +86,7 @@ class Checkpoints:
 
     def _load(self, path: str) -> str:
         """Load the files into the network and the optimizer; return the problem, or ""."""
-        with file_errors(path):
+        with files.file_errors(path):
             try:
                 status = self.checkpoint.read(path, OPTIONS)
             except DAMAGE_ERRORS as error:
@@ -122,10 +123,10 @@ class Checkpoints:
             weights = self.checkpoint.model.trainable_variables
             if not all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights):
                 raise self.not_finite(step, "the weights are not finite")
-            with file_errors(self.folder, is_written=True):
+            with files.file_errors(self.folder, is_written=True):
                 written = self._write(step)
                 marker = {"step": step, "identity": self.identity, "files": written}
-                write_json(f"{self.path(step)}.json", marker)
+                files.write_json(f"{self.path(step)}.json", marker)
                 self.complete = sorted([*self.complete, step])[-self.options.keep_checkpoints :]
                 self._remove_old()
         self.restart_interval(step)
@@ -142,15 +143,16 @@ class Checkpoints:
 
     def _write(self, step: int) -> dict[str, int]:
         """Write a step's files; return their sizes in bytes."""
-        gfile().makedirs(self.folder)
+        files.make_folder(self.folder)
         self.checkpoint.write(self.path(step), OPTIONS)
-        pattern = re.compile(rf"model-{step}\.(index|data-.*)")
-        return sizes(self.folder, [name for name in names(self.folder) if pattern.fullmatch(name)])
+        starts = (f"model-{step}.index", f"model-{step}.data-")
+        listed = [name for name in files.names(self.folder) if name.startswith(starts)]
+        return files.sizes(self.folder, listed)
 
     def _remove_old(self) -> None:
         """Remove all but the newest complete checkpoints, and files of interrupted saves."""
-        for name in names(self.folder):
+        for name in files.names(self.folder):
             match = NAME.fullmatch(name)
             if match and int(match[1]) not in self.complete:
                 path = join(self.folder, name)
-                (gfile().rmtree if gfile().isdir(path) else gfile().remove)(path)
+                (files.gfile().rmtree if files.gfile().isdir(path) else files.gfile().remove)(path)

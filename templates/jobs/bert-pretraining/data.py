@@ -98,7 +98,7 @@ def write_records(
     generator.shuffle(rows[TRAINING])
     how = tf.io.TFRecordOptions(compression_type=COMPRESSION, compression_level=1)
     with files.file_errors(folder, is_written=True):
-        files.gfile().makedirs(folder)
+        files.make_folder(folder)
         for name, listed in rows.items():
             with tf.io.TFRecordWriter(join(folder, name), how) as writer:
                 for row in listed:

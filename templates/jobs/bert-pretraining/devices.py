@@ -41,8 +41,7 @@ def choose(device: str = "auto", replicas: int | None = None) -> Choice:
     """Return the strategy for a device, or for the best one available if `device` is auto.
 
     `replicas` applies to a CPU only, which then simulates that many devices. Call it before
-    TensorFlow runs anything: devices cannot change afterwards. Raises JobError for a missing
-    device, and for a TPU that cannot be used.
+    TensorFlow runs anything. Raises JobError for a device that is missing or cannot be used.
     """
     import tensorflow as tf
 

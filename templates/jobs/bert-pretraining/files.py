@@ -70,10 +70,16 @@ def read_json(path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def make_folder(folder: str) -> None:
+    """Create a folder; a bucket has none."""
+    if "://" not in folder:
+        gfile().makedirs(folder)
+
+
 def write_text(path: str, text: str) -> None:
     """Write a file, and its folder if it is missing."""
     with file_errors(path, is_written=True):
-        gfile().makedirs(path.rpartition("/")[0] or ".")
+        make_folder(path.rpartition("/")[0] or ".")
         with gfile().GFile(path, "w") as file:
             file.write(text)
 

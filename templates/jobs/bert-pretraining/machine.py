@@ -91,8 +91,7 @@ def slice_type(environment: Mapping[str, str] = os.environ) -> str | None:
 def watch_metadata(stop: Stop, request_save: Callable[[str], None]) -> None:
     """React to notices of the machine's metadata server, if it has one.
 
-    On preemption the run saves and exits. On maintenance it saves and continues, as many machines
-    survive it.
+    On preemption the run saves and exits; on maintenance, which many machines survive, it saves.
     """
 
     def preempted(value: str) -> None:

@@ -33,10 +33,7 @@ STEP_AND_REPLICA: ContextVar[tuple[Any, Any]] = ContextVar("the step and the rep
 
 @contextmanager
 def masks_of(step: Any, replica: Any) -> Iterator[None]:
-    """Use the dropout masks of this step and replica within the context.
-
-    Both are integers or scalar tensors; a replica's number is below 65,536.
-    """
+    """Use the dropout masks of a step and a replica, below 65,536, within the context."""
     token = STEP_AND_REPLICA.set((tf.cast(step, tf.int64), tf.cast(replica, tf.int64)))
     try:
         yield

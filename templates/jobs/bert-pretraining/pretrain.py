@@ -116,10 +116,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace, replicas: int, is_remote: bool = False) -> None:
-    """Raise JobError for options that are incompatible with each other.
-
-    With `is_remote`, other machines read the records: they can access only buckets.
-    """
+    """Raise JobError for incompatible options; machines that are remote can read only buckets."""
     for name in ("output", "data") if is_remote else ():
         if not getattr(options, name).startswith("gs://"):
             problem = "the TPU's machines cannot read local files; use a folder in a bucket, gs://…"
@@ -237,10 +234,9 @@ def train(trainer: Any) -> int:
 
 
 def run_and_exit() -> NoReturn:
-    """Run, then exit the process without tearing down TensorFlow.
+    """Run, then exit without tearing down TensorFlow, which can wait a minute for tf.data's tuner.
 
-    Deleting the input pipeline of many replicas can wait a minute for tf.data's tuner. All files
-    are closed by then, so nothing is lost.
+    All files are closed by then, so nothing is lost.
     """
     try:
         code = main()

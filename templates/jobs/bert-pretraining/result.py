@@ -18,7 +18,8 @@ from transformers.modeling_tf_pytorch_utils import (
     convert_tf_weight_name_to_pt_weight_name,
 )
 
-from files import gfile, join, names, read_json, read_text, remove, write_json, write_text
+import files
+from files import join
 from input_pipeline import held_out
 from model import pretraining_logits, weighted_loss
 from training import SUM, Trainer
@@ -47,22 +48,21 @@ A masked language model, to be fine-tuned, trained by tpuctl's bundled job. `Aut
 
 def is_complete(output: str, step: int) -> bool:
     """Whether the result of a step is completely written."""
-    return read_json(join(output, "model", MARKER)).get("step") == step
+    return files.read_json(join(output, "model", MARKER)).get("step") == step
 
 
 def write_result(trainer: Trainer, summary: dict[str, float], log: Callable[[str], None]) -> None:
-    """Evaluate and export the current weights, and write the model's card.
+    """Evaluate and export the current weights to `model/` in the output folder, with a card.
 
-    `summary` is that of this run's training, or empty. The model is written to a local folder and
-    copied to `model/` in the output folder.
+    `summary` is that of this run's training, or empty.
     """
     options, manifest = trainer.options, trainer.manifest
     target = join(options.output, "model")
-    remove(join(target, MARKER))
+    files.remove(join(target, MARKER))
     evaluation = evaluate(trainer)
     if evaluation:
         log(json.dumps(evaluation))
-        write_json(join(options.output, "evaluation.json"), evaluation)
+        files.write_json(join(options.output, "evaluation.json"), evaluation)
     settings = ("size", "batch", "optimizer", "learning_rate", "warmup_steps", "weight_decay")
     figures = {
         "steps": trainer.step,
@@ -75,14 +75,15 @@ def write_result(trainer: Trainer, summary: dict[str, float], log: Callable[[str
         **evaluation,
     }
     with tempfile.TemporaryDirectory(prefix="model-") as here:
-        pieces = Tokenizer.from_str(read_text(join(options.data, "tokenizer", "tokenizer.json")))
+        text = files.read_text(join(options.data, "tokenizer", "tokenizer.json"))
+        pieces = Tokenizer.from_str(text)
         length = manifest["sequence_length"]
         BertTokenizerFast(
             tokenizer_object=pieces, do_lower_case=False, model_max_length=length
         ).save_pretrained(here)
         with tf.device(HERE):
             save_weights(trainer.network, here)
-        text = read_json(join(options.data, "text", "manifest.json"))
+        text = files.read_json(join(options.data, "text", "manifest.json"))
         sources = [source["name"] for source in text.get("sources", [])]
         source = ", ".join(sources) or f"text files in `{options.text.rpartition('/')[2]}`"
         card = model_card(
@@ -91,11 +92,11 @@ def write_result(trainer: Trainer, summary: dict[str, float], log: Callable[[str
             text.get("license"),
             is_korean="##다" in pieces.get_vocab(),
         )
-        write_text(join(here, "README.md"), card)
-        gfile().makedirs(target)
-        for name in names(here):
-            gfile().copy(join(here, name), join(target, name), overwrite=True)
-    write_json(join(target, MARKER), figures)
+        files.write_text(join(here, "README.md"), card)
+        files.make_folder(target)
+        for name in files.names(here):
+            files.gfile().copy(join(here, name), join(target, name), overwrite=True)
+    files.write_json(join(target, MARKER), figures)
     log(f"model: {target}, load it with from_pretrained of transformers")
 
 
