@@ -38,11 +38,7 @@ def preparation() -> Iterator[Figure]:
         root = Path(name)
         (root / "text").mkdir()
         paths = [root / "text" / f"text-{number:05d}.txt" for number in range(FILES)]
-        sizes = [
-            write_text(path, round(MEGABYTES * 1_000_000), seed)
-            for seed, path in enumerate(paths, 1)
-        ]
-        size = sum(sizes)
+        size = write_text(paths, round(MEGABYTES * 1_000_000))
         train = "import sys; from vocabulary import train_vocabulary; "
         train += "lines = open(sys.argv[1], encoding='utf-8').readlines(); "
         train += f"train_vocabulary(lambda: lines, {VOCABULARY}).save(sys.argv[2])"
@@ -85,11 +81,10 @@ def extract(python: Path, root: Path) -> tuple[int, float]:
     lines = (root / "text" / "text-00000.txt").read_text("utf-8").split("\n")
     pages = [page(f"글 {number}", article(source, lines)) for number in range(PAGES)]
     (root / "dump.xml.bz2").write_bytes(multistream(pages))
-    measure = "import sys, time, collections, wikipedia as w; began = time.perf_counter(); "
-    measure += "skipped = collections.Counter(); file = open(sys.argv[1], 'rb'); "
-    measure += "chunks = w.cut(w.unpack(file, sys.argv[1], skipped), w.ENDS['dump']); "
-    measure += "found = [w.extract(('dump', chunk, w.HIDDEN))[0] for chunk in chunks]; "
-    measure += "print(sum(map(len, found)), time.perf_counter() - began)"
+    measure = "import sys, time, types, collections, tensorflow, wikipedia as w; "
+    measure += "options = types.SimpleNamespace(field='text'); began = time.perf_counter(); "
+    measure += "documents = w.read(sys.argv[1], 'dump', options, collections.Counter()); "
+    measure += "print(len(w.extract(documents)[0]), time.perf_counter() - began)"
     output = run(python, ["-c", measure, str(root / "dump.xml.bz2")])
     documents, seconds = output.split()
     if int(documents) != PAGES:
@@ -138,48 +133,41 @@ def run(python: Path, arguments: list[str]) -> str:
     return done.stdout
 
 
-def write_text(path: Path, size: int, seed: int) -> int:
-    """Write text whose words recur as those of Korean do; return its size in bytes.
+def write_text(paths: list[Path], size: int) -> int:
+    """Write files of `size` bytes whose words recur as those of Korean do; return their size.
 
     New words keep appearing (a Pitman-Yor process), which a program that caches words must
     handle: of the first 1.8 million words one in nine is new.
     """
-    source = random.Random(seed)
+    source = random.Random(1)
     syllables = [chr(0xAC00 + n) for n in source.sample(range(11172), 1200)]
     weights = list(accumulate(1 / (n + 3) for n in range(len(syllables))))
-    endings = [
-        "은",
-        "는",
-        "이",
-        "가",
-        "을",
-        "를",
-        "에",
-        "에서",
-        "으로",
-        "의",
-        "하는",
-        "했다",
-        "이다",
-    ]
+    endings = ["은", "는", "이", "가", "을", "를", "에", "에서"]
+    endings += ["으로", "의", "하는", "했다", "이다"]
     words: list[str] = []
-    new = written = 0
-    with path.open("w", encoding="utf-8") as file:
-        while written < size:
-            lines = []
-            for _ in range(source.randint(5, 60)):
-                line = []
-                for _ in range(source.randint(4, 18)):
-                    if source.random() < (200 + 0.72 * new) / (len(words) + 200):
-                        length = source.choices((1, 2, 3, 4), (1, 5, 3, 1))[0]
-                        word = "".join(source.choices(syllables, cum_weights=weights, k=length))
-                        word += source.choice(endings) if source.random() < 0.6 else ""
-                        new += 1
-                    else:
-                        word = words[int(source.random() * len(words))]
-                    words.append(word)
-                    line.append(word)
-                lines.append(" ".join(line) + ".")
-            written += len(("\n".join(lines)).encode()) + 2
-            file.write("\n".join(lines) + "\n\n")
-    return path.stat().st_size
+    new = 0
+
+    def next_word() -> str:
+        nonlocal new
+        if source.random() >= (200 + 0.72 * new) / (len(words) + 200):
+            return words[int(source.random() * len(words))]
+        new += 1
+        length = source.choices((1, 2, 3, 4), (1, 5, 3, 1))[0]
+        stem = "".join(source.choices(syllables, cum_weights=weights, k=length))
+        return stem + (source.choice(endings) if source.random() < 0.6 else "")
+
+    for path in paths:
+        written = 0
+        with path.open("w", encoding="utf-8") as file:
+            while written < size:
+                lines = []
+                for _ in range(source.randint(5, 60)):
+                    line = []
+                    for _ in range(source.randint(4, 18)):
+                        line.append(next_word())
+                        words.append(line[-1])
+                    lines.append(" ".join(line) + ".")
+                document = "\n".join(lines) + "\n\n"
+                written += len(document.encode())
+                file.write(document)
+    return sum(path.stat().st_size for path in paths)

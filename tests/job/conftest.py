@@ -105,7 +105,7 @@ def local_files(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     tensorflow = ModuleType("tensorflow")
     tensorflow.io = SimpleNamespace(gfile=gfile)  # type: ignore[attr-defined]
-    tensorflow.errors = SimpleNamespace(OpError=OSError)  # type: ignore[attr-defined]
+    tensorflow.errors = SimpleNamespace(OpError=type("OpError", (Exception,), {}))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
 
 

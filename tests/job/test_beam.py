@@ -41,7 +41,7 @@ def write_text(data: Path) -> None:
         path = data / "text" / f"text-{number:05d}.txt"
         path.write_bytes("\n\n".join(documents).encode() + b"\n\xff\xfe\n")
         sizes[path.name] = path.stat().st_size
-    manifest = {"fingerprint": "key", "text_hash": "hash", "files": sizes}
+    manifest = {"fingerprint": "key", "files": sizes}
     (data / "text" / "manifest.json").write_text(json.dumps(manifest), "utf-8")
 
 

@@ -14,9 +14,6 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-import datasets
-from transformers import BertTokenizerFast
-
 from records import Plan, examples
 
 
@@ -37,10 +34,13 @@ def sequences(batch, tokenizer, plan):
 
 
 if __name__ == "__main__":
+    began = time.perf_counter()  # imports count: the other program imports TensorFlow, too
+    import datasets
+    from transformers import BertTokenizerFast
+
     text, tokenizer, folder, more = sys.argv[1:]
     datasets.disable_progress_bars()
     shutil.rmtree(folder, ignore_errors=True)
-    began = time.perf_counter()
     documents = datasets.load_dataset(
         "text",
         data_files=sorted(map(str, Path(text).iterdir())),

@@ -17,11 +17,11 @@ from tokenizers import Tokenizer
 import records
 
 if __name__ == "__main__":
+    began = time.perf_counter()
     text, tokenizer, folder, more = sys.argv[1:]
     paths = sorted(map(str, Path(text).iterdir()))
     plan = records.Plan(**json.loads(more))
     shutil.rmtree(folder, ignore_errors=True)
-    began = time.perf_counter()
     trained = Tokenizer.from_file(f"{tokenizer}/tokenizer.json")
     processes = len(os.sched_getaffinity(0))
     manifest = records.write(paths, folder, trained, plan, "key", processes)

@@ -169,8 +169,8 @@ def check_content(tokenizer, pairs):
                 for n, _ in parts:
                     kinds[n].add(kind)
     # All tokens except a short rest are covered; no document is in training and evaluation.
-    for text, found in zip(texts, covered, strict=True):
-        missing = set(range(len(text))) - found
+    for text, positions in zip(texts, covered, strict=True):
+        missing = set(range(len(text))) - positions
         assert min(missing, default=len(text)) > len(text) - 8, (sorted(missing), len(text))
     assert not any(len(document_kinds) > 1 for document_kinds in kinds)
     held_out = sum(document_kinds == {"held_out_files"} for document_kinds in kinds)

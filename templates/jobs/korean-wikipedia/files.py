@@ -1,0 +1,1 @@
+../bert-pretraining/files.py

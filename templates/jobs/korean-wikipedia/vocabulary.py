@@ -1,0 +1,1 @@
+../bert-pretraining/vocabulary.py
