@@ -230,8 +230,10 @@ def plain(code: Any, hidden: set[str]) -> str:
                 pieces.append(plain(node.contents, hidden))
         elif isinstance(node, nodes.Template):
             name = str(node.name).strip().lower()
-            shown = "1" if name.startswith("lang-") else SHOWN.get(name, "")
-            pieces.append(" ".join(plain(node.get(n).value, hidden) for n in shown if node.has(n)))
+            arguments = "1" if name.startswith("lang-") else SHOWN.get(name, "")
+            pieces.append(
+                " ".join(plain(node.get(n).value, hidden) for n in arguments if node.has(n))
+            )
         elif isinstance(node, nodes.ExternalLink):
             pieces.append(plain(node.title, hidden))
         elif isinstance(node, nodes.HTMLEntity):
