@@ -71,11 +71,12 @@ def text_stage(options: argparse.Namespace) -> None:
     if manifest.get("fingerprint") != key:
         manifest, how = {"fingerprint": key, **write_text(sources, folder, options)}, "written"
         files.write_json(join(folder, "manifest.json"), manifest)
-    amount = ", ".join(f"{count:,} {what}" for what, count in manifest["counts"].items())
+    amount = ", ".join(f"{count:,} {name}" for name, count in manifest["counts"].items())
     print(f"text: {amount} in {folder}, {how}")
     if skipped := manifest["skipped"]:
         print(
-            "skipped:", ", ".join(f"{count:,} × {what}" for what, count in sorted(skipped.items()))
+            "skipped:",
+            ", ".join(f"{count:,} × {reason}" for reason, count in sorted(skipped.items())),
         )
 
 

@@ -81,5 +81,5 @@ def run(options: argparse.Namespace, others: list[str]) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="prepare_beam.py", allow_abbrev=False)
     prepare.add_options(parser, "records")
-    known, beams = parser.parse_known_args()
-    sys.exit(report(lambda: run(known, beams)))
+    options, others = parser.parse_known_args()
+    sys.exit(report(lambda: run(options, others)))

@@ -143,14 +143,14 @@ class RecordBuilder:
         twos = int(plan.held_out * len(borders) / 2 + chooser.random())
         twos = min(max(twos, number == 0 and plan.held_out > 0), len(borders) // 4)
         chosen = set(chooser.sample(range(len(borders)), 2 * twos))
-        kept = [document for n, document in enumerate(borders) if n not in chosen]
+        rest = [document for n, document in enumerate(borders) if n not in chosen]
         others = [borders[n] for n in sorted(chosen)]
         copies = [random.Random(f"{seed}/{copy}") for copy in range(plan.duplication)]
-        training = [example for copy in copies for example in examples(kept, plan, copy)]
+        training = [example for copy in copies for example in examples(rest, plan, copy)]
         random.Random(f"{seed}/order").shuffle(training)
         evaluation = list(examples(others, plan, random.Random(f"{seed}/evaluation")))
         counts = {
-            "documents": len(kept),
+            "documents": len(rest),
             "held_out_documents": len(others),
             "sentences": sum(map(len, texts)),
             "sequences": len(training),
@@ -214,8 +214,8 @@ def write(
         counts.update(part["counts"])
         listed |= part["files"]
     manifest = manifest_of(tokenizer, plan, key, counts, listed)
-    kept = {*listed, *(f"part-{n:05d}.json" for n in range(len(paths)))}
-    for name in set(files.names(folder)) - kept:
+    listed_names = {*listed, *(f"part-{n:05d}.json" for n in range(len(paths)))}
+    for name in set(files.names(folder)) - listed_names:
         files.remove(join(folder, name))  # of another text
     files.write_json(target, manifest)
     return manifest
