@@ -9,7 +9,8 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any
@@ -29,22 +30,25 @@ CHECKS = TESTS / "job" / "checks"
 PURE = ("data", "devices", "files", "machine", "pretrain", "vocabulary")
 
 
+@contextmanager
+def imported(
+    folder: Path, names: Sequence[str], packages: Sequence[Path] = ()
+) -> Iterator[SimpleNamespace]:
+    """Import a job's modules as its programs do; forget them at the end: two jobs share names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(folder), *sys.path, *map(str, packages)])
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+        for name in names:
+            sys.modules.pop(name, None)
+
+
 @pytest.fixture(scope="session")
 def job() -> Iterator[SimpleNamespace]:
-    """The job's modules that need no TensorFlow; removed from sys.modules afterwards."""
-    before = forget()
-    sys.path.insert(0, str(JOB))  # as when the job's programs run
-    try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in PURE})
-    finally:
-        sys.path.remove(str(JOB))  # its module names are not unique
-        forget()
-        sys.modules.update(before)
-
-
-def forget() -> dict[str, ModuleType]:
-    """Remove the job's modules from sys.modules, and return them."""
-    return {name: sys.modules.pop(name) for name in PURE if name in sys.modules}
+    """The job's modules that import TensorFlow only where they need it."""
+    with imported(JOB, PURE) as modules:
+        yield modules
 
 
 @pytest.fixture(scope="session")
@@ -65,22 +69,11 @@ def wiki() -> SimpleNamespace:
     parsers = locked_python(TESTS.parent / "requirements" / "wikipedia.lock", [current().minor])
     (packages,) = parsers.parents[1].glob("lib/python*/site-packages")
     names = ("files", "vocabulary", "records", "sentences", "wikipedia", "prepare")
-    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    sys.path.insert(0, str(WIKIPEDIA))
-    sys.path.append(str(packages))
-    try:
-        modules = {name: importlib.import_module(name) for name in names}
-        with warnings.catch_warnings():  # the template imports them where it needs them
-            warnings.simplefilter("ignore")
-            for name in ("mwparserfromhell", "mwxml", "tokenizers", "tqdm"):
-                importlib.import_module(name)
-    finally:
-        sys.path.remove(str(WIKIPEDIA))  # its module names are not unique
-        sys.path.remove(str(packages))
-        for name in names:
-            sys.modules.pop(name, None)
-        sys.modules.update(before)
-    return SimpleNamespace(**modules)
+    with imported(WIKIPEDIA, names, [packages]) as modules, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("mwparserfromhell", "mwxml", "tokenizers", "tqdm"):
+            importlib.import_module(name)  # the template imports them where it needs them
+        return modules
 
 
 @pytest.fixture
@@ -134,7 +127,7 @@ def job_environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def check_environment(job_environment: dict[str, str]) -> dict[str, str]:
     """The environment of a check, which imports the job's modules and our helpers."""
-    folders = os.pathsep.join(map(str, (JOB, CHECKS, TESTS.parent)))
+    folders = os.pathsep.join(map(str, (JOB, CHECKS, TESTS.parent, WIKIPEDIA)))
     return {**job_environment, "PYTHONPATH": folders, "TF_USE_LEGACY_KERAS": "1"}
 
 

@@ -369,6 +369,7 @@ def test_headings_of_wikipedia_dataset_are_dropped(wiki: SimpleNamespace) -> Non
     assert "역사\n" in texts[0]
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_dataset_is_streamed(prepare: Any, tmp_path: Path) -> None:
     folder = tmp_path / "set"
@@ -393,6 +394,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.soak
 @pytest.mark.tensorflow
 def test_text_does_not_depend_on_process_count(prepare: Any, tmp_path: Path) -> None:
     source = tmp_path / "in"

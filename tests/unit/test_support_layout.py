@@ -17,7 +17,6 @@ EDIT = re.compile(r"sys\.path(\.(append|extend|insert|pop|remove)\(|\[[^]]*\] = 
 # Files that may edit sys.path, and how often: tests of other or isolated Pythons need it.
 EDITS = {
     "corpus/observer.py": 2,
-    "job/conftest.py": 2,
     "job/test_beam.py": 1,
     "rehearsal/observed_script.py": 1,
     "shipped/test_recoverer.py": 1,

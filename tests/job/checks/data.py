@@ -14,10 +14,8 @@ from settings import options_of
 import data
 from files import JobError, names
 from input_pipeline import damaged_file, dataset, held_out, mask
-from vocabulary import documents, read_lines, train_vocabulary
-
-sys.path.insert(0, str(Path(data.__file__).parents[1] / "korean-wikipedia"))
 from records import Plan, write
+from vocabulary import documents, read_lines, train_vocabulary
 
 WORK = Path(sys.argv[1])
 SAMPLE = Path(data.__file__).parent / "sample"

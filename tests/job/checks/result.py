@@ -14,13 +14,11 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 import pretrain
+import records
 import vocabulary
 
 FOLDER = Path(sys.argv[1])
 JOB = Path(pretrain.__file__).parent
-sys.path.insert(0, str(JOB.parent / "korean-wikipedia"))
-import records  # noqa: E402
-
 TRAIN = ["--batch", "16", "--steps", "4", "--steps-per-call", "2", "--warmup-steps", "1"]
 
 
