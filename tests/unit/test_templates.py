@@ -26,7 +26,8 @@ LIMITS = {"bert-pretraining": (14, 2000), "korean-wikipedia": (10, 1200)}
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_template_says_for_whom_it_is(name: str) -> None:
     description = describe_templates()[name]
-    assert description.startswith("For "), description
+    places = f"first line of templates/stacks/{name}.yaml, or of the job's documentation"
+    assert description.startswith("For "), f"{places}: {description}"
     assert description.endswith(".")
     assert len(description) <= 62, "longer than a line of a terminal, after the name"
 
