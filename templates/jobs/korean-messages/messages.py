@@ -84,15 +84,15 @@ def korean_sentences(message: str) -> Iterator[str]:
 
 def find_catalogs(root: Path, packages: Path) -> list[tuple[str, Path]]:
     """Return the Korean catalogs of programs and of Python packages, with the program's name."""
-    found = set()
+    catalogs = set()
     for catalog in CATALOGS:
         for share in SHARES:
             for folder in ("locale*", "vim/vim*/lang"):
-                found |= {(p.stem, p) for p in (root / share).glob(f"{folder}/{catalog}")}
+                catalogs |= {(p.stem, p) for p in (root / share).glob(f"{folder}/{catalog}")}
         for path in packages.glob(f"*/**/locale*/{catalog}"):
-            found.add((path.relative_to(packages).parts[0], path))
+            catalogs.add((path.relative_to(packages).parts[0], path))
     # gtk30 and gtk40, postgres-15 and postgres-16 are one program with nearly the same messages.
-    return sorted((re.sub(r"[-_.\d]+$", "", name) or name, path) for name, path in found)
+    return sorted((re.sub(r"[-_.\d]+$", "", name) or name, path) for name, path in catalogs)
 
 
 def collect(root: Path, packages: Path, output: Path, max_bytes: int) -> int:

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser, stage: str) -> None:
         length = partial(within, int, 16, 65_536)
         add("--sequence-length", type=length, default=128, help="tokens")
         add("--pairs", choices=PAIRS, default="nsp", help="of segments, half random or swapped")
-        add("--duplication", type=number, default=1, help="copies of the text, each paired anew")
+        add("--duplication", type=number, default=1, help="copies of the text, with other pairs")
         share = partial(within, float, 0, 0.5)
         add("--held-out", type=share, default=0.01, help="share of documents for evaluation")
         add("--seed", type=int, default=1, help="of pairs, lengths and order")
