@@ -1,4 +1,4 @@
-"""Commands for the local cloud: up, down, status, reset, env, token, set, fault."""
+"""Commands for the local cloud: up, down, status, reset, env, token, replay, set, fault."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tpuctl.cli import responses
 from tpuctl.cli.command_classes import App
 from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
+from tpuctl.cli.local_replay import replay
 from tpuctl.cli.state import State
 
 __all__ = ["register"]
@@ -143,5 +144,6 @@ def token(
 
 
 app.command("env")(print_environment)
+app.command("replay")(replay)
 app.command("set")(set_setting)
 app.add_typer(fault_app, name="fault")

@@ -58,6 +58,7 @@ RESPONSES: Mapping[str, Any] = {
     "local up": local.LocalCloud,
     "local down": local.LocalDown,
     "local status": local.LocalStatus,
+    "local replay": local.Replay,
     "local reset": local.LocalReset,
     "local token": local.Token,
     "local env": local.Environment,

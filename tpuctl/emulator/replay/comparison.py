@@ -17,6 +17,9 @@ __all__ = [
     "Difference",
     "Response",
     "compare",
+    "is_random",
+    "is_transient",
+    "is_work_state",
     "matching_items",
     "parse_response",
     "response_of_facts",
@@ -24,7 +27,7 @@ __all__ = [
 
 # Values under these keys are different in every run.
 _RANDOM_KEYS = re.compile(
-    r"(?i)(.*(fingerprint|timestamp|time|etag|ip|address|pageToken|synctoken|keydata|cidrblock)"
+    r"(?i)(.*(fingerprint|timestamp|time|etag|ip|ipv6range|address|pageToken|synctoken|keydata|cidrblock)"
     r"|id|uniqueId|oauth2ClientId|generation|metageneration|projectNumber|number|user|progress|kid"
     r"|updated|timeCreated|targetId|selfLinkWithId|data|email|serverIp|cidr.*|gatewayAddress)"
 )
@@ -72,6 +75,7 @@ class Response:
     text: str | None = None  # of an error; None if unknown
     leaves: Leaves = field(default_factory=dict)  # values by path
     is_complete: bool = True  # False: fields that are not listed may be there, too
+    absent: frozenset[str] = frozenset()  # of an incomplete one, the fields that are not there
 
 
 def parse_response(
@@ -142,7 +146,9 @@ def _header_leaves(headers: Mapping[str, str]) -> Leaves:
 def _header_value(name: str, value: str) -> str:
     if name == "etag":
         return '"quoted"' if value.startswith('"') else "unquoted"
-    return value.replace(" ", "").lower() if name == "content-type" else value
+    if name == "content-type":
+        return value.replace(" ", "").lower()
+    return ",".join(part.strip() for part in value.split(",")) if name == "x-goog-hash" else value
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -168,7 +174,8 @@ def response_of_facts(row: Mapping[str, Any]) -> Response:
         reasons=frozenset([reasons] if isinstance(reasons, str) else reasons),
         text=row.get("text"),
         leaves=leaves,
-        is_complete=False,
+        is_complete=row.get("complete", False),
+        absent=frozenset(row.get("absent", ())),
     )
 
 
@@ -195,16 +202,17 @@ def _listed(values: Iterable[Any]) -> str:
 
 
 def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]:
-    is_transient = _is_transient(recorded.leaves) or _is_transient(local.leaves)
+    transient = is_transient(recorded.leaves) or is_transient(local.leaves)
     for path in sorted({*recorded.leaves} | {*local.leaves}):
         keys = path.replace("[]", "").split(".")
-        if (keys[0] in _STATE_KEYS and is_transient) or ("endTime" in keys and is_transient):
+        if transient and is_work_state(path):
             continue
         if path not in local.leaves:
             if not _has_child(path, local.leaves):
                 yield Difference("field", path, _sample(recorded.leaves[path]), "absent")
         elif path not in recorded.leaves:
-            if recorded.is_complete and not _has_child(path, recorded.leaves):
+            is_absent = recorded.is_complete or path in recorded.absent
+            if is_absent and not _has_child(path, recorded.leaves):
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
             left, right = (
@@ -222,7 +230,7 @@ def _has_child(path: str, leaves: Leaves) -> bool:
     return any(other.startswith((f"{path}.", f"{path}[")) for other in leaves)
 
 
-def _is_transient(leaves: Leaves) -> bool:
+def is_transient(leaves: Leaves) -> bool:
     """Whether the response describes an operation or a resource that is still being changed."""
     if leaves.get("kind") == ["compute#operation"]:
         return leaves.get("status") != ["DONE"]
@@ -276,13 +284,29 @@ def _key(item: dict[str, Any]) -> str:
     return next((str(item[name]) for name in _ITEM_KEYS if name in item), "")
 
 
+def is_work_state(path: str) -> bool:
+    """Whether the field of an operation or resource depends on the moment of the request."""
+    keys = path.split(".")
+    return keys[0] in _STATE_KEYS or "endTime" in keys
+
+
+def is_random(path: str, value: Any) -> bool:
+    """Whether the value is a name, id, time, address or checksum of one project or run."""
+    key = path.replace("[]", "").rpartition(".")[2]
+    return bool(_RANDOM_KEYS.fullmatch(key)) or _form(value) != _plain(value)
+
+
 def _sample(values: list[Any]) -> str:
-    return _listed(values)[:80] or "present"
+    return _listed(values)[:80] or '""'
 
 
 def _form(value: Any) -> str:
     """A value without what differs in every run, as text."""
-    text = json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+    text = _plain(value)
     for pattern, word in _FORMS:
         text = pattern.sub(word, text)
     return text
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)

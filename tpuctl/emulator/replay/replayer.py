@@ -25,18 +25,18 @@ from tpuctl.emulator.replay.recordings import RecordedCall, Recording
 from tpuctl.emulator.state.projects import FOLDER, OPEN_ACCOUNT, ORGANIZATION
 from tpuctl.emulator.wire.discovery.method_list import method_name
 
-__all__ = ["ReplayedCall", "Replayer"]
+__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer"]
 
 _WAIT_SECONDS = 10.0  # for work that the recording saw finished
 _TIMEOUT_SECONDS = 60.0
-_APIS = re.compile(
+APIS = re.compile(
     r"(?:[\w-]+\.)?(cloudbilling|cloudresourcemanager|compute|iam|orgpolicy|secretmanager|"
     r"serviceusage|storage|tpu|www)\.googleapis\.com"
 )
-# Request headers that are the client's own, or which the replay sets itself.
-_DROPPED_HEADERS = re.compile(
-    r"authorization|host|connection|content-length|accept-encoding|user-agent|transfer-encoding"
-    r"|x-goog-user-project|x-goog-api-client|x-goog-request-params|traceparent|x-forwarded.*"
+# Request headers that change the answer; others are the client's own.
+KEPT_HEADERS = re.compile(
+    r"content-(?!length|md5)|range|if-|x-goog-(?!user-project|api-client|request-params|gcs-idem)"
+    r"|x-upload-content|x-http-method-override|accept$"
 )
 _SERVICES = tuple(
     f"{name}.googleapis.com"
@@ -48,6 +48,7 @@ _SERVICES = tuple(
 _UNFINISHED = ("PENDING", "RUNNING", "CREATING", "PROVISIONING", "STAGING", "STOPPING", "DELETING")
 _CREATED_PROJECT = re.compile(r"/v[13]/projects")
 _ACCOUNT = re.compile(r"([\w${}-]+)@([\w${}-]+)\.iam\.gserviceaccount\.com")
+_STORAGE_CLASS = re.compile(r"\b(MULTI_REGIONAL|REGIONAL|STANDARD|NEARLINE|COLDLINE|ARCHIVE)\b")
 _PLACEHOLDER = re.compile(r"\$\{\w+\}")
 _DIGITS = re.compile(r"\d+")
 
@@ -95,8 +96,10 @@ class Replayer:
 
     def _replay(self, call: RecordedCall) -> ReplayedCall:
         method = method_name(call.verb, call.path) or f"{call.verb} {call.path}"
-        if not _APIS.fullmatch(call.host):
+        if not APIS.fullmatch(call.host):
             return ReplayedCall(call, method, skipped="another API")
+        if "=CLEARED" in call.url:
+            return ReplayedCall(call, method, skipped="signed with a key that is not recorded")
         if self.identifiers.is_lost(call.url):
             return ReplayedCall(call, method, skipped="follows a call that was not compared")
         self._rename_repeated(call)
@@ -115,7 +118,8 @@ class Replayer:
         )
         answer = self._wait_for(call, answer)
         content, local_content = _json(call.answer), _json(answer.content)
-        self.identifiers.learn(content, local_content)
+        learned = content if call.expected is None else call.expected.get("learn")
+        self.identifiers.learn(learned, local_content)
         text = self.identifiers.to_recorded(answer.content.decode("utf-8", "replace"))
         local = _parse(call, answer, text.encode())
         if expected.status < 300 and local.status == 404 and not self._is_created(answer.url):
@@ -129,7 +133,10 @@ class Replayer:
             self._created.update(_names_in(answer.url, local_content))
         is_read = call.verb == "GET" or call.path.endswith("IamPolicy")
         if is_read and isinstance(content, dict) and local.status == call.status:
-            content, local_content = matching_items(content, _json(text.encode()))
+            local_content = _json(text.encode())
+            if _lists_nothing_of(content, local_content):
+                return ReplayedCall(call, method, skipped="existed before the recording")
+            content, local_content = matching_items(content, local_content)
             expected = _parse(call, call, json.dumps(content).encode())
             local = _parse(call, answer, json.dumps(local_content).encode())
         return ReplayedCall(call, method, tuple(compare(expected, local)))
@@ -169,7 +176,7 @@ class Replayer:
         headers = {
             name: self.identifiers.to_local(value)
             for name, value in call.headers.items()
-            if not _DROPPED_HEADERS.fullmatch(name)
+            if KEPT_HEADERS.match(name)
         }
         headers |= {"Host": call.host, "X-Forwarded-Proto": "https"}
         request = requests.Request(
@@ -218,7 +225,7 @@ class Replayer:
     # What the recording takes for granted.
 
     def _prepare(self, calls: Sequence[RecordedCall]) -> None:
-        calls = [call for call in calls if _APIS.fullmatch(call.host)]
+        calls = [call for call in calls if APIS.fullmatch(call.host)]
         texts = [
             " ".join(
                 (call.url, *(part.decode("utf-8", "replace") for part in (call.body, call.answer)))
@@ -312,16 +319,27 @@ class Replayer:
         return str(name).partition("/")[2]
 
     def _prepare_buckets(self, calls: Sequence[RecordedCall]) -> None:
+        """Create the buckets that are used without their creation, with their storage class."""
         created: set[str] = set()
         for call in calls:
             body = _json(call.body)
             if call.verb == "POST" and call.path.endswith("/storage/v1/b"):
                 created.add(body.get("name", "") if isinstance(body, dict) else "")
-            match = re.search(r"/b/([^/?]+)", call.path)
-            if match and match[1] not in created and call.status < 300:
-                created.add(match[1])
-                name = self.identifiers.to_local(match[1])
-                self._call("POST", "/storage/v1/b?project=recorded-project", name=name)
+            name = _bucket_of(call)
+            if name and name not in created:
+                created.add(name)
+                texts = (
+                    str(each.answer) + each.answer_headers.get("x-goog-storage-class", "")
+                    for each in calls
+                    if _bucket_of(each) == name
+                )
+                storage_class = _STORAGE_CLASS.search(" ".join(texts))
+                self._call(
+                    *("POST", "/storage/v1/b?project=recorded-project"),
+                    name=self.identifiers.to_local(name),
+                    location="us-central1",
+                    storageClass=storage_class[0] if storage_class else "STANDARD",
+                )
 
     def _prepare_accounts(self, calls: Sequence[RecordedCall]) -> None:
         """Create the service accounts that are used before, or without, their creation."""
@@ -369,6 +387,21 @@ def _is_unfinished(response: RecordedCall | requests.Response) -> bool:
     is_operation = "operation" in str(content.get("name", "")).rpartition("projects")[2]
     is_running = is_operation and "metadata" in content and content.get("done") is not True
     return is_running or not states.isdisjoint(_UNFINISHED)
+
+
+def _lists_nothing_of(recorded: dict[str, Any], local: Any) -> bool:
+    """Whether the recorded list has items or prefixes, and the local one none."""
+    lists = ("items", "prefixes")
+    return any(name in recorded for name in lists) and not any(name in local for name in lists)
+
+
+def _bucket_of(call: RecordedCall) -> str:
+    """The bucket that a call is about, else "": also if only the object was missing."""
+    exists = call.status < 300 or b"NoSuchKey" in call.answer or b"No such object" in call.answer
+    match = re.search(r"/b/([^/?]+)", call.path)
+    if match is None and call.host == "storage.googleapis.com":
+        match = re.match(r"/(?!storage/|upload/|download/|batch/|resumable/)([^/]+)", call.path)
+    return match[1] if match and exists else ""
 
 
 def _is_number(project: str) -> bool:

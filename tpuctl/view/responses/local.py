@@ -20,6 +20,9 @@ __all__ = [
     "LocalReset",
     "LocalStatus",
     "ReleasedFaults",
+    "Replay",
+    "ReplayDifference",
+    "ReplayedCall",
     "Settings",
     "Token",
 ]
@@ -118,3 +121,31 @@ class Fault(Response):
 
 class ReleasedFaults(Response):
     released: int
+
+
+class ReplayDifference(Response):
+    """How a response differs: `kind` is status, reason, text, field or constant."""
+
+    kind: Literal["status", "reason", "text", "field", "constant"]
+    path: str
+    recorded: str
+    local: str
+
+
+class ReplayedCall(Response):
+    """A recorded call; `skipped` says why it was not compared."""
+
+    file: Path
+    where: str
+    method: str
+    skipped: str | None
+    differences: list[ReplayDifference]
+
+
+class Replay(Response):
+    """The calls of all files, with the numbers of those alike, different and not compared."""
+
+    alike: int
+    different: int
+    skipped: int
+    calls: list[ReplayedCall]
