@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile
 
-.PHONY: help demo test soak clients check unit live bench docs site lock clean
+.PHONY: help demo test methods soak clients check unit live bench docs site lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -63,6 +63,11 @@ PER_CORE = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count()))
 PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
 	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) $(or $(NAMED),tests/unit)
+
+# The methods that the tests call, for docs/reference/coverage.md.
+methods: $(VENV)/.installed
+	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m "not soak and not clients" $(call PARALLEL,1)
+	$(BIN)/python docs/generate.py
 
 soak: $(VENV)/.installed
 	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(call PARALLEL,2)

@@ -21,6 +21,8 @@ gc.disable()
 # Their files share what takes long to make, such as a process with TensorFlow or gcloud loaded.
 SHARED_FOLDERS = ("tests/crash", "tests/gcloud", "tests/job")
 
+_ALL_TESTS = "not soak and not clients"
+_MESSAGES = pytest.StashKey[list[str]]()
 _TRANSCRIPT = pytest.StashKey[Path]()
 _VALIDATOR = pytest.StashKey[Any]()
 _TALLY = pytest.StashKey[Any]()
@@ -112,6 +114,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     validator = session.config.stash.get(_VALIDATOR, None)
     if validator is not None and hasattr(session.config, "workeroutput"):
         session.config.workeroutput["tally"] = validator.tally.plain()
+    if _TALLY in session.config.stash and (messages := _check_methods(session.config)):
+        session.config.stash[_MESSAGES] = messages
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def _check_methods(config: pytest.Config) -> list[str]:
+    """Write, or compare after a run of all tests, the record of the methods that tests call."""
+    from tests.support import method_record
+
+    tally = config.stash[_TALLY]
+    if os.environ.get("TPUCTL_WRITE_METHODS"):
+        method_record.write(tally)
+    elif (
+        config.option.markexpr == _ALL_TESTS
+        and not config.option.keyword
+        and (config.args_source is pytest.Config.ArgsSource.TESTPATHS)
+    ):
+        return method_record.uncalled(tally)
+    return []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -128,3 +149,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     tally = config.stash.get(_TALLY, None) if validator is None else validator.tally
     if tally is not None:
         terminalreporter.write_line(str(tally))
+    for message in config.stash.get(_MESSAGES, ()):
+        terminalreporter.write_line(f"In tests/recorded/methods.json, not called: {message}")

@@ -66,7 +66,8 @@ def _row(
         is_complete=call.has_all_fields,
         is_masked=call.is_masked,
     )
-    name = method_name(call.verb, call.path) or f"{call.verb} of an object"
+    api = call.host.partition(".")[0]
+    name = method_name(call.verb, call.path, api) or f"{call.verb} of an object"
     yield "situation", f"{number}: {name.partition('.')[2] or name}"
     yield "request", f"{call.verb} {_plain_url(call.url)}"
     headers = {name: text for name, text in call.headers.items() if KEPT_HEADERS.match(name)}

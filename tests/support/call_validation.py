@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote
 from tests.support.discovery_documents import Described, find
 from tests.support.error_validation import check_error
 from tests.support.value_validation import Complaint, Side, check_schema, check_text
+from tpuctl.emulator.wire.discovery.method_list import versioned_name
 
 __all__ = ["Call", "Verdict", "validate_call"]
 
@@ -38,6 +39,7 @@ class Verdict:
     method: str
     side: str = ""  # "request" or "answer"
     complaints: list[Complaint] = field(default_factory=list)
+    versioned: str = ""  # the method's name with its API's version
 
 
 # Path prefixes that belong to no discovery document.
@@ -59,11 +61,12 @@ def validate_call(call: Call) -> list[Verdict]:
     methods = find(verb, call.path)
     if not methods:
         return list(_validate_undescribed(call))
+    versioned = versioned_name(verb, call.path) or ""
     best: list[Verdict] | None = None
     for method, variables in methods:
         verdicts = [
             Verdict(method.id, "request", list(_request(call, method, variables))),
-            Verdict(method.id, "answer", list(_answer(call, method))),
+            Verdict(method.id, "answer", list(_answer(call, method)), versioned),
         ]
         if best is None or _weight(verdicts) < _weight(best):
             best = verdicts

@@ -23,6 +23,10 @@ __all__ = ["SIDES", "Tally", "TranscriptValidator", "calls_of", "validate_line",
 
 _START = b'{"kind": '  # never within a line: quotes in texts are escaped
 SIDES = ("request", "answer")
+_NAMES = ("methods", "described", "called_by_clients")
+_GOOGLE_CLIENT = re.compile(
+    r"(?i)gccl/|gapic/|gdcl/|google-cloud-sdk|gcloud|google-api-python-client"
+)
 
 
 @dataclass
@@ -33,6 +37,8 @@ class Tally:
     distinct: int = 0  # of each process
     seconds: float = 0.0
     methods: set[str] = field(default_factory=set)
+    described: set[str] = field(default_factory=set)  # with their API's version, as `tpu.v2:tpu.…`
+    called_by_clients: set[str] = field(default_factory=set)  # of Google
 
     def __str__(self) -> str:
         return (
@@ -45,11 +51,12 @@ class Tally:
         self.calls += plain["calls"]
         self.distinct += plain["distinct"]
         self.seconds += plain["seconds"]
-        self.methods |= set(plain["methods"])
+        for name in _NAMES:
+            getattr(self, name).update(plain[name])
 
     def plain(self) -> dict[str, Any]:
         """The counts in types that can be sent between processes."""
-        return {**vars(self), "methods": sorted(self.methods)}
+        return vars(self) | {name: sorted(getattr(self, name)) for name in _NAMES}
 
 
 @dataclass
@@ -91,11 +98,22 @@ class TranscriptValidator:
             return
         self._known.add(key)
         self.tally.distinct += 1
-        for verdict in validate_line(json.loads(line)):
+        content = json.loads(line)
+        is_client = _GOOGLE_CLIENT.search(content.get("client", "")) is not None
+        for verdict in validate_line(content):
             if verdict.method and verdict.side == "answer":
                 self.tally.methods.add(verdict.method)
+            if verdict.versioned and _is_success(content):
+                self.tally.described.add(verdict.versioned)
+                if is_client:
+                    self.tally.called_by_clients.add(verdict.versioned)
             if verdict.side in sides:
                 complaints |= dict.fromkeys(_messages(verdict))
+
+
+def _is_success(line: Mapping[str, Any]) -> bool:
+    status: int = line["status"]
+    return status == 0 if line["kind"] == "rpc" else 200 <= status < 300
 
 
 def validate_lines(text: bytes, sides: Collection[str] = SIDES) -> list[str]:

@@ -95,7 +95,8 @@ class Replayer:
         self._session.close()
 
     def _replay(self, call: RecordedCall) -> ReplayedCall:
-        method = method_name(call.verb, call.path) or f"{call.verb} {call.path}"
+        api = call.host.partition(".")[0]
+        method = method_name(call.verb, call.path, api) or f"{call.verb} {call.path}"
         if not APIS.fullmatch(call.host):
             return ReplayedCall(call, method, skipped="another API")
         if "=CLEARED" in call.url:

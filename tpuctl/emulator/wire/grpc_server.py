@@ -90,7 +90,8 @@ class RpcServer:
         if self._transcript is not None:
             token = (header or "").partition(" ")[2]
             status = error_response.number if error_response else 0
-            self._transcript.add_rpc(token, method, data, status, answer)
+            headers = {str(name): str(value) for name, value in context.invocation_metadata() or ()}
+            self._transcript.add_rpc(token, method, data, status, answer, headers)
         if error_response is None:
             return answer
         code = next(each for each in grpc.StatusCode if each.value[0] == error_response.number)

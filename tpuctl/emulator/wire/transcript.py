@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Transcript:
             path=request.path,
             query=query,
             host=request.host,
+            client=_client(request.raw.headers),
             type=request.raw.headers.get("Content-Type", ""),
             body=_text(request.content),
             status=response.status,
@@ -57,12 +59,21 @@ class Transcript:
             answer=answer,
         )
 
-    def add_rpc(self, token: str, method: str, data: bytes, status: int, answer: bytes) -> None:
+    def add_rpc(
+        self,
+        token: str,
+        method: str,
+        data: bytes,
+        status: int,
+        answer: bytes,
+        headers: Mapping[str, str],
+    ) -> None:
         """Serialized messages; `status` is the number of a google.rpc.Code."""
         self._write(
             token,
             kind="rpc",
             method=method,
+            client=_client(headers),
             body=base64.b64encode(data).decode(),
             status=status,
             answer=base64.b64encode(answer).decode(),
@@ -76,6 +87,11 @@ class Transcript:
         if token:
             text = text.replace(f"/t/{token}", "").replace(token, _SECRET)
         os.write(self._file, text.encode("utf-8", "replace") + b"\n")
+
+
+def _client(headers: Mapping[str, str]) -> str:
+    """How the client calls itself: Google's name their libraries."""
+    return headers.get("x-goog-api-client") or headers.get("user-agent") or ""
 
 
 def _text(data: bytes) -> str | None:

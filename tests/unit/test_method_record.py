@@ -1,0 +1,67 @@
+"""The record of methods that the tests call, for the page of what is emulated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import method_record
+from tests.support.transcripts import Tally, TranscriptValidator
+
+NETWORKS = "compute.v1:compute.networks.list"
+
+
+def tally_of(folder: Path, *, status: int = 200, client: str = "") -> Tally:
+    line = {
+        "kind": "rest",
+        "verb": "GET",
+        "override": "",
+        "path": "/compute/v1/projects/p-1/global/networks",
+        "query": "",
+        "host": "127.0.0.1",
+        "client": client,
+        "type": "",
+        "body": "",
+        "status": status,
+        "answer_type": "application/json; charset=UTF-8",
+        "answer": '{"kind": "compute#networkList"}',
+    }
+    file = folder / "calls.jsonl"
+    file.write_text(json.dumps(line) + "\n", "utf-8")
+    validator = TranscriptValidator(file)
+    validator.complaints()
+    return validator.tally
+
+
+@pytest.mark.parametrize(
+    ("client", "is_googles"),
+    [
+        ("", False),
+        ("python-requests/2.32", False),
+        ("gl-python/3.11 rest/2.32 gax/2.25 gapic/1.28", True),
+        ("google-cloud-sdk gcloud/528.0.0", True),
+    ],
+)
+def test_methods_called_by_googles_clients_are_counted(
+    tmp_path: Path, client: str, is_googles: bool
+) -> None:
+    tally = tally_of(tmp_path, client=client)
+    assert tally.described == {NETWORKS}
+    assert tally.called_by_clients == ({NETWORKS} if is_googles else set())
+
+
+@pytest.mark.parametrize("status", [404, 501])
+def test_refused_call_proves_nothing_about_its_response(tmp_path: Path, status: int) -> None:
+    assert tally_of(tmp_path, status=status).described == set()
+
+
+def test_record_may_not_claim_uncalled_methods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(method_record, "FILE", tmp_path / "methods.json")
+    tally = tally_of(tmp_path, client="gcloud")
+    method_record.write(tally)
+    assert method_record.uncalled(tally) == []
+    assert method_record.uncalled(Tally()) == [f"{NETWORKS} (client)", f"{NETWORKS} (description)"]
