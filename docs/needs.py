@@ -14,6 +14,7 @@ NEEDS = {
     "gcloud": ("needs gcloud", "gcloud가 필요합니다"),
     "repository": ("in a checkout of the repository", "저장소를 받은 폴더에서"),
     "time": ("takes minutes", "몇 분 걸립니다"),
+    "recording": ("needs a recording", "녹화 파일이 필요합니다"),
     "pipeline": ("needs a service that runs pipelines", "파이프라인 서비스가 필요합니다"),
 }
 COMMENT = re.compile(r"^<!--\s*needs:\s*(\w+)\s*-->$", re.MULTILINE)

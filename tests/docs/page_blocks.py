@@ -36,6 +36,7 @@ NEEDS = {
     "person": "a person at the terminal",
     "gcloud": "Google's command line",
     "repository": "a checkout of this repository",
+    "recording": "a recording",
     "pipeline": "a service that runs pipelines",
     "time": "minutes or gigabytes; separate tests run it",
     "tensorflow": "TensorFlow, so that only `make soak` runs it",

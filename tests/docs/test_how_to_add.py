@@ -283,6 +283,12 @@ def test_emulated_method_recipe(make_copy: MakeCopy) -> None:
 
 
 @slow
+def test_recorded_fact_recipe(make_copy: MakeCopy) -> None:
+    copy = make_copy("A recorded fact")
+    copy.run_commands("A recorded fact")
+
+
+@slow
 def test_resource_kind_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A resource kind")
     copy.run_commands("A resource kind")

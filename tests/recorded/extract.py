@@ -100,7 +100,8 @@ def _facts(response: Response) -> tuple[list[str], dict[str, Any]]:
     for path, values in sorted(response.leaves.items()):
         if transient and is_work_state(path):
             continue
-        stable = list(dict.fromkeys(value for value in values if not is_random(path, value)))
+        plain = [value for value in values if not isinstance(value, dict | list | type(None))]
+        stable = list(dict.fromkeys(value for value in plain if not is_random(path, value)))
         if stable and len(stable) == len(set(map(str, values))):
             constants[path] = stable if "[]" in path or len(stable) > 1 else stable[0]
         else:

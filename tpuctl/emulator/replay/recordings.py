@@ -211,7 +211,7 @@ def _joined(headers: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _read_httpreplay(document: Mapping[str, Any]) -> Iterator[RecordedCall]:
     """The format of httpreplay, of Google's Go clients."""
-    for number, entry in enumerate(document["Entries"], 1):
+    for number, entry in enumerate(document["Entries"] or (), 1):
         request, response = entry["Request"], entry["Response"]
         parts = [base64.b64decode(part) for part in request.get("BodyParts") or ()]
         headers = _joined(request.get("Header"))
