@@ -64,14 +64,14 @@ class Addresses(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
-        complete = {"addressType": "EXTERNAL", "status": "RESERVED", **row}
+        complete = {"addressType": "EXTERNAL", "description": "", "status": "RESERVED", **row}
+        complete.pop("labels", None)  # only setLabels sets them, says their description
         if complete["addressType"] == "INTERNAL" and (self.scope == "global" or "network" in row):
             network = full_network(self.context.registry.projects, project, row.get("network", ""))
             if self.store.get(NETWORKS, network) is None:
                 raise not_found(network)
             complete["network"] = network
-        if complete["addressType"] == "EXTERNAL":
-            complete.setdefault("networkTier", "PREMIUM")
+        complete.setdefault("networkTier", "PREMIUM")  # of internal ones, too
         length = int(row.get("prefixLength", 32))
         if row.get("purpose") == "VPC_PEERING" and not 8 <= length <= 30:
             raise bad_field("resource.prefixLength", str(length), "Must be between 8 and 30.")

@@ -23,7 +23,7 @@ from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.locations import check_region, check_zone, regions, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
-from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Collection", "Items", "Row", "Rows", "check_name", "fingerprint", "idempotent"]
@@ -33,8 +33,13 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 Rows = list[Row]
 
 
+_EMPTY = "42WmSpB8rSM="  # Google's fingerprint of no labels and of no tags
+
+
 def fingerprint(value: Any) -> str:
     """A content hash in base64, like Google's fingerprints."""
+    if not value:
+        return _EMPTY
     digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
     return base64.urlsafe_b64encode(digest[:8]).decode()
 
@@ -178,7 +183,7 @@ class Collection:
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)
-        row = self.complete(name, row)
+        row = {**self.complete(name, row), "id": self.new_id()}
         return self.begin("insert", name, caller, {"row": row}, request.request_id)
 
     @idempotent
@@ -219,9 +224,21 @@ class Collection:
     def begin(
         self, verb: str, name: str, caller: Caller, arguments: Arguments, request_id: str = ""
     ) -> Any:
+        row = arguments.get("row", {}) if verb == "insert" else self.find(name) or {}
+        arguments = {**arguments, "target_id": row.get("id", "")}
         return self.context.begin(
-            f"{self.kind}.{verb}", verb, name, self.kind, caller, arguments, request_id
+            f"{self.kind}.{verb}",
+            self.operation_type(verb, arguments),
+            name,
+            self.kind,
+            caller,
+            arguments,
+            request_id,
         )
+
+    def operation_type(self, verb: str, arguments: Arguments) -> str:
+        """What the operation calls itself, by default as its method."""
+        return verb
 
     def complete(self, name: str, row: Row) -> Row:
         """The row with its defaults. Raises the errors that Google returns before accepting."""
@@ -243,10 +260,14 @@ class Collection:
         return {
             **row,
             "kind": self.type_of(),
-            # gcloud stores host keys by ID: it must be unique across local clouds.
-            "id": str(10**18 + secrets.randbelow(8 * 10**18)),
-            "creationTimestamp": now_text(),
+            "id": row.get("id") or self.new_id(),
+            "creationTimestamp": pacific_text(),
         }
+
+    @staticmethod
+    def new_id() -> str:
+        """gcloud stores host keys by ID: it must be unique across local clouds."""
+        return str(10**18 + secrets.randbelow(8 * 10**18))
 
     def finish_delete(self, arguments: Arguments) -> None:
         name = arguments["target"]

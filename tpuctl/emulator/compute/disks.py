@@ -16,7 +16,7 @@ from tpuctl.emulator.compute.collection import (
 )
 from tpuctl.emulator.compute.context import DISKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
-from tpuctl.emulator.compute.images import find_image
+from tpuctl.emulator.compute.images import boot_fields, find_image, image_id
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.locations import check_zone, region_of, zones
@@ -132,6 +132,7 @@ class Disks(Collection):
             if source in row:
                 resource[source] = LINK + row[source]
         if users:
+            resource.setdefault("lastAttachTimestamp", row["creationTimestamp"])
             resource["users"] = [LINK + user for user in users]
         return resource
 
@@ -193,7 +194,8 @@ class Disks(Collection):
         min_size, size = 0, int(row.get("sizeGb", 0))
         if row.get("sourceImage"):
             image = find_image(row["sourceImage"])
-            complete["sourceImage"] = image.full_name
+            complete |= {"sourceImage": image.full_name, "sourceImageId": image_id(image)}
+            complete |= boot_fields(image)
             min_size = image.size_gb
         if row.get("sourceSnapshot"):
             source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
@@ -207,7 +209,7 @@ class Disks(Collection):
             )
             raise bad_field("resource.sizeGb", str(size), reason)
         complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
-        complete.setdefault("physicalBlockSizeBytes", "4096")
+        complete |= {"physicalBlockSizeBytes": "4096", "satisfiesPzi": False} | complete
         return complete
 
     def check_deletion(self, name: str) -> None:

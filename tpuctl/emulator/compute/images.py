@@ -16,7 +16,15 @@ from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Image", "ImageFamilyViews", "Images", "find_image", "tensorflow_family"]
+__all__ = [
+    "Image",
+    "ImageFamilyViews",
+    "Images",
+    "boot_fields",
+    "find_image",
+    "image_id",
+    "tensorflow_family",
+]
 
 _BUILD_DATE = "20260915"  # suffix of image names; an example only
 _OS_IMAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -39,6 +47,8 @@ _WITHOUT_IMAGES = frozenset(
         *("ubuntu-os-pro-cloud", "windows-cloud", "windows-sql-cloud"),
     )
 )
+# Of Debian 11 and 12: GoogleCloudPlatform/k8s-config-connector, osconfigguestpolicy's cassettes.
+_GUEST_FEATURES = ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
 _REFERENCE = re.compile(
     r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
 )
@@ -149,20 +159,39 @@ def show(image: Image) -> Any:
     return message_of("Image", _row(image))
 
 
+def image_id(image: Image) -> str:
+    return str(int(hashlib.sha256(image.full_name.encode()).hexdigest()[:15], 16))
+
+
 def _row(image: Image) -> dict[str, Any]:
     return {
         "kind": "compute#image",
-        "id": str(int(hashlib.sha256(image.full_name.encode()).hexdigest()[:15], 16)),
+        "id": image_id(image),
         "creationTimestamp": "2026-09-15T00:00:00.000-07:00",
         "name": image.name,
         "family": image.family,
         "status": "READY",
         "sourceType": "RAW",
-        "rawDisk": {"containerType": "TAR"},
-        "architecture": "X86_64",
+        "rawDisk": {"containerType": "TAR", "source": ""},
+        "description": f"{image.family}, built on {_BUILD_DATE}",
+        "labelFingerprint": "42WmSpB8rSM=",
         "diskSizeGb": str(image.size_gb),
         "archiveSizeBytes": str(image.size_gb * 10**8),
         "storageLocations": ["us", "eu", "asia"],
-        "guestOsFeatures": [{"type": "UEFI_COMPATIBLE"}, {"type": "VIRTIO_SCSI_MULTIQUEUE"}],
+        **boot_fields(image),
         "selfLink": LINK + image.full_name,
+    }
+
+
+def boot_fields(image: Image) -> dict[str, Any]:
+    """What an image gives to the disks made from it."""
+    license_name = (
+        f"{image.family}-{image.name.split('-')[2]}" if image.tensorflow is None else image.family
+    )
+    license_code = int(hashlib.sha256(license_name.encode()).hexdigest()[:15], 16)
+    return {
+        "licenses": [f"{LINK}projects/{image.project}/global/licenses/{license_name}"],
+        "licenseCodes": [str(license_code)],
+        "guestOsFeatures": [{"type": feature} for feature in _GUEST_FEATURES],
+        "architecture": "X86_64",
     }

@@ -18,7 +18,7 @@ from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect
-from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["PORT_KEY", "InstanceMachines"]
@@ -245,7 +245,7 @@ class InstanceMachines(Collection):
         raise failed(**arguments["refusal"])
 
     def _finish_start(self, arguments: Arguments) -> None:
-        self.change(arguments["target"], status="RUNNING", lastStartTimestamp=now_text())
+        self.change(arguments["target"], status="RUNNING", lastStartTimestamp=pacific_text())
 
     def _fail_insert(self, arguments: Arguments, error: ApiError) -> None:
         """Remove the instance of a failed insertion, unless a deletion is pending."""
@@ -259,7 +259,7 @@ class InstanceMachines(Collection):
             self.store.delete(DISKS, disk)
 
     def _finish_stop(self, arguments: Arguments) -> None:
-        self.change(arguments["target"], status="TERMINATED", lastStopTimestamp=now_text())
+        self.change(arguments["target"], status="TERMINATED", lastStopTimestamp=pacific_text())
 
     def _fail_start(self, arguments: Arguments, error: ApiError) -> None:
         row = self.find(arguments["target"])

@@ -38,7 +38,9 @@ __all__ = [
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 _LOCATION_CONSTRAINT = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
-_COPIED_FIELDS = ("name", "description", "canIpForward", "deletionProtection", "minCpuPlatform")
+_COPIED_FIELDS = (
+    *("name", "description", "canIpForward", "minCpuPlatform", "confidentialInstanceConfig"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
         "scheduling": scheduling(body.get("scheduling", {})),
         "serviceAccounts": service_accounts(project, body.get("serviceAccounts", [])),
         "networkInterfaces": _interfaces(sources, project, name, body),
+        "deletionProtection": body.get("deletionProtection", False),
         "shieldedInstanceConfig": {
             "enableSecureBoot": False,
             "enableVtpm": True,
@@ -264,6 +267,7 @@ def _disk_attachment(source: str, disk: Row, index: int, body: Row) -> Row:
         "interface": body.get("interface", "SCSI"),
         "diskSizeGb": disk["sizeGb"],
     }
-    if disk.get("sourceImage"):
-        row["architecture"] = "X86_64"
+    for field in ("licenses", "guestOsFeatures", "architecture"):
+        if field in disk:
+            row[field] = disk[field]
     return row

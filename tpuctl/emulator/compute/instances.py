@@ -76,7 +76,8 @@ class Instances(InstanceSettings):
             },
             "cpuPlatform": _cpu_platform(row),
             "startRestricted": False,
-            "confidentialInstanceConfig": {"enableConfidentialCompute": False},
+            "satisfiesPzi": False,
+            "resourceStatus": {"scheduling": {}},
             "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
             "networkInterfaces": [
                 _interface(row, interface) for interface in row["networkInterfaces"]

@@ -12,7 +12,7 @@ from tpuctl.emulator.compute.errors import bad_field, failed, not_found
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.operations import Arguments
-from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Firewalls", "Networks"]
@@ -43,10 +43,21 @@ class Networks(Collection):
             **row,
         }
 
+    def operation_type(self, verb: str, arguments: Arguments) -> str:
+        if verb != "patch":
+            return verb
+        is_routing = arguments["row"].keys() == {"routingConfig"}
+        return "compute.networks.patch" if is_routing else "updateNetwork"
+
     def show(self, name: str, row: Row) -> Row:
         resource = super().show(name, row)
         resource["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
         resource["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
+        resource["routingConfig"] = {"bgpBestPathSelectionMode": "LEGACY", **row["routingConfig"]}
+        if "networkProfile" in row:
+            resource["networkProfile"] = LINK + relative_name(row["networkProfile"])
+        if row.get("enableUlaInternalIpv6"):
+            resource.setdefault("internalIpv6Range", _unique_local_range(row["id"]))
         subnetworks = self._subnetworks.names_of(name)
         if subnetworks:
             resource["subnetworks"] = [LINK + subnetwork for subnetwork in subnetworks]
@@ -72,6 +83,13 @@ class Networks(Collection):
         self.require(name)
         raise not_found(f"{name}/networkPeerings/{request.peering_name}")
 
+    def finish_patch(self, arguments: Arguments) -> None:
+        row = self.require(arguments["target"])
+        changes = dict(arguments["row"])
+        if "routingConfig" in changes:
+            changes["routingConfig"] = {**row["routingConfig"], **changes["routingConfig"]}
+        super().finish_patch({**arguments, "row": changes})
+
     def check_deletion(self, name: str) -> None:
         users = self._users(name)
         if users:
@@ -95,6 +113,12 @@ class Networks(Collection):
         for service in self.context.registry.machine_services():
             users += service.users_of_network(name)
         return users
+
+
+def _unique_local_range(network_id: str) -> str:
+    """The /48 that Google gives a network for internal IPv6 addresses, all in fd20::/20."""
+    digits = f"{int(network_id) % 2**28:07x}"
+    return f"fd20:{digits[:3]}:{digits[3:]}:0:0:0:0:0/48"
 
 
 class Firewalls(Collection):

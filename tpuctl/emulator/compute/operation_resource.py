@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.state.operations import Record
+from tpuctl.emulator.state.pacific_time import pacific_text
 
 __all__ = ["show"]
 
@@ -33,8 +33,8 @@ def show(record: Record) -> dict[str, Any]:
         "status": "DONE" if record.is_done else "RUNNING",
         "progress": 100 if record.is_done else 0,
         "user": record.arguments["user"],
-        "insertTime": _time_text(record.started),
-        "startTime": _time_text(record.started),
+        "insertTime": pacific_text(record.started),
+        "startTime": pacific_text(record.started),
         "selfLink": LINK + record.name,
     }
     if record.arguments.get("target_id"):
@@ -47,14 +47,10 @@ def show(record: Record) -> dict[str, Any]:
     if record.detail:
         value["statusMessage"] = record.detail
     if record.ended is not None:
-        value["endTime"] = _time_text(record.ended)
+        value["endTime"] = pacific_text(record.ended)
     if record.error is not None:
         value.update(_error_fields(record.error))
     return value
-
-
-def _time_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _error_fields(serialized: bytes) -> dict[str, Any]:

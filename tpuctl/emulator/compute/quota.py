@@ -202,9 +202,19 @@ class Zones:
         return listed(request, "ZoneList", "compute#zoneList", rows, base)
 
 
+# Of us-central1-a; other zones have fewer (k8s-config-connector, mockcompute's computezones).
+_CPU_PLATFORMS = (
+    *("Ampere Altra", "Intel Broadwell", "Intel Cascade Lake", "Intel Emerald Rapids"),
+    *("AMD Genoa", "NVIDIA Grace", "Intel Granite Rapids", "Intel Haswell", "Intel Ice Lake"),
+    *("Intel Ivy Bridge", "Google Axion", "AMD Milan", "AMD Rome", "Intel Sandy Bridge"),
+    *("Intel Sapphire Rapids", "Intel Skylake", "AMD Turin"),
+)
+
+
 def _zone(project: str, zone: str) -> dict[str, Any]:
     link = f"{LINK}projects/{project}/regions/{region_of(zone)}"
-    return {**_location_row("zone", project, zone), "region": link}
+    row = {**_location_row("zone", project, zone), "region": link}
+    return {**row, "availableCpuPlatforms": list(_CPU_PLATFORMS), "supportsPzs": False}
 
 
 def _location_row(field: str, project: str, name: str) -> dict[str, Any]:

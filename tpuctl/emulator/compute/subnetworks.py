@@ -65,7 +65,14 @@ class Subnetworks(Collection):
 
     def show(self, name: str, row: Row) -> Row:
         resource = {**super().show(name, row), "network": LINK + row["network"]}
-        resource["fingerprint"] = fingerprint(row)
+        resource |= {
+            "fingerprint": fingerprint(row),
+            "privateIpv6GoogleAccess": "DISABLE_GOOGLE_ACCESS",
+            "allowSubnetCidrRoutesOverlap": False,
+            "state": "READY",
+        }
+        if "logConfig" in row:
+            resource["enableFlowLogs"] = row["logConfig"].get("enable", False)
         resource.pop("auto", None)
         return resource
 

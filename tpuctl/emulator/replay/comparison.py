@@ -47,6 +47,7 @@ _FORMS = tuple(
         (r"\boperation-[\w-]+", "OPERATION"),
         (r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d+)?\b", "ADDRESS"),
         (r"\b\d{6,}\b", "NUMBER"),
+        (r"already being used by '[^']*'", "already being used"),
     )
 )
 # Headers whose presence and form belong to a response of Cloud Storage.

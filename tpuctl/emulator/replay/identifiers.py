@@ -109,6 +109,8 @@ def _replace(text: str, old: str, new: str) -> str:
 
 
 def _is_identifier(text: str) -> bool:
+    if re.fullmatch(r"0+", text):  # written over every id
+        return False
     return bool(re.fullmatch(r"\d{6,}|operation-.*|\$\{\w+\}|[\w.=-]*\d[\w.=-]{7,}", text))
 
 

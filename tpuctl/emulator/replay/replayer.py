@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import requests
 
@@ -221,7 +222,10 @@ class Replayer:
         return answer
 
     def _is_created(self, url: str) -> bool:
-        return any(f"/{name}" in urlsplit(url).path for name in self._created)
+        parts = unquote(urlsplit(url).path).split("/")
+        of_project = {after for before, after in pairwise(parts[:-1]) if before == "projects"}
+        names = {part.partition(":")[0] for part in parts} - of_project
+        return not names.isdisjoint(self._created)
 
     # What the recording takes for granted.
 
@@ -305,7 +309,7 @@ class Replayer:
             projectId=project,
             parent=self.identifiers.to_local(parent),
             labels=first.get("labels", {}),
-            displayName=first.get("displayName", "") or "Recorded project",
+            displayName=first.get("displayName") or first.get("name", "Recorded project"),
         )
         billing = f"/v1/projects/{project}/billingInfo"
         self._call("PUT", billing, billingAccountName=OPEN_ACCOUNT)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.emulator.state.projects import Project, now_text
+from tpuctl.emulator.state.pacific_time import pacific_text
+from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.store import Store
 
 __all__ = ["add_default_network"]
@@ -59,7 +60,7 @@ def add_default_network(store: Store, project: Project) -> None:
             {
                 "kind": "compute#network",
                 "id": str(store.next("compute-id", 10**18)),
-                "creationTimestamp": now_text(),
+                "creationTimestamp": pacific_text(),
                 "name": "default",
                 "description": "Default network for the project",
                 "autoCreateSubnetworks": True,
@@ -74,7 +75,7 @@ def add_default_network(store: Store, project: Project) -> None:
                 {
                     "kind": "compute#firewall",
                     "id": str(store.next("compute-id", 10**18)),
-                    "creationTimestamp": now_text(),
+                    "creationTimestamp": pacific_text(),
                     "network": network,
                     "priority": 65534,
                     "direction": "INGRESS",

@@ -72,16 +72,17 @@ class Router:
             if service.method_of(verb, path) is not None:
                 answer: bytes = await service.answer(verb, path, query, caller)
                 return answer
-        path = self._canonical(path)
+        requested, path = path, self._canonical(path)
         for surface, method, rule, captured in self._find(verb, path):
             read = partial(decode, method, rule, captured, query, body)
             message = await self._call(surface, method, caller, read)
-            return encode(
+            content = encode(
                 message,
                 query,
                 includes_defaults=surface.includes_defaults,
                 has_explicit_operations=surface.has_explicit_operations,
             )
+            return _with_links_of_version(content, requested, path)
         name = method_name(verb, path) or method_name(verb, f"/compute/v1{path}")
         if name is not None:
             raise unimplemented(name)
@@ -235,6 +236,14 @@ class Router:
                 methods = [replace(method, request=extended(method.request)) for method in methods]
             self._methods[surface.service] = methods
         return methods
+
+
+def _with_links_of_version(content: bytes, requested: str, served: str) -> bytes:
+    """The response with links in the version that the request was made to, such as beta."""
+    if requested == served:
+        return content
+    old, new = (path.partition("/projects/")[0] + "/projects/" for path in (served, requested))
+    return content.replace(old.encode(), new.encode())
 
 
 def _is_handler(handler: Any) -> bool:
