@@ -24,6 +24,7 @@ __all__ = [
     "Project",
     "consumer_of",
     "now_text",
+    "time_text",
     "title_of",
 ]
 
@@ -75,7 +76,12 @@ def title_of(api: str) -> str:
 
 def now_text() -> str:
     """The current time in RFC 3339 with milliseconds, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time_text(datetime.now(UTC))
+
+
+def time_text(moment: datetime) -> str:
+    """A time in UTC in that form."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Directory:

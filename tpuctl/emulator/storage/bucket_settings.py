@@ -7,11 +7,12 @@ Rules marked "measured" were measured against Cloud Storage by kmoneil/zig-gcp i
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid
-from tpuctl.emulator.state.projects import now_text
+from tpuctl.emulator.state.projects import now_text, time_text
 
 __all__ = [
     "Bucket",
@@ -27,6 +28,9 @@ Bucket = dict[str, Any]
 _LABEL_KEY = re.compile(r"[^\W\dA-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
 _MULTI_REGIONS = ("US", "EU", "ASIA")
+# cloud.google.com/storage/docs/locations#predefined
+_DUAL_REGIONS = ("ASIA1", "EUR4", "EUR5", "EUR7", "EUR8", "NAM4")
+_UNIFORM_LOCK = timedelta(days=90)  # until uniform access can no longer be switched off
 _CLASSES = (
     "STANDARD",
     "NEARLINE",
@@ -111,15 +115,22 @@ def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     location = str(bucket.get("location") or "US").upper()
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
     regions = {catalog.region_of(zone).upper() for zone in catalog.zones()}
-    if location not in _MULTI_REGIONS and not is_region and location not in regions:
+    if not is_region and location not in regions.union(_MULTI_REGIONS, _DUAL_REGIONS):
         raise invalid("The specified location constraint is not valid.", reason="invalid")
     bucket["location"] = location
-    bucket["locationType"] = "multi-region" if location in _MULTI_REGIONS else "region"
+    is_dual = location in _DUAL_REGIONS or "customPlacementConfig" in bucket
+    is_multi = location in _MULTI_REGIONS
+    bucket["locationType"] = "dual-region" if is_dual else "multi-region" if is_multi else "region"
+    if bucket["locationType"] != "region":
+        bucket.setdefault("rpo", "DEFAULT")
+    if not (bucket.get("lifecycle") or {}).get("rule"):
+        bucket.pop("lifecycle", None)
     bucket["storageClass"] = bucket.get("storageClass") or "STANDARD"
     if bucket["storageClass"] not in _CLASSES:
         raise invalid(f"Invalid argument: storageClass {bucket['storageClass']}")
     _check_labels(bucket.get("labels", {}))
-    _fill_access(bucket)
+    _fill_access(bucket, (before or {}).get("iamConfiguration") or {})
+    _fill_autoclass(bucket, (before or {}).get("autoclass") or {})
     _fill_soft_delete(bucket, (before or {}).get("softDeletePolicy"))
     _fill_retention(bucket, (before or {}).get("retentionPolicy"))
     versioning = bucket.get("versioning", {})
@@ -140,7 +151,25 @@ def _check_labels(labels: Any) -> None:
             raise invalid(f"Invalid label: '{key}': '{value}'", reason="invalid")
 
 
-def _fill_access(bucket: Bucket) -> None:
+def _fill_autoclass(bucket: Bucket, before: dict[str, Any]) -> None:
+    """It manages the classes of objects, which all begin with STANDARD."""
+    autoclass = bucket.get("autoclass")
+    if not autoclass:
+        return
+    now = now_text()
+    is_toggled = before.get("enabled", False) != autoclass.get("enabled", False)
+    autoclass["toggleTime"] = now if is_toggled or not before else before["toggleTime"]
+    if not autoclass.get("enabled"):
+        return
+    bucket["storageClass"] = "STANDARD"
+    terminal = autoclass.setdefault("terminalStorageClass", "NEARLINE")
+    is_same = before.get("terminalStorageClass") == terminal
+    autoclass["terminalStorageClassUpdateTime"] = (
+        before["terminalStorageClassUpdateTime"] if is_same else now
+    )
+
+
+def _fill_access(bucket: Bucket, before: dict[str, Any]) -> None:
     access = bucket.setdefault("iamConfiguration", {})
     if not isinstance(access, dict):
         raise invalid("Invalid argument: iamConfiguration")
@@ -148,9 +177,13 @@ def _fill_access(bucket: Bucket) -> None:
     uniform = access.get("uniformBucketLevelAccess") or older or {"enabled": False}
     if not isinstance(uniform, dict):
         raise invalid("Invalid argument: uniformBucketLevelAccess")
+    is_enabled = bool(uniform.get("enabled"))
+    locked = (before.get("uniformBucketLevelAccess") or {}).get("lockedTime")
+    if is_enabled and not locked:
+        locked = time_text(datetime.now(UTC) + _UNIFORM_LOCK)
     access["uniformBucketLevelAccess"] = access["bucketPolicyOnly"] = {
-        "enabled": False,
-        **uniform,
+        "enabled": is_enabled,
+        **({"lockedTime": locked} if is_enabled else {}),
     }
     prevention = access.setdefault("publicAccessPrevention", "inherited")
     if prevention not in ("inherited", "enforced", "unspecified"):

@@ -14,6 +14,7 @@ from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Project, now_text
 from tpuctl.emulator.storage.bucket_schema import parse_bucket
 from tpuctl.emulator.storage.bucket_settings import Bucket, apply_changes, fill_defaults, merge
 from tpuctl.emulator.storage.primitives import (
+    API,
     NO_SUCH_BUCKET,
     Answer,
     Call,
@@ -44,6 +45,7 @@ _OUTPUT_ONLY = (
     "acl",
     "defaultObjectAcl",
     "owner",
+    "satisfiesPZI",
     "softDeleteTime",
     "hardDeleteTime",
 )
@@ -68,13 +70,14 @@ class Buckets:
         """Raise unless the current caller has the permission on an object of a bucket."""
         self._registry.guard.require(permission, name, key)
 
-    def show(self, bucket: Bucket, base_url: str) -> Bucket:
+    def show(self, bucket: Bucket, call: Call) -> Bucket:
         metageneration = int(bucket["metageneration"])
         return {
             "kind": "storage#bucket",
-            "selfLink": f"{base_url}/storage/v1/b/{bucket['name']}",
+            "selfLink": f"{API}/b/{bucket['name']}",
             "etag": etag_of(metageneration),
             **bucket,
+            **(_access_controls(bucket) if call.param("projection") == "full" else {}),
         }
 
     # Methods.
@@ -111,8 +114,10 @@ class Buckets:
         merge(bucket, parse_bucket(resource))
         self._check_location(project, str(bucket["location"]).lower())
         fill_defaults(bucket)
+        if bucket["locationType"] == "region":
+            bucket["satisfiesPZI"] = True
         self._store.put_json("bucket", name, bucket)
-        return Answer(self.show(bucket, call.base_url))
+        return Answer(self.show(bucket, call))
 
     def _check_location(self, project: Project, location: str) -> None:
         """The error: GoogleCloudDataproc/spark-bigquery-connector#231."""
@@ -129,7 +134,7 @@ class Buckets:
     def get(self, call: Call) -> Answer:
         bucket = self.load(call.parts[1])
         check_conditions(call.query, _state(bucket), etag=_etag(bucket))
-        return Answer(self.show(bucket, call.base_url))
+        return Answer(self.show(bucket, call))
 
     def list_all(self, call: Call) -> Answer:
         project = self._project(call)
@@ -143,7 +148,7 @@ class Buckets:
         picked, token = page(rows, count, call.param("pageToken"), lambda row: str(row["name"]))
         answer: dict[str, Any] = {"kind": "storage#buckets"}
         if picked:
-            answer["items"] = [self.show(row, call.base_url) for row in picked]
+            answer["items"] = [self.show(row, call) for row in picked]
         if token:
             answer["nextPageToken"] = token
         return Answer(answer)
@@ -184,7 +189,7 @@ class Buckets:
         check_conditions(call.query, _state(bucket))
         changed = _with_change_marks({**bucket, "retentionPolicy": {**policy, "isLocked": True}})
         self._store.put_json("bucket", bucket["name"], changed)
-        return Answer(self.show(changed, call.base_url))
+        return Answer(self.show(changed, call))
 
     def storage_layout(self, call: Call) -> Answer:
         bucket = self.load(call.parts[1])
@@ -244,12 +249,12 @@ class Buckets:
         if location is not None and str(location).upper() != bucket["location"]:
             raise invalid("The bucket's location cannot be changed.")
         if not changes and not replace:
-            return Answer(self.show(bucket, call.base_url))  # measured: nothing changes
+            return Answer(self.show(bucket, call))  # measured: nothing changes
         unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))
         self._store.put_json("bucket", bucket["name"], changed)
-        return Answer(self.show(changed, call.base_url))
+        return Answer(self.show(changed, call))
 
     def _project(self, call: Call) -> Project:
         """The project named in the query; clients in emulator mode name a placeholder."""
@@ -277,6 +282,32 @@ class Buckets:
             **policy,
             "etag": _etag(bucket),
         }
+
+
+def _access_controls(bucket: Bucket) -> dict[str, Any]:
+    """The lists of a bucket without uniform access, as new buckets have them."""
+    if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        return {}
+    number, name = bucket["projectNumber"], bucket["name"]
+    controls: list[dict[str, Any]] = []
+    defaults: list[dict[str, Any]] = []
+    for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER")):
+        entity = f"project-{team}-{number}"
+        common = {
+            "entity": entity,
+            "role": role,
+            "projectTeam": {"projectNumber": number, "team": team},
+            "etag": etag_of(int(bucket["metageneration"])),
+        }
+        place = {
+            "id": f"{name}/{entity}",
+            "bucket": name,
+            "selfLink": f"{API}/b/{name}/acl/{entity}",
+        }
+        controls.append({"kind": "storage#bucketAccessControl", **place, **common})
+        defaults.append({"kind": "storage#objectAccessControl", **common})
+    owner = {"entity": f"project-owners-{number}"}
+    return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
 
 
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text
@@ -17,6 +16,7 @@ from tpuctl.emulator.storage.bucket_settings import Bucket, merge, soft_delete_s
 from tpuctl.emulator.storage.buckets import Buckets
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.primitives import (
+    API,
     Answer,
     Call,
     Hasher,
@@ -24,6 +24,7 @@ from tpuctl.emulator.storage.primitives import (
     check_conditions,
     etag_of,
     no_such_object,
+    object_path,
     parse_number,
 )
 from tpuctl.emulator.storage.retention import RELEASED, require_deletable, retained_until
@@ -87,11 +88,11 @@ class Objects:
     def show(
         self, stored: StoredObject, base_url: str, bucket: Bucket | None = None
     ) -> dict[str, Any]:
-        path = f"b/{stored.bucket}/o/{quote(stored.name, safe='')}"
+        path = object_path(stored.bucket, stored.name)
         resource = {
             "kind": "storage#object",
             "id": f"{stored.bucket}/{stored.name}/{stored.generation}",
-            "selfLink": f"{base_url}/storage/v1/{path}",
+            "selfLink": f"{API}/{path}",
             "mediaLink": (
                 f"{base_url}/download/storage/v1/{path}?generation={stored.generation}&alt=media"
             ),
@@ -113,7 +114,9 @@ class Objects:
         """Check a write before its data is read; `commit` checks it again."""
         self._buckets.load(bucket)
         if not name or len(name.encode()) > _MAX_NAME_BYTES or "\n" in name or "\r" in name:
-            raise invalid("Required parameter: name" if not name else "Invalid object name.")
+            if not name:
+                raise invalid("No object name", reason="required")
+            raise invalid("Invalid object name.")
         if name in (".", "..") or name.startswith(".well-known/acme-challenge/"):
             raise invalid("Invalid object name.")
         existing = self.find(bucket, name)
@@ -288,5 +291,4 @@ def _are_strings(values: Iterable[Any]) -> bool:
 def object_body(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
     """The body of a newly uploaded object."""
     body = {key: value for key, value in writable_fields(resource).items() if value is not None}
-    body["contentType"] = body.get("contentType") or DEFAULT_TYPE
     return {**body, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}

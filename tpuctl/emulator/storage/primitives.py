@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 import google_crc32c
 
@@ -19,6 +20,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.text import parse_json
 
 __all__ = [
+    "API",
     "CHUNK",
     "NO_SUCH_BUCKET",
     "Answer",
@@ -32,12 +34,15 @@ __all__ = [
     "etag_of",
     "glob_pattern",
     "no_such_object",
+    "object_path",
     "read_body_json",
 ]
 
 CHUNK = 256 * 1024
 Checksum: Any = google_crc32c.Checksum  # the package has no types
 
+API = "https://www.googleapis.com/storage/v1"  # of links that name a resource
+_UNESCAPED = "!$&'()*,:;=@~"  # in such links, besides letters and digits
 NO_SUCH_BUCKET = "The specified bucket does not exist."
 _GLOB = re.compile(r"\*\*/|\*\*|\\.|\[[!^]?\]?[^\]]*\]|[\s\S]")
 _GLOB_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -293,3 +298,8 @@ class ObjectFiles:
     def remove(self, file: str) -> None:
         """Delete a file; readers that have it open are not affected."""
         self.path(file).unlink(missing_ok=True)
+
+
+def object_path(bucket: str, name: str) -> str:
+    """The path of an object in links: google/go-cloud, blob/gcsblob's TestKeys."""
+    return f"b/{bucket}/o/{quote(name, safe=_UNESCAPED)}"

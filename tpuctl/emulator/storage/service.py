@@ -211,7 +211,7 @@ class StorageService:
         )
         answer = await self._answer(call)
         if answer.value is None:
-            return web.Response(status=answer.status)
+            return web.Response(status=answer.status, content_type="application/json")
         headers = {"Cache-Control": "no-cache, no-store, max-age=0, must-revalidate"}
         if isinstance(answer.value, dict) and answer.value.get("etag"):
             headers["ETag"] = str(answer.value["etag"])

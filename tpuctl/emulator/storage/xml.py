@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from urllib.parse import unquote
@@ -91,6 +92,8 @@ _UNSUPPORTED = frozenset(
         *("versions", "website"),
     )
 )
+# google/go-cloud, blob/gcsblob's TestSignedURL.
+_OF_UPLOAD = re.compile(r"ETag|X-Goog-(?!Storage-Class|Meta-)")
 METHODS = frozenset((*_PARTS.values(), "multipartUploads.list"))
 TrackCall = Callable[..., AbstractAsyncContextManager[None]]
 
@@ -155,12 +158,12 @@ class Xml:
         if method == "objects.get":
             stored = self._objects.load(request.query, bucket, name)
             with self._objects.files.open(stored.file) as file:
-                return await send_media(request, stored, file)
+                return await send_media(request, stored, file, is_xml=True)
         if method == "objects.insert":
             stored = await self._uploads.receive_simple(request, bucket, name)
-            headers = media_headers(stored)
-            headers.pop("Content-Type")
-            return web.Response(status=200, headers=headers)
+            headers = media_headers(stored, is_xml=True)
+            of_upload = {name: headers[name] for name in headers if _OF_UPLOAD.match(name)}
+            return web.Response(headers=of_upload, content_type="text/html", charset="UTF-8")
         self._objects.remove(request.query, bucket, name)
         return web.Response(status=204)
 
