@@ -205,7 +205,6 @@ def _listed(values: Iterable[Any]) -> str:
 def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]:
     transient = is_transient(recorded.leaves) or is_transient(local.leaves)
     for path in sorted({*recorded.leaves} | {*local.leaves}):
-        keys = path.replace("[]", "").split(".")
         if transient and is_work_state(path):
             continue
         if path not in local.leaves:

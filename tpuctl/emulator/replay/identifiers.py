@@ -70,7 +70,9 @@ class Identifiers:
         """A local response's text with the recording's names and ids."""
         pairs = {local: recorded for recorded, local in self._local.items() if len(local) > 3}
         for local in sorted(pairs, key=len, reverse=True):
-            if local in text:
+            if local in text and pairs[local].startswith("${"):
+                text = text.replace(local, pairs[local])
+            elif local in text:
                 text = _replace(text, local, pairs[local])
         return text
 

@@ -236,14 +236,14 @@ def _read_httpreplay(document: Mapping[str, Any]) -> Iterator[RecordedCall]:
 def _multipart(
     media: str, headers: Mapping[str, str], parts: list[bytes]
 ) -> tuple[dict[str, str], bytes]:
-    """Headers and body from the parts, of which the recorder kept no headers: metadata, data."""
+    """Headers and body from the parts, metadata and data, of which the recorder kept no headers."""
     boundary = "boundary-of-a-replayed-upload"
     metadata, data = parts
-    declared = json.loads(metadata).get("contentType", "application/octet-stream")
-    kinds = ("application/json", declared)
+    declared = json.loads(metadata).get("contentType")
+    heads = ("Content-Type: application/json\r\n", f"Content-Type: {declared}\r\n")
     body = b"".join(
-        f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n".encode() + part + b"\r\n"
-        for kind, part in zip(kinds, (metadata, data), strict=True)
+        f"--{boundary}\r\n{head}\r\n".encode() + part + b"\r\n"
+        for head, part in zip(heads if declared else (heads[0], ""), (metadata, data), strict=True)
     )
     typed = {**headers, "content-type": f"{media}; boundary={boundary}"}
     return typed, body + f"--{boundary}--\r\n".encode()

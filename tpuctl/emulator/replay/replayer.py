@@ -268,7 +268,7 @@ class Replayer:
             name
             for call in calls
             for name in re.findall(r"projects?[/=]([\w${}.-]+)", call.url)
-            if name not in created
+            if name not in created and name not in ("-", "_")
         )
         number = next((name for name in projects if _is_number(name)), None)
         for position, name in enumerate(name for name in projects if not _is_number(name)):
@@ -301,13 +301,13 @@ class Replayer:
                     first = content
                 elif call.path == f"/v1/projects/{recorded}/billingInfo":
                     has_billing = bool(content.get("billingEnabled"))
-        parent = first.get("parent") or ORGANIZATION
+        parent = first.get("parent", "" if first else ORGANIZATION)
         if isinstance(parent, dict):
             parent = f"{parent['type']}s/{parent['id']}"
         self._call(
             *("POST", "/v3/projects"),
             projectId=project,
-            parent=self.identifiers.to_local(parent),
+            **({"parent": self.identifiers.to_local(parent)} if parent else {}),
             labels=first.get("labels", {}),
             displayName=first.get("displayName") or first.get("name", "Recorded project"),
         )
@@ -348,11 +348,9 @@ class Replayer:
 
     def _prepare_accounts(self, calls: Sequence[RecordedCall]) -> None:
         """Create the service accounts that are used before, or without, their creation."""
-        created: set[str] = set()
+        bodies = [_json(call.body) for call in calls if call.path.endswith("/serviceAccounts")]
+        created = {body["accountId"] for body in bodies if body and "accountId" in body}
         for call in calls:
-            body = _json(call.body)
-            if call.verb == "POST" and call.path.endswith("/serviceAccounts"):
-                created.add(body.get("accountId", "") if isinstance(body, dict) else "")
             if call.status >= 300:
                 continue
             text = f"{call.path} {call.body.decode('utf-8', 'replace')}"
@@ -402,7 +400,7 @@ def _lists_nothing_of(recorded: dict[str, Any], local: Any) -> bool:
 
 def _bucket_of(call: RecordedCall) -> str:
     """The bucket that a call is about, else "": also if only the object was missing."""
-    exists = call.status < 300 or b"NoSuchKey" in call.answer or b"No such object" in call.answer
+    exists = call.status < 403 or b"NoSuchKey" in call.answer or b"No such object" in call.answer
     match = re.search(r"/b/([^/?]+)", call.path)
     if match is None and call.host == "storage.googleapis.com":
         match = re.match(r"/(?!storage/|upload/|download/|batch/|resumable/)([^/]+)", call.path)

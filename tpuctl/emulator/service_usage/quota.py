@@ -65,7 +65,7 @@ _DEFAULTS = {
     "V6E": 512,
     "V6EPreemptible": 1536,
 }
-# Service agents by API.
+# Service agents by API; those of most others are named after it, such as gcp-sa-pubsub.
 _AGENTS = {
     "aiplatform.googleapis.com": "gcp-sa-aiplatform",
     "cloudbuild.googleapis.com": "gcp-sa-cloudbuild",
@@ -186,13 +186,12 @@ def _bucket(effective: int, default: int, dimensions: Mapping[str, str]) -> Json
 
 def _identity(project: Project, api: str) -> Json:
     """A finished operation; agent names are from docs.cloud.google.com on service agents."""
+    agent = _AGENTS.get(api) or f"gcp-sa-{api.partition('.')[0]}"
     response: Json = {
-        "@type": "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
+        "@type": "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity",
+        "email": f"service-{project['number']}@{agent}.iam.gserviceaccount.com",
+        "uniqueId": f"1{project['number']:020d}",
     }
-    agent = _AGENTS.get(api)
-    if agent is not None:
-        response["email"] = f"service-{project['number']}@{agent}.iam.gserviceaccount.com"
-        response["uniqueId"] = f"1{project['number']:020d}"
     return {"name": "operations/finished.DONE_OPERATION", "done": True, "response": response}
 
 

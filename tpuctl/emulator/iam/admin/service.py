@@ -104,13 +104,19 @@ class IdentityService(RoleHandlers):
         )
 
     async def patch_service_account(self, request: Any, caller: Caller) -> Any:
+        """The response has only the name and what the mask names: k8s-config-connector@cdb85ecf17,
+        mockgcp/mockiam/testdata/serviceaccount/crud."""
         account = self._get(request.service_account.name)
-        for path in request.update_mask.paths or ("display_name", "description"):
+        paths = request.update_mask.paths or ("display_name", "description")
+        for path in paths:
             if path not in ("display_name", "description"):
                 raise invalid(f"The field {path!r} cannot be updated.")
             account[path] = getattr(request.service_account, path)
         self._store.put_json(ACCOUNTS, account["name"], account)
-        return _message(account)
+        changed = messages.ServiceAccount.pb()(name=account["name"])
+        for path in paths:
+            setattr(changed, path, account[path])
+        return changed
 
     async def delete_service_account(self, request: Any, caller: Caller) -> None:
         """Policies keep it as `deleted:serviceAccount:EMAIL?uid=ID`.
@@ -130,7 +136,7 @@ class IdentityService(RoleHandlers):
         key = request.name.rpartition("/")[2]
         account = self._store.get_json(_DELETED, key)
         if account is None:
-            raise missing(f"Unknown service account: {key}")
+            raise missing("Unknown service account")
         self._project(f"projects/{account['project']}")
         if self._store.get(ACCOUNTS, account["name"]) is not None:
             raise ApiError(  # the wording is a guess
@@ -231,7 +237,7 @@ class IdentityService(RoleHandlers):
                 project = self._registry.projects.find(match[1])
                 if match[1] == "-" or (project and project["id"] == account["project"]):
                     return dict(account)
-        raise missing(f"Unknown service account: {key}")
+        raise missing("Unknown service account")
 
     def _switch(self, name: str, *, disabled: bool) -> None:
         account = self._get(name)
