@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from tests.support.call_validation import Call
 from tests.support.value_validation import Complaint
 from tpuctl.emulator.server import APIS
-from tpuctl.emulator.tpu.v2alpha1_messages import extended
+from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods
 
 __all__ = ["REST_RULES", "UnconvertibleMessage", "as_call", "is_known", "services"]

@@ -657,6 +657,23 @@ DATA: dict[str, Any] = {
             "generations": ["v6e"],
             "hosts": "any",
         },
+        # Older ones, and Container-Optimized OS, which runs containers only
+        # (GoogleCloudPlatform/java-docs-samples, tpu; ayaka14732/tpu-starter#11).
+        {
+            "version": "tpu-vm-base",
+            "generations": ["v2", "v3"],
+            "hosts": "any",
+        },
+        {
+            "version": "tpu-vm-v4-base",
+            "generations": ["v4"],
+            "hosts": "any",
+        },
+        {
+            "version": "tpu-vm-cos-stable",
+            "generations": ["v2", "v3", "v4", "v5e", "v5p", "v6e"],
+            "hosts": "any",
+        },
     ],
     # Versions of TPU nodes (API v1), the newest TensorFlow first. "nightly" and "pytorch-nightly"
     # were offered too: they name no version and are left out.

@@ -93,7 +93,8 @@ def parse_response(
         return Response(status, is_complete=False)
     leaves = _header_leaves(headers) if has_headers else {}
     kind = headers.get("content-type", "")
-    if body.lstrip()[:1] in (b"{", b"[") and ("json" in kind or not kind):
+    is_json = "json" in kind or not kind or (status >= 400 and "html" in kind)
+    if is_json and body.lstrip()[:1] in (b"{", b"["):
         try:
             content = json.loads(body)
         except ValueError:
@@ -211,7 +212,8 @@ def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]
             if not _has_child(path, local.leaves):
                 yield Difference("field", path, _sample(recorded.leaves[path]), "absent")
         elif path not in recorded.leaves:
-            is_absent = recorded.is_complete or path in recorded.absent
+            is_complete = recorded.is_complete and not path.startswith("header ")
+            is_absent = is_complete or path in recorded.absent
             if is_absent and not _has_child(path, recorded.leaves):
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:

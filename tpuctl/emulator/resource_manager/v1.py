@@ -74,7 +74,8 @@ class _Projects(_PolicyMethods):
             )
         )
         operation = await self._v3.create_project(request_v3, caller)
-        return _operation(self._registry, operation.name)
+        # Its name alone: k8s-config-connector@cdb85ecf17, the cassettes of projectinorg.
+        return type(operation)(name=operation.name)
 
     async def list_projects(self, request: Any, caller: Caller) -> Any:
         """Projects that the caller may get, including deleted ones unless filtered out."""
@@ -201,7 +202,6 @@ def _operation(registry: Registry, name: str) -> Any:
     operation = registry.operations.message(record)
     if record.effect == "projects.create":
         status = V1.message("ProjectCreationStatus")(ready=record.is_done, gettable=record.is_done)
-        status.create_time.FromNanoseconds(int(record.started * 1e9))
         operation.metadata.Pack(status)
     project = registry.projects.find(record.arguments["id"])
     if operation.HasField("response") and project is not None:

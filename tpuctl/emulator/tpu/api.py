@@ -126,7 +126,7 @@ API = GoogleApi(
             r"/v2alpha1/",
             api=_ACCESS.host,
             has_explicit_operations=True,
-            messages="tpuctl.emulator.tpu.v2alpha1_messages",
+            messages="tpuctl.emulator.tpu.extended_messages",
             rest_rules=TPU_V2ALPHA1,
         ),
     ),

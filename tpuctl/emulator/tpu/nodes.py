@@ -55,7 +55,7 @@ class Nodes:
     def _verbs(self) -> dict[str, tuple[Any, Any, Any]]:
         """By verb: the `finish`, `work` and `fail` functions of its effect."""
         return {
-            "create": (self._finish_start, self._create, self._fail_creation),
+            "create": (self._finish_creation, self._create, self._fail_creation),
             "start": (self._finish_start, self._boot_machines, self._fail_start),
             "stop": (self._finish_stop, self._stop_machines, None),
             "delete": (self._finish_deletion, self._discard_machines, None),
@@ -285,6 +285,13 @@ class Nodes:
         node.health = Health.HEALTHY
         self.save(node)
         return self.as_response(node, arguments)
+
+    def _finish_creation(self, arguments: Arguments) -> Any:
+        """The node in the operation's response has no health yet: k8s-config-connector@cdb85ecf17,
+        mockgcp/mocktpu/testdata/node/crud."""
+        response = self._finish_start(arguments)
+        response.ClearField("health")
+        return response
 
     def _fail_creation(self, arguments: Arguments, error: ApiError) -> None:
         """Remove the node of a failed creation, unless a deletion is pending."""

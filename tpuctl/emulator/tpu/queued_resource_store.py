@@ -15,6 +15,7 @@ __all__ = [
     "QUEUED",
     "Document",
     "QueuedResourceStore",
+    "as_shown",
     "is_flex_start",
     "is_spot",
     "node_names",
@@ -75,6 +76,27 @@ class QueuedResourceStore:
             document["state"]["stateInitiator"] = initiator
         document.setdefault("_", {})["state_since"] = time.time()
         self.save(document)
+
+
+def as_shown(document: Document) -> Document:
+    """With what Google adds to the nodes of a request: docs.cloud.google.com/tpu/docs, "Serve
+    Qwen3-8B-Base with vLLM" and others."""
+    project, location = document["_"].get("project"), document["name"].split("/")[3]
+    if project is None:  # of an older local cloud
+        return document
+    parent = f"projects/{project}/locations/{location}"
+    queued_id = document["name"].rpartition("/")[2]
+    fields = ("bootDisk", "schedulingConfig", "serviceAccount", "shieldedInstanceConfig")
+    specs = []
+    for spec in document["tpu"]["nodeSpec"]:
+        node = {
+            **{field: {} for field in fields},
+            **spec["node"],
+            "queuedResource": f"{parent}/queuedResources/{queued_id}",
+            "useTpuVm": True,
+        }
+        specs.append({**spec, "node": node, "parent": parent})
+    return {**document, "tpu": {"nodeSpec": specs}}
 
 
 def state_of(document: Document) -> str:

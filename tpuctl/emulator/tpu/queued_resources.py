@@ -15,6 +15,7 @@ from tpuctl.emulator.state.errors import missing
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.admission import Admission, check_node_id
+from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import already_exists, bad_request, parse_location
 from tpuctl.emulator.tpu.queued_resource_lifecycle import QueuedResourceEngine
@@ -22,6 +23,7 @@ from tpuctl.emulator.tpu.queued_resource_store import (
     NODE_EXTRAS,
     Document,
     QueuedResourceStore,
+    as_shown,
     is_flex_start,
     is_spot,
     node_names,
@@ -54,8 +56,8 @@ def from_v2(message: Any) -> Document:
 
 def as_v2_queued(document: Document) -> Any:
     """The v2 message of a queued resource."""
-    message = cloud_tpu.QueuedResource.pb()()
-    return json_format.ParseDict(document, message, ignore_unknown_fields=True)
+    message = extended(cloud_tpu.QueuedResource.pb())()
+    return json_format.ParseDict(as_shown(document), message, ignore_unknown_fields=True)
 
 
 def _render(document: Document, api: str) -> Any:
@@ -112,7 +114,8 @@ class QueuedResources:
             document.pop(key, None)
         document["name"] = name
         document["tpu"] = {"nodeSpec": self._specs(project, parent, queued_id, document)}
-        document["_"] = {"multislice": len(document["tpu"]["nodeSpec"]) > 1}
+        is_multislice = len(document["tpu"]["nodeSpec"]) > 1
+        document["_"] = {"multislice": is_multislice, "project": str(project["number"])}
         self._set_start_times(document)
         self._set_run_duration(document)
         if self._store.find(name) is not None:

@@ -14,11 +14,11 @@ from google.cloud.tpu_v2alpha1.types import cloud_tpu as alpha
 from google.protobuf import json_format
 
 from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes
 from tpuctl.emulator.tpu.offerings import bad_request, parse_location
 from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
 from tpuctl.emulator.tpu.request_ids import RequestIds
-from tpuctl.emulator.tpu.v2alpha1_messages import extended
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page

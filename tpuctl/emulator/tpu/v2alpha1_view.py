@@ -9,8 +9,8 @@ from typing import Any
 from google.cloud.tpu_v2alpha1.types import cloud_tpu
 from google.protobuf import json_format
 
-from tpuctl.emulator.tpu.queued_resource_store import Document
-from tpuctl.emulator.tpu.v2alpha1_messages import extended
+from tpuctl.emulator.tpu.extended_messages import extended
+from tpuctl.emulator.tpu.queued_resource_store import Document, as_shown
 
 __all__ = ["as_alpha", "as_alpha_queued"]
 
@@ -32,4 +32,4 @@ def as_alpha_queued(document: Document) -> Any:
         duration = {**document.get("runDuration", {}), "terminationTime": termination_time}
         document = {**document, "runDuration": duration}
     message = extended(cloud_tpu.QueuedResource.pb())()
-    return json_format.ParseDict(document, message, ignore_unknown_fields=True)
+    return json_format.ParseDict(as_shown(document), message, ignore_unknown_fields=True)

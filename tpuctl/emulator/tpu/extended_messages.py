@@ -1,4 +1,7 @@
-"""The messages of API v2alpha1 with fields that its official Python client lacks.
+"""The messages of v2 and v2alpha1 with fields that their official Python client lacks.
+
+Nodes of queued resources show `bootDisk` and `useTpuVm`, which no description has (the outputs of
+`queued-resources describe` in docs.cloud.google.com/tpu/docs, "Serve Qwen3-8B-Base with vLLM").
 
 google-cloud-tpu 1.28 (and google/cloud/tpu/v2alpha1/cloud_tpu.proto, its source) has neither
 flex-start nor run durations. Google's discovery document of v2alpha1 does, as included in the
@@ -15,15 +18,21 @@ The field numbers are not public: the ones below serve JSON, and no client sends
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from google.cloud.tpu_v2alpha1.types import cloud_tpu
+from google.cloud.tpu_v2.types import cloud_tpu as cloud_tpu_v2
+from google.cloud.tpu_v2alpha1.types import cloud_tpu as cloud_tpu_v2alpha1
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 __all__ = ["extended"]
 
 _FIRST_NUMBER = 9001
+_CLIENTS: Mapping[str, Any] = {
+    "google.cloud.tpu.v2": cloud_tpu_v2,
+    "google.cloud.tpu.v2alpha1": cloud_tpu_v2alpha1,
+}
 _Field = descriptor_pb2.FieldDescriptorProto
 _MODELS = (
     "PROVISIONING_MODEL_UNSPECIFIED",
@@ -36,24 +45,37 @@ _MODELS = (
 
 def extended(message: Any) -> Any:
     """The extended class of a message; messages of other APIs are returned unchanged."""
-    name = message.DESCRIPTOR.full_name
-    package = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file.package
-    if not name.startswith(f"{package}."):
+    file, name = message.DESCRIPTOR.file, message.DESCRIPTOR.full_name
+    if file.package not in _CLIENTS:
         return message
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(name))
+    return message_factory.GetMessageClass(_pool(file.package).FindMessageTypeByName(name))
 
 
 @cache
-def _pool() -> Any:
+def _pool(package: str) -> Any:
     """A separate pool, since the client's must not be changed."""
-    source = cloud_tpu.QueuedResource.pb().DESCRIPTOR.file
+    source = _CLIENTS[package].QueuedResource.pb().DESCRIPTOR.file
     file = descriptor_pb2.FileDescriptorProto()
     source.CopyToProto(file)
+    file.message_type.add(name="BootDisk")
+    for message in file.message_type:
+        if message.name == "Node":
+            _add(message, "boot_disk", f".{package}.BootDisk")
+            _add(message, "use_tpu_vm", "", _Field.TYPE_BOOL)
+    if source.package == "google.cloud.tpu.v2alpha1":
+        _add_flex_start(file)
+    pool = descriptor_pool.DescriptorPool()
+    _copy_dependencies(source, pool, set())
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def _add_flex_start(file: Any) -> None:
     model = file.enum_type.add(name="ProvisioningModel")
     for number, name in enumerate(_MODELS):
         model.value.add(name=name, number=number)
     duration = file.message_type.add(name="RunDuration")
-    prefix = f".{source.package}"
+    prefix = f".{file.package}"
     _add(duration, "max_run_duration", ".google.protobuf.Duration")
     _add(duration, "termination_time", ".google.protobuf.Timestamp")
     for message in file.message_type:
@@ -64,10 +86,6 @@ def _pool() -> Any:
             _add(message, "provisioning_model", f"{prefix}.ProvisioningModel", _Field.TYPE_ENUM)
             _add(message, "termination_timestamp", ".google.protobuf.Timestamp")
             _add(message, "reservation_name", "", _Field.TYPE_STRING)
-    pool = descriptor_pool.DescriptorPool()
-    _copy_dependencies(source, pool, set())
-    pool.AddSerializedFile(file.SerializeToString())
-    return pool
 
 
 def _add(message: Any, name: str, type_name: str, kind: Any = _Field.TYPE_MESSAGE) -> None:
