@@ -132,10 +132,10 @@ async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     [
         ("tpu.googleapis.com", "cloud-tpu"),
         ("compute.googleapis.com", "compute-system"),
-        ("logging.googleapis.com", None),
+        ("pubsub.googleapis.com", "gcp-sa-pubsub"),
     ],
 )
-async def test_generate_service_identity(cloud: Any, api: str, agent: str | None) -> None:
+async def test_generate_service_identity(cloud: Any, api: str, agent: str) -> None:
     number = cloud.server.registry.projects.require(PROJECT)["number"]
     path = f"{SERVICES}/{api}:generateServiceIdentity"
     answers = [await asyncio.to_thread(cloud.request, "POST", path, json={}) for _ in range(2)]
@@ -144,8 +144,9 @@ async def test_generate_service_identity(cloud: Any, api: str, agent: str | None
     assert operation["done"] is True
     kind = "type.googleapis.com/google.api.serviceusage.v1beta1.ServiceIdentity"
     assert operation["response"]["@type"] == kind
-    expected = f"service-{number}@{agent}.iam.gserviceaccount.com" if agent else None
-    assert operation["response"].get("email") == expected
+    expected = f"service-{number}@{agent}.iam.gserviceaccount.com"
+    assert operation["response"]["email"] == expected
+    assert operation["response"]["uniqueId"].isdigit()
 
 
 async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:

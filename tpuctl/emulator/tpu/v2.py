@@ -16,6 +16,7 @@ from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
+from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.interruptions import Interruptions
 from tpuctl.emulator.tpu.nodes import KIND, PORT_KEY, Node, Nodes, NodeState
 from tpuctl.emulator.tpu.offerings import (
@@ -181,7 +182,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
 
     async def list_queued_resources(self, request: Any, caller: Caller) -> Any:
         rows, token = self.queued_resources.list_page(request)
-        return cloud_tpu.ListQueuedResourcesResponse.pb()(
+        return extended(cloud_tpu.ListQueuedResourcesResponse.pb())(
             queued_resources=[as_v2_queued(row) for row in rows], next_page_token=token
         )
 
