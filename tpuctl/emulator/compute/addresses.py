@@ -12,7 +12,7 @@ from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.errors import invalid
-from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Addresses", "GlobalAddresses"]
@@ -42,8 +42,9 @@ class Addresses(Collection):
         if "/global/" in name and self._global is not None:
             return self._global.show(name, row)
         resource = super().show(name, row)
-        if "network" in row:
-            resource["network"] = LINK + row["network"]
+        for field in ("network", "subnetwork"):
+            if field in row:
+                resource[field] = LINK + row[field]
         resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
         return resource
 
@@ -66,11 +67,17 @@ class Addresses(Collection):
         project = name.split("/")[1]
         complete = {"addressType": "EXTERNAL", "description": "", "status": "RESERVED", **row}
         complete.pop("labels", None)  # only setLabels sets them, says their description
-        if complete["addressType"] == "INTERNAL" and (self.scope == "global" or "network" in row):
-            network = full_network(self.context.registry.projects, project, row.get("network", ""))
-            if self.store.get(NETWORKS, network) is None:
-                raise not_found(network)
-            complete["network"] = network
+        if complete["addressType"] == "INTERNAL":
+            if "networkTier" in row:  # hashicorp's magic-modules#7524
+                reason = "An address with type INTERNAL cannot have a network tier."
+                raise bad_field("resource.networkTier", row["networkTier"], reason)
+            if self.scope == "global" or "network" in row:
+                complete["network"] = self._network(project, row)
+            else:
+                complete.setdefault("purpose", "GCE_ENDPOINT")
+                complete["subnetwork"] = self._subnetwork(name, row.get("subnetwork", ""))
+        elif "subnetwork" in row:
+            complete["subnetwork"] = self._subnetwork(name, row["subnetwork"])
         complete.setdefault("networkTier", "PREMIUM")  # of internal ones, too
         length = int(row.get("prefixLength", 32))
         if row.get("purpose") == "VPC_PEERING" and not 8 <= length <= 30:
@@ -80,6 +87,25 @@ class Addresses(Collection):
         else:
             complete["address"] = self._free_address(project, complete, length)
         return complete
+
+    def _network(self, project: str, row: Row) -> str:
+        network = full_network(self.context.registry.projects, project, row.get("network", ""))
+        if self.store.get(NETWORKS, network) is None:
+            raise not_found(network)
+        return network
+
+    def _subnetwork(self, name: str, reference: str) -> str:
+        """The full name of the subnetwork, by default the default network's."""
+        base = name.rpartition("/addresses/")[0]
+        full = relative_name(reference or "default")
+        if not full.startswith("projects/"):
+            full = f"{base}/subnetworks/{full.rpartition('/')[2]}"
+        if self._subnetworks.find(full) is not None:
+            return full
+        if reference:
+            raise not_found(full)
+        reason = "No default subnetwork was found for an address with type INTERNAL."
+        raise bad_field("resource.subnetwork", "", reason)  # hashicorp/terraform#19507
 
     def _require_unused(self, project: str, row: Row, address: str, length: int) -> None:
         try:
@@ -96,9 +122,13 @@ class Addresses(Collection):
     def _free_address(self, project: str, row: Row, length: int) -> str:
         used = list(self._used_ranges(project, row))
         pool = _EXTERNAL if row["addressType"] == "EXTERNAL" else _PRIVATE
+        if "subnetwork" in row:
+            pool = ipaddress.IPv4Network(
+                self._subnetworks.require(row["subnetwork"])["ipCidrRange"]
+            )
         for candidate in pool.subnets(new_prefix=length):
-            if candidate.network_address == pool.network_address:
-                continue  # the network address itself
+            if int(candidate.network_address) - int(pool.network_address) < 2:
+                continue  # the network itself, and its gateway
             if not any(candidate.overlaps(other) for other in used):
                 return str(candidate.network_address)
         raise invalid("There is no free address.", reason="invalid")
@@ -109,7 +139,7 @@ class Addresses(Collection):
             for record in self.context.registry.operations.pending(f"{kind}.insert"):
                 others.append(record.arguments["row"])
             for other in others:
-                if other.get("network") == row.get("network"):
+                if all(other.get(field) == row.get(field) for field in ("network", "subnetwork")):
                     length = other.get("prefixLength", 32)
                     yield ipaddress.IPv4Network(f"{other['address']}/{length}")
         if "network" in row:

@@ -6,12 +6,11 @@ import base64
 import hashlib
 import json
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from tpuctl.emulator.compute.context import ComputeContext, Items, Row
+from tpuctl.emulator.compute.context import ComputeContext, Items, Row, new_id
 from tpuctl.emulator.compute.errors import (
     already_exists,
     bad_field,
@@ -28,7 +27,8 @@ from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Collection", "Items", "Row", "Rows", "check_name", "fingerprint", "idempotent"]
 
-_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_NAME_OR_ID = rf"{_NAME}|[1-9][0-9]{{0,19}}"
 
 Rows = list[Row]
 
@@ -45,9 +45,8 @@ def fingerprint(value: Any) -> str:
 
 
 def check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        reason = "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'"
-        raise bad_field("resource.name", name, reason)
+    if not re.fullmatch(_NAME, name):
+        raise bad_field("resource.name", name, f"Must be a match of regex '(?:{_NAME})'")
 
 
 def idempotent(
@@ -109,8 +108,20 @@ class Collection:
         return f"projects/{project}/global/{self.plural}"
 
     def name_of(self, request: Any) -> str:
-        resource_id = getattr(request, self.field, "") or getattr(request, "resource", "")
-        return f"{self.collection_name(request)}/{resource_id}"
+        """The full name of the request's resource, which is given by name or by ID.
+
+        Error text of a wrong name: rapid7/insightconnect-plugins#751.
+        """
+        base = self.collection_name(request)
+        field = self.field if getattr(request, self.field, "") else "resource"
+        resource_id = str(getattr(request, field))
+        if not re.fullmatch(_NAME_OR_ID, resource_id):
+            raise bad_field(field, resource_id, f"Must be a match of regex '{_NAME_OR_ID}'")
+        if resource_id.isdigit():
+            for name, row in self.items(f"{base}/"):
+                if row["id"] == resource_id:
+                    return name
+        return f"{base}/{resource_id}"
 
     # Lookup.
 
@@ -183,7 +194,7 @@ class Collection:
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)
-        row = {**self.complete(name, row), "id": self.new_id()}
+        row = {**self.complete(name, row), "id": new_id()}
         return self.begin("insert", name, caller, {"row": row}, request.request_id)
 
     @idempotent
@@ -260,14 +271,9 @@ class Collection:
         return {
             **row,
             "kind": self.type_of(),
-            "id": row.get("id") or self.new_id(),
+            "id": row.get("id") or new_id(),
             "creationTimestamp": pacific_text(),
         }
-
-    @staticmethod
-    def new_id() -> str:
-        """gcloud stores host keys by ID: it must be unique across local clouds."""
-        return str(10**18 + secrets.randbelow(8 * 10**18))
 
     def finish_delete(self, arguments: Arguments) -> None:
         name = arguments["target"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.compute.messages import message_of
@@ -22,6 +23,7 @@ __all__ = [
     "ComputeContext",
     "Items",
     "Row",
+    "new_id",
 ]
 
 # Kinds in the store that several collections read.
@@ -34,6 +36,11 @@ NETWORKS = "compute.networks"
 
 Row = dict[str, Any]
 Items = list[tuple[str, Row]]
+
+
+def new_id() -> str:
+    """gcloud stores host keys by ID: it must be unique across local clouds."""
+    return str(10**18 + secrets.randbelow(8 * 10**18))
 
 
 class ComputeContext:
@@ -92,9 +99,9 @@ class ComputeContext:
             return existing
         store = self.registry.store
         scope = _scope_of(target)
-        number = store.next("compute-id", 10**18)
-        stamp = int(datetime.now(UTC).timestamp() * 1000)
-        name = f"{scope}/operations/operation-{stamp}-{number:x}"
+        microseconds = time.time_ns() // 1000
+        suffix = f"{microseconds:x}-{secrets.token_hex(4)}-{secrets.token_hex(4)}"
+        name = f"{scope}/operations/operation-{microseconds // 1000}-{suffix}"
         with store.transaction():
             if request_id:
                 project = target.split("/")[1]
@@ -106,7 +113,7 @@ class ComputeContext:
                     **arguments,
                     "target": target,
                     "verb": verb,
-                    "id": str(number),
+                    "id": new_id(),
                     "user": caller.email,
                 },
                 self.registry.pace.seconds(step),

@@ -46,6 +46,18 @@ _TITLES = {
     "hyperdisk-ml": "Hyperdisk ML",
 }
 
+_DEFAULTS = {
+    "enableConfidentialCompute": False,
+    "physicalBlockSizeBytes": "4096",
+    "satisfiesPzi": False,
+}
+
+
+def _boot_fields(source: Row) -> Row:
+    """What disks and snapshots made from a disk or snapshot of an image keep of it."""
+    fields = ("architecture", "guestOsFeatures", "licenseCodes", "licenses")
+    return {field: source[field] for field in fields if field in source}
+
 
 def full_snapshot(project: str, reference: str) -> str:
     """The full name of a snapshot given as a link, a partial link, or a bare name."""
@@ -85,6 +97,7 @@ class Snapshots(Collection):
             "sourceDisk": source,
             "sourceDiskId": disk["id"],
             "diskSizeGb": disk["sizeGb"],
+            **_boot_fields(disk),
             "status": "READY",
             "storageBytes": "0",
             "storageBytesStatus": "UP_TO_DATE",
@@ -201,6 +214,7 @@ class Disks(Collection):
             source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
             snapshot = self._snapshots.require(source)
             complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
+            complete |= _boot_fields(snapshot)
             min_size = int(snapshot["diskSizeGb"])
         if 0 < size < min_size:
             source_kind = "snapshot" if row.get("sourceSnapshot") else "image"
@@ -209,8 +223,7 @@ class Disks(Collection):
             )
             raise bad_field("resource.sizeGb", str(size), reason)
         complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
-        complete |= {"physicalBlockSizeBytes": "4096", "satisfiesPzi": False} | complete
-        return complete
+        return _DEFAULTS | complete
 
     def check_deletion(self, name: str) -> None:
         for user in self._users(name.split("/")[1]).get(name, []):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from typing import Any
 
 from tpuctl import catalog
+from tpuctl.emulator.compute.collection import fingerprint
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found
 from tpuctl.emulator.compute.lists import listed
@@ -26,17 +27,7 @@ __all__ = [
     "tensorflow_family",
 ]
 
-_BUILD_DATE = "20260915"  # suffix of image names; an example only
-_OS_IMAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "ubuntu-os-cloud": (
-        ("ubuntu-2204-lts", f"ubuntu-2204-jammy-v{_BUILD_DATE}"),
-        ("ubuntu-2404-lts-amd64", f"ubuntu-2404-noble-amd64-v{_BUILD_DATE}"),
-    ),
-    "debian-cloud": (
-        ("debian-12", f"debian-12-bookworm-v{_BUILD_DATE}"),
-        ("debian-11", f"debian-11-bullseye-v{_BUILD_DATE}"),
-    ),
-}
+_BUILD_DATE = date(2026, 9, 15)  # an example only
 # Other public projects that `gcloud compute images list` queries (SDK 528,
 # api_lib/compute/constants.py): readable by anyone, without images here.
 _WITHOUT_IMAGES = frozenset(
@@ -47,10 +38,15 @@ _WITHOUT_IMAGES = frozenset(
         *("ubuntu-os-pro-cloud", "windows-cloud", "windows-sql-cloud"),
     )
 )
-# Of Debian 11 and 12: GoogleCloudPlatform/k8s-config-connector, osconfigguestpolicy's cassettes.
-_GUEST_FEATURES = ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
 _REFERENCE = re.compile(
     r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
+)
+
+
+_DEBIAN_FEATURES = ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
+_UBUNTU_FEATURES = (
+    *("VIRTIO_SCSI_MULTIQUEUE", "SEV_CAPABLE", "SEV_SNP_CAPABLE", "SEV_LIVE_MIGRATABLE"),
+    *("SEV_LIVE_MIGRATABLE_V2", "IDPF", "TDX_CAPABLE", "UEFI_COMPATIBLE", "GVNIC"),
 )
 
 
@@ -61,7 +57,11 @@ class Image:
     project: str
     family: str
     name: str
-    size_gb: int
+    description: str
+    license: str
+    license_code: str
+    guest_features: tuple[str, ...] = _DEBIAN_FEATURES
+    size_gb: int = 10
     tensorflow: str | None = None
 
     @property
@@ -77,23 +77,66 @@ def tensorflow_family(version: str) -> str:
     return f"{short}-{patch}" if patch or (major >= 2 and minor >= 4) else short
 
 
+# Debian 11 as recorded by GoogleCloudPlatform/k8s-config-connector (the cassette of
+# osconfigguestpolicy); the others as public inventories of 2025 and 2026 list them.
+_OS_IMAGES = (
+    Image(
+        "ubuntu-os-cloud",
+        "ubuntu-2204-lts",
+        f"ubuntu-2204-jammy-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, 22.04 LTS, amd64 jammy image built on {_BUILD_DATE}",
+        "ubuntu-2204-lts",
+        "5511465778777431107",
+        _UBUNTU_FEATURES,
+    ),
+    Image(
+        "ubuntu-os-cloud",
+        "ubuntu-2404-lts-amd64",
+        f"ubuntu-2404-noble-amd64-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, 24.04 LTS, amd64 noble image built on {_BUILD_DATE}",
+        "ubuntu-2404-lts",
+        "3242930272766215801",
+        (*_UBUNTU_FEATURES, "SNP_SVSM_CAPABLE"),
+    ),
+    Image(
+        "debian-cloud",
+        "debian-12",
+        f"debian-12-bookworm-v{_BUILD_DATE:%Y%m%d}",
+        f"Debian, Debian GNU/Linux, 12 (bookworm), amd64 built on {_BUILD_DATE:%Y%m%d}",
+        "debian-12-bookworm",
+        "2147286739765738111",
+        (*_DEBIAN_FEATURES, "SEV_LIVE_MIGRATABLE_V2"),
+    ),
+    Image(
+        "debian-cloud",
+        "debian-11",
+        f"debian-11-bullseye-v{_BUILD_DATE:%Y%m%d}",
+        f"Debian, Debian GNU/Linux, 11 (bullseye), amd64 built on {_BUILD_DATE:%Y%m%d}",
+        "debian-11-bullseye",
+        "3853522013536123851",
+    ),
+)
+
+
 @cache
 def _images() -> tuple[Image, ...]:
-    images = [
-        Image(project, family, name, 10)
-        for project, rows in _OS_IMAGES.items()
-        for family, name in rows
-    ]
-    for version in sorted(
-        {
-            node_version.tensorflow
-            for node_version in catalog.node_versions()
-            if node_version.tensorflow
-        }
-    ):
-        family = tensorflow_family(version)
-        images.append(Image("ml-images", family, f"{family}-v{_BUILD_DATE}", 50, version))
-    return tuple(images)
+    versions = {version.tensorflow for version in catalog.node_versions() if version.tensorflow}
+    return (*_OS_IMAGES, *map(_tensorflow_image, sorted(versions)))
+
+
+def _tensorflow_image(version: str) -> Image:
+    """The license is a guess: no description of such an image is public."""
+    family = tensorflow_family(version)
+    return Image(
+        "ml-images",
+        family,
+        f"{family}-v{_BUILD_DATE:%Y%m%d}",
+        f"TensorFlow {version}",
+        family,
+        _number(family),
+        size_gb=50,
+        tensorflow=version,
+    )
 
 
 def find_image(text: str) -> Image:
@@ -160,21 +203,25 @@ def show(image: Image) -> Any:
 
 
 def image_id(image: Image) -> str:
-    return str(int(hashlib.sha256(image.full_name.encode()).hexdigest()[:15], 16))
+    return _number(image.full_name)
+
+
+def _number(text: str) -> str:
+    return str(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
 
 
 def _row(image: Image) -> dict[str, Any]:
     return {
         "kind": "compute#image",
         "id": image_id(image),
-        "creationTimestamp": "2026-09-15T00:00:00.000-07:00",
+        "creationTimestamp": f"{_BUILD_DATE}T00:00:00.000-07:00",
         "name": image.name,
         "family": image.family,
         "status": "READY",
         "sourceType": "RAW",
         "rawDisk": {"containerType": "TAR", "source": ""},
-        "description": f"{image.family}, built on {_BUILD_DATE}",
-        "labelFingerprint": "42WmSpB8rSM=",
+        "description": image.description,
+        "labelFingerprint": fingerprint({}),
         "diskSizeGb": str(image.size_gb),
         "archiveSizeBytes": str(image.size_gb * 10**8),
         "storageLocations": ["us", "eu", "asia"],
@@ -185,13 +232,9 @@ def _row(image: Image) -> dict[str, Any]:
 
 def boot_fields(image: Image) -> dict[str, Any]:
     """What an image gives to the disks made from it."""
-    license_name = (
-        f"{image.family}-{image.name.split('-')[2]}" if image.tensorflow is None else image.family
-    )
-    license_code = int(hashlib.sha256(license_name.encode()).hexdigest()[:15], 16)
     return {
-        "licenses": [f"{LINK}projects/{image.project}/global/licenses/{license_name}"],
-        "licenseCodes": [str(license_code)],
-        "guestOsFeatures": [{"type": feature} for feature in _GUEST_FEATURES],
+        "licenses": [f"{LINK}projects/{image.project}/global/licenses/{image.license}"],
+        "licenseCodes": [image.license_code],
+        "guestOsFeatures": [{"type": feature} for feature in image.guest_features],
         "architecture": "X86_64",
     }

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.compute.collection import Collection, Row, Rows
 from tpuctl.emulator.compute.context import DISKS, INSTANCES, ComputeContext
 from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import failed
@@ -276,6 +276,7 @@ class InstanceMachines(Collection):
     def _finish_deletion(self, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None:
+            self.stamp_disks(row["disks"], "lastDetachTimestamp")
             auto_deleted = [disk["source"] for disk in row["disks"] if disk["autoDelete"]]
             self.remove(arguments["target"], auto_deleted)
 
@@ -292,8 +293,20 @@ class InstanceMachines(Collection):
     def _finish_attach_disk(self, arguments: Arguments) -> None:
         row = self.require(arguments["target"])
         self.save(arguments["target"], {**row, "disks": [*row["disks"], arguments["disk"]]})
+        self.stamp_disks([arguments["disk"]], "lastAttachTimestamp")
 
     def _finish_detach_disk(self, arguments: Arguments) -> None:
         row = self.require(arguments["target"])
         disks = [disk for disk in row["disks"] if disk.get("deviceName") != arguments["device"]]
         self.save(arguments["target"], {**row, "disks": disks})
+        self.stamp_disks(
+            [disk for disk in row["disks"] if disk not in disks], "lastDetachTimestamp"
+        )
+
+    def stamp_disks(self, attachments: Rows, field: str) -> None:
+        """Set when the disks were last attached or detached."""
+        for attachment in attachments:
+            disk = self._disks.find(attachment.get("source", ""))
+            if disk is not None:
+                disk[field] = pacific_text()
+                self.store.put_json(DISKS, attachment["source"], disk)

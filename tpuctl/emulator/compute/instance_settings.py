@@ -44,7 +44,7 @@ class InstanceSettings(InstanceMachines):
     @idempotent
     async def set_tags(self, name: str, request: Any, caller: Caller) -> Any:
         row, body = self.require(name), as_row(request.tags_resource)
-        if body.get("fingerprint", "") != fingerprint(row["tags"]):
+        if body.get("fingerprint", "") != fingerprint(row["tags"]["items"]):
             text = "Supplied fingerprint does not match current tags fingerprint."
             raise condition_not_met(text)
         changes = {"row": {"tags": {"items": body.get("items", [])}}}

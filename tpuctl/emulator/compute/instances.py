@@ -68,7 +68,7 @@ class Instances(InstanceSettings):
             "machineType": LINK + row["machineType"],
             "labelFingerprint": fingerprint(row["labels"]),
             "fingerprint": fingerprint(row),
-            "tags": {**row["tags"], "fingerprint": fingerprint(row["tags"])},
+            "tags": {**row["tags"], "fingerprint": fingerprint(row["tags"]["items"])},
             "metadata": {
                 "kind": "compute#metadata",
                 "fingerprint": fingerprint(row["metadata"]["items"]),
@@ -211,6 +211,7 @@ class Instances(InstanceSettings):
             for disk_name, disk in instance.disks.items():
                 disks = self._disks
                 self.store.put_json(disks.kind, disk_name, disks.with_identity(disk))
+            self.stamp_disks(row["disks"], "lastAttachTimestamp")
             arguments = {**arguments, "disks": list(instance.disks), "target_id": row["id"]}
             return self.begin_on_instance("insert", name, caller, arguments, request_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.compute.collection import fingerprint
@@ -12,6 +11,7 @@ from tpuctl.emulator.compute.errors import condition_not_met
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Projects", "check_fingerprint", "checked_items"]
@@ -38,14 +38,13 @@ class Projects:
     async def get(self, request: Any, caller: Caller) -> Any:
         project = self._context.registry.projects.require(request.project, "compute.googleapis.com")
         items = self.items(project["id"])
-        created = datetime.fromtimestamp(project["created"], UTC)
         return message_of(
             "Project",
             {
                 "kind": "compute#project",
                 "id": str(project["number"]),
                 "name": project["id"],
-                "creationTimestamp": created.isoformat(timespec="milliseconds"),
+                "creationTimestamp": pacific_text(project["created"]),
                 "commonInstanceMetadata": {
                     "kind": "compute#metadata",
                     "fingerprint": fingerprint(items),
