@@ -359,12 +359,15 @@ def _evidence() -> dict[str, str]:
     evidence = dict.fromkeys(called["description"], "description")
     evidence |= dict.fromkeys(called["client"], "client")
     for table in sorted(folder.rglob("*.toml")):
-        for row in tomllib.loads(table.read_text("utf-8"))["call"]:
+        document = tomllib.loads(table.read_text("utf-8"))
+        for row in document["call"]:
             verb, _, url = row["request"].partition(" ")
             target = urlsplit(url)
             path = re.sub(r"^/compute/(alpha|beta)/", "/compute/v1/", target.path)
             if name := versioned_name(verb, path, target.netloc.partition(".")[0]):
-                evidence[name] = "recorded"
+                source = row.get("source") or document["source"]
+                if not source.startswith("description:"):
+                    evidence[name] = "recorded"
     return evidence
 
 

@@ -26,7 +26,7 @@ from tpuctl.emulator.replay.recordings import RecordedCall, read_recording
 from tpuctl.emulator.replay.replayer import APIS, KEPT_HEADERS
 from tpuctl.emulator.wire.discovery.method_list import method_name
 
-_CLIENT_PARAMETERS = ("alt", "prettyPrint", "key", "access_token")
+_CLIENT_PARAMETERS = ("prettyPrint", "key", "access_token")
 
 
 def table_of(calls: Sequence[RecordedCall], source: str) -> str:
@@ -55,15 +55,16 @@ def _distinct(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
 def _row(
     number: int, call: RecordedCall, calls: Sequence[RecordedCall]
 ) -> Iterator[tuple[str, Any]]:
-    content = _json(call.answer)
-    if call.verb == "GET" and isinstance(content, dict):
+    whole = content = _json(call.answer)
+    is_read = call.verb == "GET" or call.path.endswith("IamPolicy")
+    if is_read and isinstance(content, dict):
         content, _ = matching_items(content, content)
     response = parse_response(
         call.status,
         call.answer_headers,
         call.answer if content is None else json.dumps(content).encode(),
         has_headers=any(name.startswith("x-guploader") for name in call.answer_headers),
-        is_complete=call.has_all_fields,
+        is_complete=call.has_all_fields and content == whole,
         is_masked=call.is_masked,
     )
     api = call.host.partition(".")[0]
@@ -119,8 +120,14 @@ def _identifiers(content: Any, calls: Sequence[RecordedCall], call: RecordedCall
         name: value
         for name, value in content.items()
         if name in ("name", "id", "etag", "labelFingerprint", "fingerprint", "generation", "email")
-        if isinstance(value, str) and value.rpartition("/")[2] in text
+        if isinstance(value, str)
+        and (_is_operation(content, name) or value.strip('"').rpartition("/")[2] in text)
     }
+
+
+def _is_operation(content: dict[str, Any], name: str) -> bool:
+    is_operation = "operationType" in content or "operations/" in str(content.get("name"))
+    return name == "name" and is_operation
 
 
 def _plain_url(url: str) -> str:

@@ -33,6 +33,7 @@ def name_of(table: Path) -> str:
     return str(table.relative_to(FOLDER).with_suffix(""))
 
 
+@pytest.mark.malformed  # some clients repeat in the body what is in the path
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 async def test_local_cloud_answers_as_recorded(table: Path, make_cloud: MakeCloud) -> None:
     cloud = await make_cloud()
@@ -70,4 +71,5 @@ def test_every_fact_has_a_source_and_states_something(table: Path) -> None:
         assert row.get("source") or document.get("source"), row["situation"]
         is_error = row["status"] >= 400
         has_content = row.keys() & {"fields", "constants", "reason", "text", "absent"}
-        assert has_content or row["status"] in (204, 304, 308) or is_error, row["situation"]
+        is_empty = row["status"] in (204, 304, 308) or row["request"].startswith("DELETE")
+        assert has_content or is_empty or is_error, row["situation"]

@@ -63,6 +63,9 @@ class Addresses(Collection):
         shared = [] if self._global is None else self._global.names(f"projects/{project}/")
         return [*shared, *super().all_names(project)]
 
+    def scopes(self) -> Sequence[str]:
+        return ["global", *super().scopes()]
+
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]
         complete = {"addressType": "EXTERNAL", "description": "", "status": "RESERVED", **row}

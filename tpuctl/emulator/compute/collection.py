@@ -167,17 +167,21 @@ class Collection:
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
         project = self.context.project(request.project)
-        places = zones() if self.scope == "zones" else regions()
         return aggregated(
             request,
             f"{self.message}AggregatedList",
             f"{self.type_of()}AggregatedList",
             self.all_names(project),
-            [f"{self.scope}/{location}" for location in places],
+            self.scopes(),
             self.plural,
             f"projects/{project}/aggregated/{self.plural}",
             self.show_all,
         )
+
+    def scopes(self) -> Sequence[str]:
+        """The scopes of the aggregated list."""
+        places = zones() if self.scope == "zones" else regions()
+        return [f"{self.scope}/{location}" for location in places]
 
     def all_names(self, project: str) -> Sequence[str]:
         """The full names of a project's resources in the aggregated list."""

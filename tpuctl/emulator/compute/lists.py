@@ -7,6 +7,7 @@ from typing import Any
 
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.wire import filters
 from tpuctl.emulator.wire.paging import page
 
@@ -59,8 +60,11 @@ def aggregated(
 ) -> Any:
     """The aggregated list message, from sorted full names; `show` makes the rows.
 
-    Every page contains every scope, with a warning for those without results.
+    Every page contains every scope, with a warning for those without results: those of the
+    collection, or all.
     """
+    if request.include_all_scopes:
+        scopes = ("global", *map("regions/{}".format, regions()), *map("zones/{}".format, zones()))
     selected, token = _select_page(request, names, show)
     items: dict[str, dict[str, list[Row]]] = {}
     for name, row in selected:
@@ -71,7 +75,7 @@ def aggregated(
     response = message_of(message, answer)
     for scope in scopes:
         if scope not in items:
-            _warn_no_results(response.items[scope].warning, scope)
+            _warn_no_results(response.items[scope].warning, field, scope)
     return response
 
 
@@ -109,10 +113,18 @@ def _scope_of(name: str) -> str:
     return "global" if parts[2] == "global" else "/".join(parts[2:4])
 
 
-def _warn_no_results(warning: Any, scope: str) -> None:
-    """Set field by field: there are a hundred scopes, and JSON would take ten times as long."""
+def _warn_no_results(warning: Any, field: str, scope: str) -> None:
+    """Set field by field: there are a hundred scopes, and JSON would take ten times as long.
+
+    Wording of subnetworks: GoogleCloudPlatform/k8s-config-connector, mockcompute's testdata
+    computenetworks/subnetmode-auto; of others: googleapis/google-cloud-cpp, rest_parse_json_test.
+    """
     warning.code = "NO_RESULTS_ON_PAGE"
-    warning.message = f"There are no results for scope '{scope}' on this page."
+    warning.message = (
+        f"No results for the scope '{scope}'."
+        if field == "subnetworks"
+        else f"There are no results for scope '{scope}' on this page."
+    )
     warning.data.add(key="scope", value=scope)
 
 

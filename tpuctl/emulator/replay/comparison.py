@@ -46,7 +46,7 @@ _FORMS = tuple(
         (r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "UUID"),
         (r"\boperation-[\w-]+", "OPERATION"),
         (r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d+)?\b", "ADDRESS"),
-        (r"\b\d{6,}\b", "NUMBER"),
+        (r"\b\d{6,}\b|\$\{projectNumber\}", "NUMBER"),
         (r"already being used by '[^']*'", "already being used"),
     )
 )

@@ -126,9 +126,23 @@ def _read_facts(document: Mapping[str, Any]) -> Iterator[RecordedCall]:
             status=row["status"],
             headers={name.lower(): value for name, value in row.get("headers", {}).items()},
             body=body.encode(),
+            answer=json.dumps(_nested(row.get("constants", {}))).encode(),
             expected=row,
             has_all_fields=False,
         )
+
+
+def _nested(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a response, from values by path; those in lists are left out."""
+    content: dict[str, Any] = {}
+    for path, value in constants.items():
+        *parents, last = path.split(".")
+        place = content
+        for name in parents:
+            place = place.setdefault(name, {})
+        if "[]" not in path:
+            place[last] = value
+    return content
 
 
 def _read_transcript(text: str) -> Iterator[RecordedCall]:
