@@ -117,7 +117,7 @@ def _warn_no_results(warning: Any, field: str, scope: str) -> None:
     """Set field by field: there are a hundred scopes, and JSON would take ten times as long.
 
     Wording of subnetworks: GoogleCloudPlatform/k8s-config-connector, mockcompute's testdata
-    computenetworks/subnetmode-auto; of others: googleapis/google-cloud-cpp, rest_parse_json_test.
+    computenetworks/subnetmode-auto; of others: a response in googleapis/google-cloud-cpp's tests.
     """
     warning.code = "NO_RESULTS_ON_PAGE"
     warning.message = (

@@ -34,9 +34,8 @@ _RANDOM_KEYS = re.compile(
 # The state of work in progress depends on the moment of the request.
 _STATE_KEYS = ("done", "progress", "status", "state", "endTime", "response", "error")
 _TRANSIENT_STATES = frozenset(
-    ("CREATING", "DELETING", "PENDING", "PROVISIONING", "RUNNING", "STAGING", "STARTING")
+    ("CREATING", "DELETING", "PENDING", "PROVISIONING", "STAGING", "STARTING")
 )
-_WAITING = frozenset(("DONE", "READY", "ACTIVE"))
 _ITEM_KEYS = ("name", "id", "email", "role", "projectId", "key")
 _FORMS = tuple(
     (re.compile(pattern), word)

@@ -47,7 +47,7 @@ _SERVICES = tuple(
     )
 )
 _UNFINISHED = (
-    *("PENDING", "RUNNING", "CREATING", "PROVISIONING", "STAGING", "STOPPING", "DELETING"),
+    *("PENDING", "CREATING", "PROVISIONING", "STAGING", "STOPPING", "DELETING"),
     *("ACCEPTED", "WAITING_FOR_RESOURCES"),
 )
 _PARENTS = {"organization": ORGANIZATION, "folder": FOLDER}
@@ -395,6 +395,8 @@ def _is_unfinished(response: RecordedCall | requests.Response) -> bool:
     state = content.get("state")  # of a queued resource, an object
     states = {content.get("status"), state.get("state") if isinstance(state, dict) else state}
     is_operation = "operation" in str(content.get("name", "")).rpartition("projects")[2]
+    if content.get("kind") == "compute#operation":
+        return content.get("status") != "DONE"
     is_running = is_operation and "metadata" in content and content.get("done") is not True
     return is_running or not states.isdisjoint(_UNFINISHED)
 
