@@ -1,0 +1,433 @@
+"""Fields, operations, times, and links as recorded from Google.
+
+Sources: GoogleCloudPlatform/k8s-config-connector at cdb85ecf. Below, MOCKCOMPUTE is its folder
+mockgcp/mockcompute/testdata (recordings of the real API), FIXTURES its folder
+pkg/test/resourcefixture/testdata/basic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.support.locations import PROJECT
+from tpuctl.emulator.state.pacific_time import pacific_text
+
+GOOGLE = "https://www.googleapis.com/compute/v1"
+BASE = f"/compute/v1/projects/{PROJECT}"
+LINK = f"https://www.googleapis.com{BASE}"
+REGIONAL, ZONAL = "/regions/us-central1", "/zones/us-central1-a"
+DEBIAN = {"sourceImage": "projects/debian-cloud/global/images/family/debian-11"}
+BOOT_FIELDS = {
+    "licenses": [f"{GOOGLE}/projects/debian-cloud/global/licenses/debian-11-bullseye"],
+    "guestOsFeatures": [
+        {"type": feature}
+        for feature in ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
+    ],
+    "architecture": "X86_64",
+}
+EMPTY = "42WmSpB8rSM="  # the fingerprint of no labels and of no tags
+COMMON = {"kind", "id", "name", "selfLink", "creationTimestamp"}
+NETWORK = {
+    "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+    "routingConfig": {"bgpBestPathSelectionMode": "LEGACY", "routingMode": "REGIONAL"},
+}
+ADDRESS = {"status": "RESERVED", "networkTier": "PREMIUM", "labelFingerprint": EMPTY}
+
+# Collection, body, the constants of the resource, and its other fields: all that it has.
+RESOURCES = {
+    # MOCKCOMPUTE/computesubnets
+    "custom network": (
+        "/global/networks",
+        {"autoCreateSubnetworks": False},
+        {**NETWORK, "autoCreateSubnetworks": False},
+        {"selfLinkWithId"},
+    ),
+    # MOCKCOMPUTE/computenetworks/subnetmode-auto
+    "auto network": (
+        "/global/networks",
+        {"autoCreateSubnetworks": True},
+        {**NETWORK, "autoCreateSubnetworks": True},
+        {"selfLinkWithId", "subnetworks"},
+    ),
+    # FIXTURES/compute/v1beta1/computenetwork/computenetworkbasic
+    "network with a profile and internal IPv6": (
+        "/global/networks",
+        {
+            "autoCreateSubnetworks": False,
+            "enableUlaInternalIpv6": True,
+            "networkProfile": f"projects/{PROJECT}/global/networkProfiles/us-central1-a-vpc-falcon",
+        },
+        {
+            **NETWORK,
+            "autoCreateSubnetworks": False,
+            "enableUlaInternalIpv6": True,
+            "networkProfile": f"{LINK}/global/networkProfiles/us-central1-a-vpc-falcon",
+        },
+        {"selfLinkWithId", "internalIpv6Range"},
+    ),
+    # MOCKCOMPUTE/address/crud
+    "external address": (
+        f"{REGIONAL}/addresses",
+        {},
+        {**ADDRESS, "addressType": "EXTERNAL", "description": ""},
+        {"address", "region"},
+    ),
+    # cloud.google.com/solutions/sap, "HA cluster configuration guide for SAP HANA": the response
+    # to describing a reserved address.
+    "internal address": (
+        f"{REGIONAL}/addresses",
+        {"addressType": "INTERNAL", "subnetwork": "regions/us-central1/subnetworks/default"},
+        {
+            **ADDRESS,
+            "addressType": "INTERNAL",
+            "description": "",
+            "purpose": "GCE_ENDPOINT",
+            "subnetwork": f"{LINK}/regions/us-central1/subnetworks/default",
+        },
+        {"address", "region"},
+    ),
+    # FIXTURES/dns/v1beta1/dnsrecordset/dnsrecordset/_vcr_cassettes/tf.yaml: labels are ignored
+    "range of addresses": (
+        "/global/addresses",
+        {
+            "addressType": "INTERNAL",
+            "description": "another test global address",
+            "labels": {"cnrm-test": "true"},
+            "network": f"projects/{PROJECT}/global/networks/default",
+            "prefixLength": 16,
+            "purpose": "VPC_PEERING",
+        },
+        {
+            **ADDRESS,
+            "addressType": "INTERNAL",
+            "description": "another test global address",
+            "network": f"{LINK}/global/networks/default",
+            "prefixLength": 16,
+            "purpose": "VPC_PEERING",
+        },
+        {"address"},
+    ),
+    # FIXTURES/osconfig/v1beta1/osconfigguestpolicy/_vcr_cassettes/tf.yaml, without the fields that
+    # only v1beta has
+    "boot disk": (
+        f"{ZONAL}/disks",
+        DEBIAN,
+        {
+            **BOOT_FIELDS,
+            "sizeGb": "10",
+            "status": "READY",
+            "labelFingerprint": EMPTY,
+            "licenseCodes": ["3853522013536123851"],
+            "physicalBlockSizeBytes": "4096",
+            "enableConfidentialCompute": False,
+            "satisfiesPzi": False,
+        },
+        {"zone", "type", "sourceImage", "sourceImageId"},
+    ),
+    "instance": (
+        f"{ZONAL}/instances",
+        {
+            "machineType": "zones/us-central1-a/machineTypes/n1-standard-1",
+            "disks": [{"boot": True, "autoDelete": True, "initializeParams": DEBIAN}],
+            "networkInterfaces": [{"network": "global/networks/default"}],
+        },
+        {
+            "machineType": f"{LINK}/zones/us-central1-a/machineTypes/n1-standard-1",
+            "tags": {"fingerprint": EMPTY},
+            "scheduling": {
+                "onHostMaintenance": "MIGRATE",
+                "automaticRestart": True,
+                "preemptible": False,
+                "provisioningModel": "STANDARD",
+            },
+            "status": "RUNNING",
+            "cpuPlatform": "Intel Haswell",
+            "labelFingerprint": EMPTY,
+            "startRestricted": False,
+            "deletionProtection": False,
+            "shieldedInstanceConfig": {
+                "enableSecureBoot": False,
+                "enableVtpm": True,
+                "enableIntegrityMonitoring": True,
+            },
+            "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
+            "satisfiesPzi": False,
+            "resourceStatus": {"scheduling": {}},
+        },
+        {"zone", "networkInterfaces", "disks", "metadata", "fingerprint", "lastStartTimestamp"},
+    ),
+}
+
+
+class Caller:
+    """JSON over HTTP; operations are awaited."""
+
+    def __init__(self, cloud: Any) -> None:
+        self._cloud = cloud
+
+    async def call(self, verb: str, path: str, body: Any = None) -> Any:
+        response = await asyncio.to_thread(self._cloud.request, verb, path, json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def finish(self, operation: Any) -> Any:
+        path = operation["selfLink"].removeprefix("https://www.googleapis.com")
+        done = await self.call("POST", f"{path}/wait")
+        assert done["status"] == "DONE" and "error" not in done, done
+        return done
+
+    async def change(self, verb: str, path: str, body: Any = None) -> Any:
+        return await self.finish(await self.call(verb, path, body))
+
+
+@pytest.fixture
+async def compute(cloud: Any) -> Caller:
+    return Caller(cloud)
+
+
+@pytest.mark.parametrize("collection,body,constants,others", RESOURCES.values(), ids=RESOURCES)
+async def test_resources_have_the_recorded_fields(
+    compute: Caller, collection: str, body: Any, constants: Any, others: set[str]
+) -> None:
+    await compute.change("POST", BASE + collection, {"name": "subject", **body})
+    resource = await compute.call("GET", f"{BASE}{collection}/subject")
+    assert {field: resource.get(field) for field in constants} == constants
+    assert set(resource) == COMMON | set(constants) | others
+
+
+async def test_boot_disk_of_instance_is_attached_with_its_image_s_fields(compute: Caller) -> None:
+    """FIXTURES/osconfig/v1beta1/osconfigguestpolicy/_vcr_cassettes/tf.yaml."""
+    collection, body, _, _ = RESOURCES["instance"]
+    await compute.change("POST", BASE + collection, {"name": "subject", **body})
+    instance = await compute.call("GET", f"{BASE}{collection}/subject")
+    (attachment,) = instance["disks"]
+    assert attachment == {
+        **BOOT_FIELDS,
+        "kind": "compute#attachedDisk",
+        "type": "PERSISTENT",
+        "mode": "READ_WRITE",
+        "source": f"{LINK}{ZONAL}/disks/subject",
+        "deviceName": "persistent-disk-0",
+        "index": 0,
+        "boot": True,
+        "autoDelete": True,
+        "interface": "SCSI",
+        "diskSizeGb": "10",
+    }
+    (interface,) = instance["networkInterfaces"]
+    recorded = {"kind", "network", "subnetwork", "networkIP", "name", "fingerprint", "stackType"}
+    assert set(interface) == recorded
+
+
+@pytest.mark.parametrize(
+    "collection,body",
+    [(collection, body) for collection, body, _, _ in RESOURCES.values()],
+    ids=RESOURCES,
+)
+async def test_operations_state_target_and_caller(
+    compute: Caller, collection: str, body: Any
+) -> None:
+    """MOCKCOMPUTE/address/crud and computenetworks: every answer, from the first to the last.
+
+    The name tells the time twice, in milliseconds and in microseconds, as in all cassettes:
+    operation-1714008990864-616e1d10ad5ad-6f526b5f-414005b6.
+    """
+    target = f"{BASE}{collection}/subject"
+    begun = await compute.call("POST", BASE + collection, {"name": "subject", **body})
+    done = await compute.finish(begun)
+    target_id = (await compute.call("GET", target))["id"]
+    deleted = await compute.change("DELETE", target)
+    for operation, verb in ((begun, "insert"), (done, "insert"), (deleted, "delete")):
+        assert operation["operationType"] == verb
+        assert operation["targetId"] == target_id
+        assert operation["targetLink"] == f"https://www.googleapis.com{target}"
+        assert operation["user"] == "owner@local-cloud.invalid"
+        assert operation["id"].isdigit()
+        assert {"insertTime", "startTime"} < set(operation)
+        name = re.fullmatch(
+            r"operation-(\d{13})-([0-9a-f]{13})(-[0-9a-f]{8}){2}", operation["name"]
+        )
+        assert name is not None and int(name[2], 16) // 1000 == int(name[1])
+    assert done["progress"] == 100
+    assert "endTime" in done
+
+
+# FIXTURES/compute/v1beta1/computenetwork/computenetworkbasic and computenetworkautocreatesubnets
+@pytest.mark.parametrize(
+    "changes,operation_type",
+    [
+        ({"enableUlaInternalIpv6": True}, "updateNetwork"),
+        ({"routingConfig": {"routingMode": "GLOBAL"}}, "compute.networks.patch"),
+    ],
+)
+async def test_network_patch_keeps_other_settings(
+    compute: Caller, changes: Any, operation_type: str
+) -> None:
+    done = await compute.change("PATCH", f"{BASE}/global/networks/default", changes)
+    assert done["operationType"] == operation_type
+    network = await compute.call("GET", f"{BASE}/global/networks/default")
+    assert network["routingConfig"] == NETWORK["routingConfig"] | changes.get("routingConfig", {})
+    assert network["autoCreateSubnetworks"] is True
+
+
+@pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
+async def test_links_have_the_version_of_the_request(compute: Caller, version: str) -> None:
+    """The cassettes under FIXTURES call beta: all links of their responses are of beta."""
+    base = f"/compute/{version}/projects/{PROJECT}"
+    collection, body, _, _ = RESOURCES["instance"]
+    begun = await compute.call("POST", base + collection, {"name": "subject", **body})
+    done = await compute.finish(begun)
+    instance = await compute.call("GET", f"{base}{collection}/subject")
+    links = re.findall(r"https://www.googleapis.com/compute/\w+", f"{begun} {done} {instance}")
+    assert set(links) == {f"https://www.googleapis.com/compute/{version}"}
+
+
+@pytest.mark.parametrize(
+    "moment,text",
+    [
+        # Of instances and images in the cassette of osconfigguestpolicy, and of Debian 12
+        # (mockcompute's public images).
+        ("2024-04-25T01:53:57.119", "2024-04-24T18:53:57.119-07:00"),
+        ("2024-04-15T20:30:29.979", "2024-04-15T13:30:29.979-07:00"),
+        ("2025-02-13T22:26:09.387", "2025-02-13T14:26:09.387-08:00"),
+        # Daylight saving time begins and ends, by the Energy Policy Act of 2005.
+        ("2026-03-08T09:59:59.999", "2026-03-08T01:59:59.999-08:00"),
+        ("2026-03-08T10:00:00.000", "2026-03-08T03:00:00.000-07:00"),
+        ("2026-11-01T08:59:59.999", "2026-11-01T01:59:59.999-07:00"),
+        ("2026-11-01T09:00:00.000", "2026-11-01T01:00:00.000-08:00"),
+        ("2027-03-14T09:59:59.000", "2027-03-14T01:59:59.000-08:00"),
+        ("2027-03-14T10:00:00.000", "2027-03-14T03:00:00.000-07:00"),
+        ("2027-11-07T09:00:00.000", "2027-11-07T01:00:00.000-08:00"),
+    ],
+)
+def test_times_are_pacific(moment: str, text: str) -> None:
+    utc = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    # Half a millisecond more: a float is not exact.
+    assert pacific_text(utc.timestamp() + 0.0005) == text
+
+
+async def test_every_time_of_compute_is_pacific(compute: Caller) -> None:
+    collection, body, _, _ = RESOURCES["instance"]
+    answers = [await compute.change("POST", BASE + collection, {"name": "subject", **body})]
+    for path in ("", ZONAL, REGIONAL, f"{ZONAL}/instances/subject", f"{ZONAL}/disks/subject"):
+        answers.append(await compute.call("GET", BASE + path))
+    answers.append(await compute.call("GET", f"{BASE}/global/networks/default"))
+    answers.append(await compute.call("GET", f"{BASE}/global/firewalls/default-allow-ssh"))
+    for answer in answers:
+        times = [
+            value for field, value in answer.items() if re.fullmatch(r".*[tT]ime(stamp)?", field)
+        ]
+        assert times
+        for time in times:
+            assert re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{3}-0[78]:00", time)
+
+
+async def test_zone_lists_its_processors(compute: Caller) -> None:
+    """MOCKCOMPUTE/computezones/crud."""
+    zone = await compute.call("GET", BASE + ZONAL)
+    assert zone["supportsPzs"] is False
+    assert len(zone["availableCpuPlatforms"]) == 17
+    assert {"Intel Haswell", "AMD Turin", "Google Axion"} < set(zone["availableCpuPlatforms"])
+
+
+async def test_aggregated_list_with_all_scopes(compute: Caller) -> None:
+    """MOCKCOMPUTE/computenetworks/subnetmode-auto: gcloud lists subnetworks of every scope."""
+    path = f"{BASE}/aggregated/subnetworks"
+    own = (await compute.call("GET", path))["items"]
+    everywhere = (await compute.call("GET", f"{path}?includeAllScopes=True"))["items"]
+    assert {scope.partition("/")[0] for scope in own} == {"regions"}
+    for scope in ("global", "zones/us-central1-a"):
+        assert everywhere[scope]["warning"] == {
+            "code": "NO_RESULTS_ON_PAGE",
+            "message": f"No results for the scope '{scope}'.",
+            "data": [{"key": "scope", "value": scope}],
+        }
+    assert everywhere["regions/us-central1"]["subnetworks"]
+
+
+async def test_disk_remembers_when_it_was_attached(compute: Caller) -> None:
+    """Fields as a disk had that was attached and detached (a public report of 2026)."""
+    collection, body, _, _ = RESOURCES["instance"]
+    disk = f"{BASE}{ZONAL}/disks/data"
+    await compute.change("POST", f"{BASE}{ZONAL}/disks", {"name": "data", "sizeGb": "10"})
+    assert not {"lastAttachTimestamp", "users"} & set(await compute.call("GET", disk))
+    await compute.change("POST", BASE + collection, {"name": "subject", **body})
+    instance = f"{BASE}{collection}/subject"
+    source = {"source": f"{ZONAL.strip('/')}/disks/data", "deviceName": "data"}
+    await compute.change("POST", f"{instance}/attachDisk", source)
+    attached = await compute.call("GET", disk)
+    assert attached["users"] == [f"https://www.googleapis.com{instance}"]
+    await compute.change("POST", f"{instance}/detachDisk?deviceName=data")
+    detached = await compute.call("GET", disk)
+    assert "users" not in detached
+    assert detached["lastAttachTimestamp"] == attached["lastAttachTimestamp"]
+    assert detached["lastDetachTimestamp"] >= detached["lastAttachTimestamp"]
+
+
+async def test_resources_are_addressed_by_id(compute: Caller) -> None:
+    """The cassette of osconfigguestpolicy reads a template by its number."""
+    network = await compute.call("GET", f"{BASE}/global/networks/default")
+    assert await compute.call("GET", f"{BASE}/global/networks/{network['id']}") == network
+
+
+# rapid7/insightconnect-plugins#751; GoogleCloudPlatform/magic-modules#7524;
+# hashicorp/terraform#19507; FIXTURES/compute/v1beta1/computenetwork for the last.
+@pytest.mark.parametrize(
+    "verb,path,body,status,reason,text",
+    [
+        (
+            "POST",
+            f"{ZONAL}/instances/instance-/start",
+            None,
+            400,
+            "invalid",
+            "Invalid value for field 'instance': 'instance-'. Must be a match of regex "
+            "'[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?|[1-9][0-9]{0,19}'",
+        ),
+        (
+            "POST",
+            f"{REGIONAL}/addresses",
+            {"name": "subject", "addressType": "INTERNAL", "networkTier": "PREMIUM"},
+            400,
+            "invalid",
+            "Invalid value for field 'resource.networkTier': 'PREMIUM'. An address with type "
+            "INTERNAL cannot have a network tier.",
+        ),
+        (
+            "GET",
+            "/global/networks/missing",
+            None,
+            404,
+            "notFound",
+            f"The resource 'projects/{PROJECT}/global/networks/missing' was not found",
+        ),
+    ],
+)
+async def test_errors_are_worded_as_reported(
+    cloud: Any, verb: str, path: str, body: Any, status: int, reason: str, text: str
+) -> None:
+    response = await asyncio.to_thread(cloud.request, verb, BASE + path, json=body)
+    error = response.json()["error"]
+    assert response.status_code == error["code"] == status
+    assert error["message"] == text
+    assert error["errors"] == [{"message": text, "domain": "global", "reason": reason}]
+
+
+async def test_internal_address_needs_a_subnetwork(compute: Caller, cloud: Any) -> None:
+    """hashicorp/terraform#19507: without a default network there is no default subnetwork."""
+    for rule in ("icmp", "internal", "rdp", "ssh"):
+        await compute.change("DELETE", f"{BASE}/global/firewalls/default-allow-{rule}")
+    await compute.change("DELETE", f"{BASE}/global/networks/default")
+    body = {"name": "subject", "addressType": "INTERNAL"}
+    path = f"{BASE}{REGIONAL}/addresses"
+    response = await asyncio.to_thread(cloud.request, "POST", path, json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == (
+        "Invalid value for field 'resource.subnetwork': ''. No default subnetwork was found for an "
+        "address with type INTERNAL."
+    )
