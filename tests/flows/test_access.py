@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.projects import Bench, Project
+from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control, server_process
-from tpuctl.errors import Conflict, InvalidStack
+from tpuctl.errors import Conflict, Diagnostic, InvalidStack
+from tpuctl.flows.doctor import ProjectChecks
 from tpuctl.flows.workers import controller_transport
+from tpuctl.model.diagnosis import CheckState
 from tpuctl.model.events import WarningIssued
 from tpuctl.remote.iap import Destination
 
@@ -216,3 +220,51 @@ async def test_bucket_of_another_project_is_not_used(
     assert "bucket: {name:" in caught.value.diagnostics[0].hint
     await bench.stack.down(delete_bucket=True)
     assert await squatter.stack.cloud.call("it", client.get_bucket, bucket.name) is not None
+
+
+async def _delete_rules(bench: Bench, *names: str) -> None:
+    project = bench.stack.stack.project
+    for name in names:
+        operation = await bench.call("firewalls", "delete_unary", project=project, firewall=name)
+        await compute_operation(bench.stack.cloud, operation, subject=name, seconds=60)
+
+
+async def test_shared_network_that_separates_workers_is_reported(project: Project) -> None:
+    """By `plan` and `doctor`, until a rule as in their hint exists; single machines need none."""
+    single = project.stack()
+    await single.provision()
+    await _delete_rules(single, "default-allow-internal")
+    assert await reported(single) == []
+    slices = project.stack(type_name="v3-32")
+    (warning,) = await reported(slices)
+    assert warning.summary == "Workers cannot reach each other"
+    assert "8482" in warning.detail
+    finding = await ProjectChecks(slices.stack.stack, lambda: slices.stack.cloud).network()
+    assert (finding.state, finding.message) == (CheckState.WARNING, warning.detail)
+
+    allow, ranges, tags = (
+        match[1]
+        for option in ("allow", "source-ranges", "target-tags")
+        if (match := re.search(rf"--{option}=(\S+)", warning.hint))
+    )
+    rule = {
+        "name": "as-in-the-hint",
+        "network": f"projects/{project.id}/global/networks/default",
+        "allowed": [{"I_p_protocol": "tcp", "ports": re.findall(r"tcp:([\d-]+)", allow)}],
+        "source_ranges": [ranges],
+        "target_tags": [tags],
+    }
+    operation = await slices.call(
+        "firewalls", "insert_unary", project=project.id, firewall_resource=rule
+    )
+    await compute_operation(slices.stack.cloud, operation, subject="rule", seconds=60)
+    assert await reported(slices) == []
+    await single.stack.down(delete_bucket=True)
+
+
+async def reported(bench: Bench) -> list[Diagnostic]:
+    """The warnings of a plan about the workers' network."""
+    bench.events.clear()
+    await bench.stack.plan()
+    warnings = (event.diagnostic for event in bench.events if isinstance(event, WarningIssued))
+    return [warning for warning in warnings if "Workers" in warning.summary]

@@ -264,6 +264,13 @@ async def test_up_creates_network_without_default_network(project: Project) -> N
         stack, "networks", "get", project=project.id, network=stack.stack.names.network
     )
     assert network.auto_create_subnetworks
+    where = {"project": project.id, "firewall": stack.stack.names.worker_rule}
+    rule = await call(stack, "firewalls", "get", **where)
+    assert rule.network.endswith(f"/{network.name}")
+    assert list(rule.source_tags) == list(rule.target_tags) == [stack.stack.names.tag]
+    ports = [ports.partition("-") for entry in rule.allowed for ports in entry.ports]
+    for port in (8470, 8471, 8474, 8476, 8482, 11211):  # jax-ml/jax#35905
+        assert any(int(first) <= port <= int(last or first) for first, _, last in ports), port
     assert (await stack.plan()).plan.is_empty
     down = await stack.down()
     assert [
@@ -271,6 +278,8 @@ async def test_up_creates_network_without_default_network(project: Project) -> N
     ] == ["deleted"]
     with pytest.raises(NotFound):
         await call(stack, "networks", "get", project=project.id, network=network.name)
+    with pytest.raises(NotFound):
+        await call(stack, "firewalls", "get", **where)
 
 
 async def _remove_default_network(stack: Tpuctl) -> None:

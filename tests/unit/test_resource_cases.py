@@ -26,11 +26,10 @@ from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import load_stack
 from tpuctl.resources.composition import resources_of
-from tpuctl.resources.network import Networks
+from tpuctl.resources.network import Networks, RuleState
 from tpuctl.resources.policy_grants import Grants
 from tpuctl.resources.project import ProjectState
 from tpuctl.resources.secret_grants import ABSENT
-from tpuctl.resources.ssh_deny_rule import SshDenyState
 from tpuctl.resources.tpu_queued import Request
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
@@ -83,7 +82,7 @@ def firewall(facts: dict[str, Any]) -> Any:
         return compute_types().Firewall(facts)
     networks = Networks(facts["networks"]["usable"], facts["networks"].get("own"))
     rule = compute_types().Firewall(facts["rule"]) if "rule" in facts else None
-    return SshDenyState(networks, rule)
+    return RuleState(networks, rule)
 
 
 # Responses of the official clients, created from a case's values.

@@ -10,7 +10,7 @@ from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Diagnostic, TpuctlError
+from tpuctl.errors import Denied, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
@@ -28,8 +28,10 @@ from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
+from tpuctl.resources.network import Network
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
+from tpuctl.resources.worker_rule import closed_ports_warning
 
 __all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
 
@@ -78,7 +80,10 @@ async def plan(context: Context, zone: str | None = None) -> Prepared:
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone)
     prepared = await require_permissions(stack, cloud, preparing)
-    warnings = await access_warnings(stack, cloud, prepared.plan)
+    warnings = [
+        *await access_warnings(stack, cloud, prepared.plan),
+        *await _worker_warnings(prepared, cloud),
+    ]
     if zone is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
     for warning in (*warnings, *prepared.quota.shortfalls):
@@ -158,6 +163,19 @@ async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Di
     if stack.file.network.ssh == "iap" and not await _may_tunnel(stack, cloud):
         warnings.append(_without_role(stack))
     return warnings
+
+
+async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:
+    """The warning that an existing network separates the workers."""
+    network = next(each for each in prepared.resources if isinstance(each, Network))
+    try:
+        networks = await network.existing()
+    except Denied:
+        return ()  # `up` creates the project
+    if networks is None or networks.usable is None:
+        return ()
+    warning = await closed_ports_warning(prepared.stack, cloud, networks.usable)
+    return () if warning is None else (warning,)
 
 
 def _without_addresses(stack: Stack) -> Diagnostic:

@@ -136,6 +136,10 @@ class Names:
         return f"{self.stack}-ssh-only"
 
     @property
+    def worker_rule(self) -> str:
+        return f"{self.stack}-workers"
+
+    @property
     def service_account(self) -> str:
         """The part of the email before the @; 6 to 30 characters."""
         return f"{self.stack}-tpu" if len(self.stack) > 1 else f"{self.stack}-stack-tpu"

@@ -30,6 +30,7 @@ from tpuctl.resources.ssh_deny_rule import SshDenyRule
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.resources.worker_rule import WorkerRule
 
 __all__ = ["BY_NAME", "KINDS", "in_other_zones", "kind_of", "resources_of"]
 
@@ -84,6 +85,7 @@ def resources_of(
         network,
         Firewall(network, sources),
         SshDenyRule(network),
+        *([] if stack.is_node else [WorkerRule(network)]),
         Bucket(stack, cloud, delete=delete_bucket),
         BucketGrants(stack, cloud),
         ProjectGrants(stack, cloud),

@@ -18,7 +18,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
 
-__all__ = ["Firewall", "Network", "Networks"]
+__all__ = ["Firewall", "Network", "Networks", "RuleState"]
 
 SECONDS = 300.0
 
@@ -29,6 +29,18 @@ class Networks:
 
     usable: str | None
     own_description: str | None  # the description of the stack's own network
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """A firewall rule, if any, for those that depend on whose network it is in."""
+
+    networks: Networks | None
+    rule: Any | None
+
+    @property
+    def is_in_own_network(self) -> bool:
+        return self.networks is not None and self.networks.own_description is not None
 
 
 class Network(StackResource):
@@ -210,6 +222,11 @@ class Firewall(StackResource):
     async def observe(self) -> Any | None:
         return await self._find()
 
+    async def observe_with_network(self) -> RuleState | None:
+        """None if neither the rule nor a network exists."""
+        rule, networks = await asyncio.gather(self._find(), self.network.observe())
+        return RuleState(networks, rule) if rule is not None or networks is not None else None
+
     async def _find(self) -> Any | None:
         client = self.cloud.client("firewalls")
         try:
@@ -221,7 +238,7 @@ class Firewall(StackResource):
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
-            return self.create(f"allows SSH from {', '.join(self.sources)}")
+            return self.create(self._purpose)
         self._check(observed)
         fields = [
             name
@@ -235,7 +252,11 @@ class Firewall(StackResource):
         ]
         if fields:
             return self.update(f"{' and '.join(fields)} changed", fields)
-        return self.nothing(f"allows SSH from {', '.join(self.sources)}")
+        return self.nothing(self._purpose)
+
+    @property
+    def _purpose(self) -> str:
+        return f"allows SSH from {', '.join(self.sources)}"
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:

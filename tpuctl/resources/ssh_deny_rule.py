@@ -8,28 +8,18 @@ _vpc). This rule takes precedence over that one, but not over rules with the def
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
 
 from tpuctl.model.plan import Action, Change
-from tpuctl.resources.network import Firewall, Network, Networks
+from tpuctl.resources.network import Firewall, Network, RuleState
 
-__all__ = ["SshDenyRule", "SshDenyState"]
+__all__ = ["SshDenyRule"]
 
 PRIORITY = 65533
 # The network's other rules still apply to internal addresses.
 INSIDE = IPv4Network("10.0.0.0/8")
 OUTSIDE = tuple(sorted(map(str, IPv4Network("0.0.0.0/0").address_exclude(INSIDE))))
-
-
-@dataclass(frozen=True)
-class SshDenyState:
-    """The existing networks, and the rule, if any."""
-
-    networks: Networks | None
-    rule: Any | None
 
 
 class SshDenyRule(Firewall):
@@ -43,15 +33,13 @@ class SshDenyRule(Firewall):
     def name(self) -> str:
         return self.stack.names.ssh_deny_rule
 
-    async def observe(self) -> SshDenyState | None:
-        """None if neither exists."""
-        rule, networks = await asyncio.gather(self._find(), self.network.observe())
-        return SshDenyState(networks, rule) if rule is not None or networks is not None else None
+    async def observe(self) -> RuleState | None:
+        return await self.observe_with_network()
 
-    def diff(self, observed: SshDenyState | None) -> Change:
-        state = observed or SshDenyState(None, None)
+    def diff(self, observed: RuleState | None) -> Change:
+        state = observed or RuleState(None, None)
         if state.rule is None:
-            if state.networks is not None and state.networks.own_description is not None:
+            if state.is_in_own_network:
                 return self.nothing("the stack's own network allows nothing by default")
             return self.create("denies SSH to all others: `default` allows it from anywhere")
         self._check(state.rule)
@@ -69,7 +57,7 @@ class SshDenyRule(Firewall):
             return self.update(f"{' and '.join(fields)} changed", fields)
         return self.nothing("denies SSH to all others")
 
-    def removal(self, observed: SshDenyState | None) -> Change:
+    def removal(self, observed: RuleState | None) -> Change:
         return super().removal(observed.rule if observed is not None else None)
 
     async def apply(self, change: Change, report: Any) -> None:

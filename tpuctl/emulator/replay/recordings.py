@@ -71,13 +71,21 @@ def read_recording(path: Path) -> Recording:
     try:
         text = path.read_text("utf-8")
     except OSError as error:
-        raise Usage("Cannot read the recording", f"{path}: {error.strerror}") from error
+        raise Usage(
+            "Cannot read the recording",
+            f"{path}: {error.strerror}",
+            hint="Name a file that exists and that you may read.",
+        ) from error
     except UnicodeDecodeError as error:
         raise _unknown_format(path) from error
     try:
         name, calls = _read(text, path.suffix)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, yaml.YAMLError) as error:
-        raise Usage("Malformed recording", f"{path}: {type(error).__name__}: {error}") from error
+        raise Usage(
+            "Malformed recording",
+            f"{path}: {type(error).__name__}: {error}",
+            hint="Record it again; the format was recognized, but not the content.",
+        ) from error
     if name == "":
         raise _unknown_format(path)
     return Recording(path, name, tuple(calls))

@@ -23,6 +23,7 @@ from tpuctl.resources.cidr import free_range, ranges_in_use
 from tpuctl.resources.enabled_apis import Services, needed
 from tpuctl.resources.network import Network
 from tpuctl.resources.project import Project
+from tpuctl.resources.worker_rule import closed_ports_warning
 from tpuctl.units import counted
 
 __all__ = ["ProjectChecks"]
@@ -275,6 +276,10 @@ class ProjectChecks:
         detail += f"; SSH {SSH_PATHS[self.stack.file.network.ssh]} from {', '.join(self._sources)}"
         if self.stack.is_node and self._network and TPU not in self._apis_off:
             return await self._node_range(detail)
+        if self._network and COMPUTE not in self._apis_off:
+            warning = await closed_ports_warning(self.stack, self.cloud, self._network)
+            if warning is not None:
+                return Finding("network", CheckState.WARNING, warning.detail, warning.hint)
         return Finding("network", CheckState.OK, detail)
 
     async def _node_range(self, detail: str) -> Finding:

@@ -1,0 +1,77 @@
+"""The ports at which the workers of a TPU reach each other, and whether firewall rules close them.
+
+Rules as of cloud.google.com/firewall/docs/firewalls: the lowest priority number applies, denial
+wins over permission at the same one, and what no rule allows is denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+__all__ = ["PORTS", "FirewallRule", "closed_ports", "port_list"]
+
+# First and last of each range, TCP.
+# 8080-8081: multislice (MEGASCALE_PORT; cloud.google.com/tpu/docs/multislice-introduction)
+# 8470-8482: libtpu and TensorFlow's server (8470, 8471, 8474), JAX's coordinator (8476, since
+#   0.8.1 8482: jax-ml/jax#35905), PyTorch/XLA's mesh (8477: pytorch/xla#2342)
+# 11211: opened by Google for TPUs of several workers (jax-ml/jax#35905)
+# 12355: rendezvous of PyTorch/XLA's `xla://` (torch_xla/_internal/rendezvous.py)
+PORTS: Sequence[tuple[int, int]] = ((8080, 8081), (8470, 8482), (11211, 11211), (12355, 12355))
+# Without these, no framework starts on several workers.
+_REQUIRED = (8470, 8471, 8474, 8476, 8482)
+
+
+@dataclass(frozen=True)
+class FirewallRule:
+    """An ingress rule. Without source ranges and tags, all sources match; likewise targets."""
+
+    priority: int
+    allows: bool
+    ports: tuple[tuple[str, int, int], ...]  # protocol, or "all"; first and last port
+    source_ranges: tuple[str, ...] = ()
+    source_tags: tuple[str, ...] = ()
+    target_tags: tuple[str, ...] = ()
+    is_restricted: bool = False  # to service accounts, which are not compared
+
+    def covers(self, port: int, source: str, tag: str) -> bool:
+        """Whether it applies to this TCP port, between machines with the tag in a source range."""
+        if self.is_restricted or (self.target_tags and tag not in self.target_tags):
+            return False
+        has_sources = self.source_ranges or self.source_tags
+        from_source = any(_contains(each, source) for each in self.source_ranges)
+        if has_sources and not from_source and tag not in self.source_tags:
+            return False
+        return any(
+            protocol in ("all", "tcp", "6") and first <= port <= last
+            for protocol, first, last in self.ports
+        )
+
+
+def closed_ports(rules: Iterable[FirewallRule], source: str, tag: str) -> list[int]:
+    """The required ports that the rules close between the machines of a subnetwork.
+
+    `source` is the subnetwork's range, `tag` the network tag of the machines.
+    """
+    ordered = sorted(rules, key=lambda rule: (rule.priority, rule.allows))
+    closed = []
+    for port in _REQUIRED:
+        first = next((rule for rule in ordered if rule.covers(port, source, tag)), None)
+        if first is None or not first.allows:
+            closed.append(port)
+    return closed
+
+
+def port_list(ranges: Iterable[tuple[int, int]]) -> str:
+    """As firewall rules and gcloud write them: `8470-8482, 11211`."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _contains(outer: str, inner: str) -> bool:
+    """Whether one range contains the other, of the same IP version."""
+    large, small = ip_network(outer, strict=False), ip_network(inner, strict=False)
+    return large.version == small.version and (
+        int(large.network_address) <= int(small.network_address)
+        and int(small.broadcast_address) <= int(large.broadcast_address)
+    )
