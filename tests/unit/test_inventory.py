@@ -10,6 +10,7 @@ from tpuctl.model.advice import advice_on
 from tpuctl.model.charges import Charge, charge_of, charges_of, hourly, is_charged, so_far
 from tpuctl.model.inventory import InventoryItem, find_orphaned, stack_of_description, with_requests
 from tpuctl.model.names import ownership, stack_of_account
+from tpuctl.resources.base import time_of
 from tpuctl.resources.composition import kind_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -246,3 +247,15 @@ def test_nodes_have_price_of_their_request() -> None:
     for capacity in ("flex-start", "on-demand", None):
         (resolved, _) = with_requests([node, plain], capacity)  # type: ignore[arg-type]
         assert resolved.capacity == (capacity if capacity == "flex-start" else "on-demand")
+
+
+def test_compute_engine_times_are_shown_in_utc() -> None:
+    """Compute Engine's are in US Pacific time, those of all other APIs in UTC.
+
+    The time is of an instance in GoogleCloudPlatform/k8s-config-connector at cdb85ecf,
+    osconfigguestpolicy/_vcr_cassettes/tf.yaml.
+    """
+    created = time_of("2024-04-24T18:53:57.119-07:00")
+    assert created is not None
+    assert created.isoformat() == "2024-04-25T01:53:57.119000+00:00"
+    assert time_of("") is None

@@ -13,7 +13,7 @@ from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import MachineStatus, NodeStatus
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
+from tpuctl.resources.base import IAM_PROPAGATION_SECONDS, time_of
 from tpuctl.resources.stack_record import Record
 
 __all__ = [
@@ -49,14 +49,13 @@ def controller_status(instance: Any) -> MachineStatus:
         ]
         inner = inner or interface.network_i_p
         address = address or (external[0] if external else interface.network_i_p)
-    created = instance.creation_timestamp
     return MachineStatus(
         name=instance.name,
         id=str(instance.id),
         zone=instance.zone.rpartition("/")[2],
         state=instance.status,
         machine_type=instance.machine_type.rpartition("/")[2],
-        created=datetime.fromisoformat(created) if created else None,
+        created=time_of(instance.creation_timestamp),
         address=address,
         ssh_port=int(metadata.get("tpuctl-ssh-port") or 22),
         inner_address=inner,

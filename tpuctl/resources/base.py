@@ -275,9 +275,9 @@ def _missing(error: TpuctlError, names: Iterable[str]) -> str | None:
 
 
 def time_of(value: Any) -> datetime | None:
-    """Convert an API timestamp: a message, or a string from Compute Engine."""
+    """Convert an API timestamp: a message, or a string from Compute Engine, in Pacific time."""
     if not value:
         return None
     if isinstance(value, str):
-        return datetime.fromisoformat(value)
+        return datetime.fromisoformat(value).astimezone(UTC)
     return datetime.fromtimestamp(value.timestamp(), UTC)
