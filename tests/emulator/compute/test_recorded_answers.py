@@ -369,6 +369,22 @@ async def test_disk_remembers_when_it_was_attached(compute: Caller) -> None:
     assert detached["lastDetachTimestamp"] >= detached["lastAttachTimestamp"]
 
 
+async def test_labels_of_address_are_set_at_once(make_cloud: Any) -> None:
+    """FIXTURES/dns/v1beta1/dnsrecordset/dnsrecordset/_vcr_cassettes/tf.yaml."""
+    cloud = await make_cloud(pace="quick")
+    cloud.enable("compute")
+    compute, address = Caller(cloud), f"{BASE}/global/addresses/subject"
+    _, body, _, _ = RESOURCES["range of addresses"]
+    await compute.change("POST", f"{BASE}/global/addresses", {"name": "subject", **body})
+    labels = {"labels": {"cnrm-test": "true"}, "labelFingerprint": EMPTY}
+    operation = await compute.call("POST", f"{address}/setLabels", labels)
+    assert (operation["operationType"], operation["status"]) == ("setLabels", "DONE")
+    assert operation["progress"] == 100
+    after = await compute.call("GET", address)
+    assert after["labels"] == {"cnrm-test": "true"}
+    assert after["labelFingerprint"] != EMPTY
+
+
 async def test_resources_are_addressed_by_id(compute: Caller) -> None:
     """The cassette of osconfigguestpolicy reads a template by its number."""
     network = await compute.call("GET", f"{BASE}/global/networks/default")

@@ -240,6 +240,10 @@ _PACES = {
     "compute.subnetworks": (0.4, 15.0),  # guess
     "compute.addresses": (0.3, 8.0),  # guess
     "compute.globalAddresses": (0.3, 8.0),  # guess
+    # Done in the first response (GoogleCloudPlatform/k8s-config-connector, the cassettes of
+    # dnsrecordset and servicenetworkingconnection); of regional addresses: guess.
+    "compute.globalAddresses.setLabels": (0.0, 0.0),
+    "compute.addresses.setLabels": (0.0, 0.0),
     "compute.disks": (0.3, 5.0),  # guess
     "compute.snapshots": (0.3, 8.0),  # guess
     "compute.instances": (0.2, 4.0),  # labels and such: guess

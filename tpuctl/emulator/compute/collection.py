@@ -245,7 +245,7 @@ class Collection:
             f"{self.kind}.{verb}",
             self.operation_type(verb, arguments),
             name,
-            self.kind,
+            f"{self.kind}.{verb}",
             caller,
             arguments,
             request_id,
