@@ -26,7 +26,7 @@ async def test_disk_create_list_label_delete(engine: Any) -> None:
         assert make(engine, "usual").size_gb == 500
         with pytest.raises(exceptions.Conflict):
             make(engine, "data")
-        with pytest.raises(exceptions.NotFound):
+        with pytest.raises(exceptions.BadRequest, match="diskType resource cannot be found"):
             make(engine, "odd", type_=f"{BASE}/diskTypes/floppy")
         labels = {"labels": {"tpuctl-stack": "b"}, "label_fingerprint": disk.label_fingerprint}
         request = {

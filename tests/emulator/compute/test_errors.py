@@ -15,10 +15,10 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
     ("field", "value", "text"),
     [
         ("name", "Controller", "Invalid value for field 'resource.name': 'Controller'."),
-        ("machine_type", "zones/europe-west4-a/machineTypes/n1-giant-9", "cannot be found"),
+        ("machine_type", "zones/europe-west4-a/machineTypes/n1-giant-9", "does not exist in zone"),
         ("disks", [], "No disks are specified."),
         ("network_interfaces", [], "At least one network interface is required."),
-        ("network_interfaces", [{"network": "global/networks/none"}], "networks/none' was not"),
+        ("network_interfaces", [{"network": "global/networks/none"}], "network resource cannot"),
         ("labels", {"Bad": "x"}, "Label key must match"),
         ("labels", {"good": "BAD"}, "Label value must match"),
         ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be present and unique"),
@@ -38,6 +38,7 @@ async def test_invalid_instances_are_rejected(
     ("image", "error"),
     [
         ("projects/ubuntu-os-cloud/global/images/family/ubuntu-1204", exceptions.NotFound),
+        ("projects/ubuntu-os-cloud/global/images/ubuntu-1204-v20120101", exceptions.BadRequest),
         ("ubuntu", exceptions.BadRequest),
     ],
 )

@@ -391,47 +391,210 @@ async def test_resources_are_addressed_by_id(compute: Caller) -> None:
     assert await compute.call("GET", f"{BASE}/global/networks/{network['id']}") == network
 
 
-# rapid7/insightconnect-plugins#751; GoogleCloudPlatform/magic-modules#7524;
-# hashicorp/terraform#19507; FIXTURES/compute/v1beta1/computenetwork for the last.
-@pytest.mark.parametrize(
-    "verb,path,body,status,reason,text",
-    [
+# Each as reported in an issue or pull request, with its body; the names are ours.
+INVALID_INSTANCES = {
+    # docker-archive/infrakit.gcp#1
+    "disks[0].initializeParams.sourceImage": (
+        {"disks": [{"boot": True, "initializeParams": {"sourceImage": f"{LINK}/global/images/x"}}]},
+        f"{LINK}/global/images/x",
+        "The referenced image resource cannot be found.",
+    ),
+    # GoogleCloudPlatform/cloud-foundation-toolkit#95
+    "disks[0].initializeParams.sourceImage of a family": (
+        {"disks": [{"boot": True, "initializeParams": {"sourceImage": "family/debian-9"}}]},
+        "family/debian-9",
+        "The URL is malformed.",
+    ),
+    # digio/terraform-google-gitlab-runner#3
+    "disks[0].initializeParams.diskSizeGb": (
+        {"disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskSizeGb": "5"}}]},
+        "5",
+        "Requested disk size cannot be smaller than the image size (10 GB)",
+    ),
+    # hashicorp/terraform-provider-google#275
+    "disks[0].initializeParams.diskType": (
+        {"disks": [{"boot": True, "initializeParams": {**DEBIAN, "diskType": "pd-ssd"}}]},
+        "pd-ssd",
+        "The URL is malformed.",
+    ),
+    # broadinstitute/cromwell#3776
+    "disks[0].initializeParams.diskType of a zone": (
+        {
+            "disks": [
+                {
+                    "boot": True,
+                    "initializeParams": {
+                        **DEBIAN,
+                        "diskType": "zones/us-central1-a/diskTypes/PERSISTENT_SSD",
+                    },
+                }
+            ]
+        },
+        "zones/us-central1-a/diskTypes/PERSISTENT_SSD",
+        "The referenced diskType resource cannot be found.",
+    ),
+    # arunoda/fastai-shell#5
+    "disks[0].source": (
+        {"disks": [{"boot": True, "source": f"{LINK}{ZONAL}/disks/missing"}]},
+        f"{LINK}{ZONAL}/disks/missing",
+        "The referenced disk resource cannot be found.",
+    ),
+    # btcpayserver/btcpayserver-googlecloud#7
+    "networkInterfaces[0].network": (
+        {"networkInterfaces": [{"network": "global/networks/missing"}]},
+        "global/networks/missing",
+        "The referenced network resource cannot be found.",
+    ),
+    # gruntwork-io/terratest#1132
+    "machineType": (
+        {"machineType": "zones/us-central1-a/machineTypes/n1-giant-9"},
+        "zones/us-central1-a/machineTypes/n1-giant-9",
+        "Machine type with name 'n1-giant-9' does not exist in zone 'us-central1-a'.",
+    ),
+    # hashicorp/terraform-provider-google#2140
+    "networkInterfaces[0].subnetwork": (
+        {"networkInterfaces": [{"subnetwork": "regions/us-central1/subnetworks/missing"}]},
+        "regions/us-central1/subnetworks/missing",
+        "The referenced subnetwork resource cannot be found.",
+    ),
+}
+INVALID_VALUE = "Invalid value for field '{}': '{}'. {}"
+NAME_OR_ID = "Must be a match of regex '[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?|[1-9][0-9]{0,19}'"
+ERRORS = {
+    # rapid7/insightconnect-plugins#751, cloudyr/googleComputeEngineR#162
+    "wrong name": (
+        "POST",
+        f"{ZONAL}/instances/instance-/start",
+        None,
+        (400, "invalid", INVALID_VALUE.format("instance", "instance-", NAME_OR_ID)),
+    ),
+    # GoogleCloudPlatform/magic-modules#7524
+    "tier of internal address": (
+        "POST",
+        f"{REGIONAL}/addresses",
+        {"name": "subject", "addressType": "INTERNAL", "networkTier": "PREMIUM"},
         (
-            "POST",
-            f"{ZONAL}/instances/instance-/start",
-            None,
-            400,
-            "invalid",
-            "Invalid value for field 'instance': 'instance-'. Must be a match of regex "
-            "'[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?|[1-9][0-9]{0,19}'",
-        ),
-        (
-            "POST",
-            f"{REGIONAL}/addresses",
-            {"name": "subject", "addressType": "INTERNAL", "networkTier": "PREMIUM"},
             400,
             "invalid",
             "Invalid value for field 'resource.networkTier': 'PREMIUM'. An address with type "
             "INTERNAL cannot have a network tier.",
         ),
+    ),
+    # FIXTURES/compute/v1beta1/computenetwork/computenetworkbasic
+    "missing network": (
+        "GET",
+        "/global/networks/missing",
+        None,
         (
-            "GET",
-            "/global/networks/missing",
-            None,
             404,
             "notFound",
             f"The resource 'projects/{PROJECT}/global/networks/missing' was not found",
         ),
-    ],
-)
+    ),
+    # skyplane-project/skyplane#683
+    "firewall rule of missing network": (
+        "POST",
+        "/global/firewalls",
+        {
+            "name": "subject",
+            "network": "global/networks/missing",
+            "allowed": [{"IPProtocol": "tcp"}],
+        },
+        (
+            404,
+            "notFound",
+            f"The resource 'projects/{PROJECT}/global/networks/missing' was not found",
+        ),
+    ),
+    # GoogleCloudPlatform/google-cloud-powershell#537
+    "ports": (
+        "POST",
+        "/global/firewalls",
+        {"name": "subject", "allowed": [{"IPProtocol": "tcp", "ports": ["0..65535"]}]},
+        (
+            400,
+            "invalid",
+            "Invalid value for field 'resource.allowed[0].ports[0]': '0..65535'. Invalid port "
+            "range specification.",
+        ),
+    ),
+    # cloudfoundry/bosh-google-cpi-release#238
+    "subnetwork in the automatic ranges": (
+        "POST",
+        f"{REGIONAL}/subnetworks",
+        {
+            "name": "subject",
+            "network": "global/networks/default",
+            "ipCidrRange": "10.200.0.0/16",
+        },
+        (
+            400,
+            "invalid",
+            "Invalid value for field 'resource.ipCidrRange': '10.200.0.0/16'. Extended subnetworks "
+            "in auto subnet mode networks cannot overlap with 10.128.0.0/9.",
+        ),
+    ),
+    # tektoncd/plumbing#28
+    "automatic subnetwork": (
+        "DELETE",
+        f"{REGIONAL}/subnetworks/default",
+        None,
+        (
+            400,
+            "invalidResourceUsage",
+            "Invalid resource usage: 'Cannot delete auto subnetwork from an auto subnet mode "
+            "network.'.",
+        ),
+    ),
+    # hashicorp/terraform-provider-google#1469
+    "subnetwork without fingerprint": (
+        "PATCH",
+        f"{REGIONAL}/subnetworks/default",
+        {"enableFlowLogs": True},
+        (400, "required", "Required field 'resource.fingerprint' not specified"),
+    ),
+}
+for invalid_field, (changed, value, reason) in INVALID_INSTANCES.items():
+    ERRORS[invalid_field] = (
+        "POST",
+        f"{ZONAL}/instances",
+        {"name": "subject", **RESOURCES["instance"][1], **changed},
+        (
+            400,
+            "invalid",
+            INVALID_VALUE.format(f"resource.{invalid_field.partition(' ')[0]}", value, reason),
+        ),
+    )
+
+
+@pytest.mark.parametrize("verb,path,body,error", ERRORS.values(), ids=ERRORS)
 async def test_errors_are_worded_as_reported(
-    cloud: Any, verb: str, path: str, body: Any, status: int, reason: str, text: str
+    cloud: Any, verb: str, path: str, body: Any, error: tuple[int, str, str]
 ) -> None:
+    status, reason, text = error
     response = await asyncio.to_thread(cloud.request, verb, BASE + path, json=body)
-    error = response.json()["error"]
-    assert response.status_code == error["code"] == status
-    assert error["message"] == text
-    assert error["errors"] == [{"message": text, "domain": "global", "reason": reason}]
+    assert response.json()["error"] == {
+        "code": status,
+        "message": text,
+        "errors": [{"message": text, "domain": "global", "reason": reason}],
+    }
+    assert response.status_code == status
+
+
+async def test_subnetworks_of_a_network_cannot_overlap(compute: Caller, cloud: Any) -> None:
+    """tranquilitybase-io/tb-gcp#160: whatever their region."""
+    await compute.change(
+        "POST", f"{BASE}/global/networks", {"name": "own", "autoCreateSubnetworks": False}
+    )
+    body = {"name": "first", "network": "global/networks/own", "ipCidrRange": "192.168.0.0/28"}
+    await compute.change("POST", f"{BASE}{REGIONAL}/subnetworks", body)
+    path = f"{BASE}/regions/europe-west2/subnetworks"
+    response = await asyncio.to_thread(cloud.request, "POST", path, json={**body, "name": "other"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == (
+        "Invalid value for field 'resource.ipCidrRange': '192.168.0.0/28'. Invalid IPCidrRange: "
+        "192.168.0.0/28 conflicts with existing subnetwork 'first' in region 'us-central1'."
+    )
 
 
 async def test_internal_address_needs_a_subnetwork(compute: Caller, cloud: Any) -> None:

@@ -60,7 +60,12 @@ def batch_of(request: Any, existing: Iterable[str]) -> Batch:
     names = tuple(sorted(per_instance)) or _numbered_names(pattern, count, existing)
     for name in names:
         check_name(name)
-    return Batch(names, min_count, body["instanceProperties"])
+    properties = body["instanceProperties"]
+    for disk in properties.get("disks", ()):
+        params = disk.get("initializeParams", {})
+        if "diskType" in params:  # a name here, a link in an instance (its description)
+            params["diskType"] = f"diskTypes/{params['diskType'].rpartition('/')[2]}"
+    return Batch(names, min_count, properties)
 
 
 def _numbered_names(pattern: str, count: int, existing: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tpuctl.emulator.compute.collection import (
     idempotent,
 )
 from tpuctl.emulator.compute.context import DISKS, ComputeContext
-from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found
+from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found, unknown_reference
 from tpuctl.emulator.compute.images import boot_fields, find_image, image_id
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
@@ -46,6 +46,7 @@ _TITLES = {
     "hyperdisk-ml": "Hyperdisk ML",
 }
 
+_INSERT_FIELDS = ("resource.type", "resource.sizeGb", "resource.sourceImage")
 _DEFAULTS = {
     "enableConfidentialCompute": False,
     "physicalBlockSizeBytes": "4096",
@@ -197,16 +198,25 @@ class Disks(Collection):
             complete["refusal"] = refusal
         return complete
 
-    def with_defaults(self, name: str, row: Row) -> Row:
-        """The row with its defaults, ignoring quota."""
+    def with_defaults(
+        self, name: str, row: Row, fields: tuple[str, str, str] = _INSERT_FIELDS
+    ) -> Row:
+        """The row with its defaults, ignoring quota.
+
+        `fields` are the request's fields for the type, size, and image, which errors name.
+        """
+        type_field, size_field, image_field = fields
         base = name.split("/disks/", maxsplit=1)[0]
-        kind = row.get("type", "").rpartition("/")[2] or "pd-standard"
+        folder, _, kind = row.get("type", "").rpartition("/")
+        if kind and not folder.endswith("diskTypes"):  # hashicorp/terraform-provider-google#275
+            raise bad_field(type_field, kind, "The URL is malformed.")
+        kind = kind or "pd-standard"
         if kind not in TYPES:
-            raise not_found(f"{base}/diskTypes/{kind}")
+            raise unknown_reference(type_field, row["type"], "diskType")
         complete = {**row, "type": f"{base}/diskTypes/{kind}", "status": "READY"}
         min_size, size = 0, int(row.get("sizeGb", 0))
         if row.get("sourceImage"):
-            image = find_image(row["sourceImage"])
+            image = find_image(row["sourceImage"], image_field)
             complete |= {"sourceImage": image.full_name, "sourceImageId": image_id(image)}
             complete |= boot_fields(image)
             min_size = image.size_gb
@@ -221,7 +231,7 @@ class Disks(Collection):
             reason = (
                 f"Requested disk size cannot be smaller than the {source_kind} size ({min_size} GB)"
             )
-            raise bad_field("resource.sizeGb", str(size), reason)
+            raise bad_field(size_field, str(size), reason)
         complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
         return _DEFAULTS | complete
 

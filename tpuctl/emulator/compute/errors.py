@@ -16,6 +16,7 @@ __all__ = [
     "in_use",
     "not_found",
     "not_ready",
+    "unknown_reference",
 ]
 
 
@@ -30,6 +31,13 @@ def already_exists(name: str) -> ApiError:
 def bad_field(field: str, value: str, reason: str) -> ApiError:
     text = f"Invalid value for field '{field}': '{value}'. {reason}"
     return ApiError("INVALID_ARGUMENT", text, reason="invalid")
+
+
+def unknown_reference(field: str, value: str, noun: str) -> ApiError:
+    """A field refers to what does not exist: networks (btcpayserver/btcpayserver-googlecloud#7),
+    subnetworks (hashicorp/terraform-provider-google#2140), images (docker-archive/infrakit.gcp#1),
+    disks (arunoda/fastai-shell#5), and disk types (broadinstitute/cromwell#3776)."""
+    return bad_field(field, value, f"The referenced {noun} resource cannot be found.")
 
 
 def not_ready(name: str) -> ApiError:

@@ -12,7 +12,7 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.compute.collection import fingerprint
 from tpuctl.emulator.compute.context import ComputeContext
-from tpuctl.emulator.compute.errors import bad_field, not_found
+from tpuctl.emulator.compute.errors import bad_field, not_found, unknown_reference
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.wire.registry import Caller
@@ -139,8 +139,8 @@ def _tensorflow_image(version: str) -> Image:
     )
 
 
-def find_image(text: str) -> Image:
-    """The image that a full or partial link refers to; an unknown one is an error.
+def find_image(text: str, field: str = "") -> Image:
+    """The image that a full or partial link, the value of `field`, refers to.
 
     Forms: `https://…/projects/P/global/images/I`, `projects/P/global/images/family/F`, and
     gcloud's `projects/P/zones/-/imageFamilyViews/F`.
@@ -148,12 +148,14 @@ def find_image(text: str) -> Image:
     match = _REFERENCE.search(text)
     if match is None:
         reason = "The URL is malformed."
-        raise bad_field("resource.disks[0].initializeParams.sourceImage", text, reason)
+        raise bad_field(field, text, reason)
     project, folder, name = match[1] or "", match[2], match[3]
     is_family = folder != "global/images/"
     for image in _images():
         if image.project == project and name == (image.family if is_family else image.name):
             return image
+    if field and not is_family:
+        raise unknown_reference(field, text, "image")
     raise not_found(f"projects/{project}/{folder}{name}")
 
 

@@ -14,7 +14,7 @@ from tpuctl.emulator.compute.errors import (
     bad_field,
     condition_not_met,
     in_use,
-    not_found,
+    unknown_reference,
 )
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.project import checked_items
@@ -95,14 +95,16 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     return Draft(row, disks)
 
 
-def attached_disk(sources: Sources, name: str, index: int, body: Row) -> Row:
+def attached_disk(
+    sources: Sources, name: str, index: int, body: Row, field: str = "resource.source"
+) -> Row:
     """The attachment of an existing disk to an instance."""
     source = relative_name(body.get("source", ""))
     if not source.startswith("projects/"):
         source = f"{name.split('/instances/', maxsplit=1)[0]}/disks/{source.rpartition('/')[2]}"
     disk = sources.disks.find(source)
     if disk is None:
-        raise not_found(source)
+        raise unknown_reference(field, body.get("source", ""), "disk")
     mode = body.get("mode", "READ_WRITE")
     for user in sources.disks.users_of(source):
         if mode == "READ_WRITE":
@@ -115,7 +117,8 @@ def machine_type_of(name: str, body: Row) -> str:
     kind = body.get("machineType", "").rpartition("/")[2]
     full = f"{name.split('/instances/', maxsplit=1)[0]}/machineTypes/{kind}"
     if machine_type(kind) is None:
-        reason = f"The referenced resource '{full}' cannot be found."
+        zone = name.split("/")[3]
+        reason = f"Machine type with name '{kind}' does not exist in zone '{zone}'."
         raise bad_field("resource.machineType", body.get("machineType", ""), reason)
     return full
 
@@ -188,14 +191,16 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
             )
         subnetwork = sources.subnetworks.find(subnetwork_name)
         if subnetwork is None or subnetwork_name.split("/")[3] != region:
-            raise not_found(subnetwork_name)
+            field = "resource.networkInterfaces[0].subnetwork"
+            raise unknown_reference(field, requested["subnetwork"], "subnetwork")
         network = subnetwork["network"]
     else:
         network = full_network(
             sources.context.registry.projects, project["id"], requested.get("network", "")
         )
         if sources.context.registry.store.get(NETWORKS, network) is None:
-            raise not_found(network)
+            field = "resource.networkInterfaces[0].network"
+            raise unknown_reference(field, requested.get("network", ""), "network")
         subnetwork_id = network.rpartition("/")[2]
         subnetwork_name = (
             f"{network.split('/global/')[0]}/regions/{region}/subnetworks/{subnetwork_id}"
@@ -235,7 +240,7 @@ def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[st
     if body.get("type") == "SCRATCH":
         return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
     if "source" in body:
-        return attached_disk(sources, name, index, body)
+        return attached_disk(sources, name, index, body, f"resource.disks[{index}].source")
     base, instance_id = name.split("/instances/")
     params = body.get("initializeParams", {})
     disk_name = params.get("diskName") or (
@@ -250,7 +255,9 @@ def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[st
             row[field] = params[field]
     if size := params.get("diskSizeGb") or body.get("diskSizeGb"):
         row["sizeGb"] = size
-    new_disks[full] = sources.disks.with_defaults(full, row)
+    place = f"resource.disks[{index}].initializeParams"
+    fields = (f"{place}.diskType", f"{place}.diskSizeGb", f"{place}.sourceImage")
+    new_disks[full] = sources.disks.with_defaults(full, row, fields)
     return _disk_attachment(full, new_disks[full], index, body)
 
 

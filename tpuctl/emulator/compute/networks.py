@@ -172,7 +172,8 @@ class Firewalls(Collection):
 def _check_ports(field: str, rule: Row) -> None:
     """Ports must be numbers or ranges, and the protocol must have ports.
 
-    The rules are from the descriptions of Firewall.allowed[]; the wording is a guess.
+    The rules are from the descriptions of Firewall.allowed[]; wording of wrong ports:
+    GoogleCloudPlatform/google-cloud-powershell#537, of others: guess.
     """
     ports = rule.get("ports", [])
     if ports and rule.get("IPProtocol", "").lower() not in _WITH_PORTS:
@@ -180,5 +181,5 @@ def _check_ports(field: str, rule: Row) -> None:
     for index, port in enumerate(ports):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", port)
         if match is None or not int(match[1]) <= int(match[2] or match[1]) <= 65535:
-            reason = "Must be a port number from 0 to 65535 or a range."
+            reason = "Invalid port range specification."
             raise bad_field(f"{field}[{index}]", port, reason)

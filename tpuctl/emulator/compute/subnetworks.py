@@ -22,6 +22,9 @@ from tpuctl.emulator.wire.registry import Caller
 __all__ = ["Routes", "Subnetworks"]
 
 
+_AUTO_RANGES = ipaddress.ip_network("10.128.0.0/9")
+
+
 class Subnetworks(Collection):
     """Auto mode subnetworks exist in every region; only changed ones are stored."""
 
@@ -84,11 +87,17 @@ class Subnetworks(Collection):
         verb = "setPrivateIpGoogleAccess"
         return self.begin(verb, name, caller, {"row": changes}, request.request_id)
 
+    async def patch(self, request: Any, caller: Caller) -> Any:
+        """A fingerprint is required (hashicorp/terraform-provider-google#1469)."""
+        if not request.subnetwork_resource.fingerprint:
+            raise invalid("Required field 'resource.fingerprint' not specified", reason="required")
+        return await super().patch(request, caller)
+
     async def delete(self, request: Any, caller: Caller) -> Any:
         if self.require(self.name_of(request)).get("auto"):
-            raise invalid(
-                "Cannot delete auto subnetwork from an auto subnet mode network.", reason="invalid"
-            )
+            # tektoncd/plumbing#28
+            text = "Cannot delete auto subnetwork from an auto subnet mode network."
+            raise invalid(f"Invalid resource usage: '{text}'.", reason="invalidResourceUsage")
         return await super().delete(request, caller)
 
     def complete(self, name: str, row: Row) -> Row:
@@ -109,15 +118,23 @@ class Subnetworks(Collection):
         except ValueError:
             reason = "Must be a CIDR address range."
             raise bad_field("resource.ipCidrRange", row.get("ipCidrRange", ""), reason) from None
+        is_auto = (self.store.get_json(NETWORKS, network) or {}).get("autoCreateSubnetworks")
+        if is_auto and before is None and cidr.overlaps(_AUTO_RANGES):
+            # cloudfoundry/bosh-google-cpi-release#238
+            reason = (
+                "Extended subnetworks in auto subnet mode networks cannot overlap with "
+                f"{_AUTO_RANGES}."
+            )
+            raise bad_field("resource.ipCidrRange", str(cidr), reason)
         for other, subnetwork in self.items(f"projects/{project}/"):
             if subnetwork["network"] != network or other == name:
                 continue
             if cidr.overlaps(ipaddress.ip_network(subnetwork["ipCidrRange"])):
-                raise invalid(
+                reason = (
                     f"Invalid IPCidrRange: {cidr} conflicts with existing subnetwork "
-                    f"'{subnetwork['name']}' in region '{other.split('/')[3]}'.",
-                    reason="invalid",
+                    f"'{subnetwork['name']}' in region '{other.split('/')[3]}'."
                 )
+                raise bad_field("resource.ipCidrRange", str(cidr), reason)
         return {
             "privateIpGoogleAccess": False,
             "purpose": "PRIVATE",
