@@ -88,10 +88,14 @@ def test_rejected_instances(gcloud: Gcloud) -> None:
     errors = {
         ("create", "box"): "/instances/box' already exists",
         ("create", "Box"): "Must be a match of regex",
-        ("create", "other", "--machine-type=n1-nothing-1"): "/n1-nothing-1' cannot be found",
+        (
+            "create",
+            "other",
+            "--machine-type=n1-nothing-1",
+        ): "type with name 'n1-nothing-1' does not exist",
         ("create", "other", "--image-family=none", "--image-project=debian-cloud"): "was not found",
         ("create", "other", "--zone=nowhere1-a"): "Unknown zone",
-        ("create", "other", "--network=none"): "/global/networks/none' was not found",
+        ("create", "other", "--network=none"): "referenced network resource cannot be found",
         ("describe", "none"): "/instances/none' was not found",
         ("delete", "none"): "/instances/none' was not found",
     }
