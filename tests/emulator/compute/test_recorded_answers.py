@@ -338,9 +338,9 @@ async def test_zone_lists_its_processors(compute: Caller) -> None:
 async def test_aggregated_list_with_all_scopes(compute: Caller) -> None:
     """MOCKCOMPUTE/computenetworks/subnetmode-auto: gcloud lists subnetworks of every scope."""
     path = f"{BASE}/aggregated/subnetworks"
-    own = (await compute.call("GET", path))["items"]
+    regional = (await compute.call("GET", path))["items"]
     everywhere = (await compute.call("GET", f"{path}?includeAllScopes=True"))["items"]
-    assert {scope.partition("/")[0] for scope in own} == {"regions"}
+    assert {scope.partition("/")[0] for scope in regional} == {"regions"}
     for scope in ("global", "zones/us-central1-a"):
         assert everywhere[scope]["warning"] == {
             "code": "NO_RESULTS_ON_PAGE",
