@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.locations import PROJECT, ZONE
 from tpuctl.emulator.machines.interface import Endpoint
-from tpuctl.emulator.wire.iap_tunnels import allows_relay
 from tpuctl.errors import Denied, TpuctlError, Unreachable
 from tpuctl.remote.iap import Destination, IapRoute, OpenRoute, Relay
 
@@ -64,7 +63,9 @@ async def machine(cloud: Any) -> AsyncIterator[Machine]:
     row = {
         "status": "RUNNING",
         "tags": {"items": ["bert-tpu"]},
-        "networkInterfaces": [{"network": NETWORK}],
+        "networkInterfaces": [{"network": NETWORK, "subnetwork": "", "accessConfigs": []}],
+        "serviceAccounts": [],
+        "address": "127.0.0.1",
     }
     store = cloud.server.store
     store.put_json("compute.instances", MACHINE, row)
@@ -241,27 +242,3 @@ async def test_relay_requires_firewall_rule(cloud: Any, machine: Machine) -> Non
     error = await refused(way(cloud))
     assert "4003" in str(error)
     assert "35.235.240.0/20" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("rules", "is_allowed"),
-    [
-        ([], False),
-        ([{}], True),
-        ([{"disabled": True}], False),
-        ([{"direction": "EGRESS"}], False),
-        ([{"targetTags": ["other"]}], False),
-        ([{"targetTags": []}], True),
-        ([{"sourceRanges": ["0.0.0.0/0"]}], True),
-        ([{"sourceRanges": ["10.0.0.0/8"]}], False),
-        ([{"allowed": [{"IPProtocol": "tcp", "ports": ["80", "20-30"]}]}], True),
-        ([{"allowed": [{"IPProtocol": "udp", "ports": ["22"]}]}], False),
-        ([{"allowed": [{"IPProtocol": "all"}]}], True),
-        ([{}, {"allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
-        ([{}, {"priority": 2000, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], True),
-        ([{}, {"priority": 10, "allowed": None, "denied": [{"IPProtocol": "tcp"}]}], False),
-    ],
-)
-def test_firewall_rules_apply_by_priority(rules: list[dict[str, Any]], is_allowed: bool) -> None:
-    whole = [{k: v for k, v in {**RULE, **rule}.items() if v is not None} for rule in rules]
-    assert allows_relay(whole, frozenset({"bert-tpu"}), 22) is is_allowed

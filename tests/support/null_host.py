@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
+from tpuctl.emulator.machines.interface import ConnectionPolicy, Endpoint, MachineError, MachineSpec
 
 
 class NullHost:
@@ -28,9 +28,21 @@ class NullHost:
         self.gate = asyncio.Event()
         self.gate.set()
         self.is_closed = False
+        self.policy: ConnectionPolicy | None = None
+        self.refreshed = 0
 
     async def start(self) -> None:
         return None
+
+    def enforce(self, policy: ConnectionPolicy) -> None:
+        self.policy = policy
+
+    def refresh_firewall(self) -> None:
+        self.refreshed += 1
+
+    async def connect_relay(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        endpoint = self.reserved[name]
+        return await asyncio.open_connection(endpoint.address, endpoint.ssh_port)
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
         for name in names:

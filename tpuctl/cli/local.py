@@ -26,6 +26,14 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="local")
 
 
+def _print_status(rows: dict[str, Any], refused: list[str]) -> None:
+    _print_facts(rows)
+    if refused:
+        print("Refused by firewall rules and missing addresses:")
+    for connection in refused:
+        print(f"    {connection}")
+
+
 def _print_facts(report: dict[str, Any]) -> None:
     from tpuctl.view.tables import print_facts
 
@@ -90,8 +98,9 @@ def status(context: typer.Context) -> int:
     rows.pop("image notes", None)
     if notes := report.get("image_notes"):
         rows["images"] = " ".join(notes)
+    refused = rows.pop("refused connections", None) or []
     rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
-    state.answer(data, lambda: _print_facts(rows))
+    state.answer(data, lambda: _print_status(rows, refused))
     return 0
 
 

@@ -27,6 +27,7 @@ from tpuctl.emulator.wire.http import HttpHandler
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
 from tpuctl.emulator.wire.iap_tunnels import Tunnels
+from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.protocol_switch import ProtocolSwitch
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.emulator.wire.routes import Router
@@ -109,6 +110,9 @@ class Server:
             self.registry.in_background,
         )
         self.host.disk_limit = scheduled.disk_limit
+        policy = NetworkPolicy(self.registry)
+        policy.watch(self.host.refresh_firewall)
+        self.host.enforce(policy)
         router = Router(self.registry)
         self._rpc = RpcServer(router, access, self._transcript)
         storage: Any = self.registry.service("storage")
@@ -117,7 +121,7 @@ class Server:
         methods = MethodNames(router, lambda: others | {*storage.names()})
         self._control = ControlApi(self.registry, self.write_address, methods.require, scheduled)
         pages = OAuthEndpoints(access, self.home)
-        self._tunnels = Tunnels(self.registry)
+        self._tunnels = Tunnels(self.registry, policy)
         self._http = HttpHandler(
             *(router, access, storage.handle, self._answer_local, pages, self._tunnels),
             self._transcript,
@@ -176,6 +180,8 @@ class Server:
             "pace": self.pace.name,
             "isolation": getattr(self.host, "isolation", "none: there are no machines"),
             "image_notes": getattr(self.host, "image_notes", []),
+            "network": getattr(self.host, "network", "firewall rules are not enforced"),
+            "refused_connections": getattr(self.host, "refused_connections", []),
             "uptime_seconds": round(time.time() - self._started, 3),
             "projects": self.store.count("project"),
             "nodes": self.store.count("tpu.node"),

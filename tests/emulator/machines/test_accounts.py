@@ -92,6 +92,7 @@ async def test_workers_and_instances_use_their_own_service_account(cloud: Cloud)
         "runtimeVersion": "tpu-ubuntu2204-base",
         "serviceAccount": {"email": emails["slices-account"]},
         "metadata": {"ssh-keys": keys},
+        "networkConfig": {"enableExternalIps": True},
     }
     cloud.call("POST", f"{NODES}?nodeId=slice", node)
     image = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"

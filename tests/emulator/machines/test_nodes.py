@@ -182,10 +182,12 @@ async def test_controller_trains_on_node_with_gs_paths(
     assert operation["state"] == "READY"
     (endpoint,) = operation["networkEndpoints"]
     address = f"{endpoint['ipAddress']}:{endpoint['port']}"
-    assert accepts(endpoint)
+    spec = await boot_controller(server, key)
+    inside = spec.endpoint.address
+    assert accepts(endpoint, inside)
+    assert not accepts(endpoint), "it has no external address"
     if not was_taken:  # TensorFlow itself would listen on every interface
         assert not accepts(loopback_address)
-    spec = await boot_controller(server, key)
     connect = CONNECT.replace("ADDRESS", address)
     outside = tempfile.NamedTemporaryFile(dir=Path.home(), prefix=".tpuctl-test-")  # noqa: SIM115
     with outside as file:
@@ -209,19 +211,23 @@ async def test_controller_trains_on_node_with_gs_paths(
     await async_until(
         lambda: pid_of_server(address) not in (None, first), "the restart of the server"
     )
-    await async_until(lambda: accepts(endpoint), "connections being accepted")
+    await async_until(lambda: accepts(endpoint, inside), "connections being accepted")
     assert await run(spec, key, connect + TRAIN) == trained
 
     await asyncio.to_thread(call, "DELETE", f"/v1/{PARENT}/nodes/n")
     await async_until(lambda: pid_of_server(address) is None, "the end of the server")
     await asyncio.sleep(2 * tensorflow_server.RESTART_DELAY_SECONDS)
     assert pid_of_server(address) is None
-    assert not accepts(endpoint)
+    assert not accepts(endpoint, inside)
 
 
-def accepts(endpoint: Any) -> bool:
+def accepts(endpoint: Any, source: str = "127.0.0.1") -> bool:
+    """Whether it accepts connections from this address."""
     place = (endpoint["ipAddress"], endpoint["port"])
-    with contextlib.suppress(OSError), socket.create_connection(place, timeout=5):
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(place, timeout=2, source_address=(source, 0)),
+    ):
         return True
     return False
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tpuctl.emulator.machines.port_forward import MachineNetwork
-from tpuctl.emulator.machines.processes import Init, View, namespaces_problem
+from tpuctl.emulator.machines.processes import Init, View, find_problems
 from tpuctl.interpreters import current
 
 DIAL = """
@@ -68,7 +68,7 @@ Begin = Callable[[MachineNetwork], Any]
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     """Starts init processes in network namespaces."""
-    against = await namespaces_problem()
+    against = (await find_problems()).namespaces
     if against is not None:
         pytest.skip(f"machines are not isolated here: {against}")
     begun: list[tuple[MachineNetwork, Init]] = []

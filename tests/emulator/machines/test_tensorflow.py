@@ -96,6 +96,7 @@ async def test_tensorflow_gs_paths_use_local_buckets(cloud: Cloud) -> None:
         "acceleratorType": "v3-8",
         "runtimeVersion": "tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
         "metadata": {"ssh-keys": f"anna:{text}"},
+        "networkConfig": {"enableExternalIps": True},
     }
     creating = cloud.call("POST", f"/v2/{PARENT}/nodes?nodeId=bert", node)
     await asyncio.to_thread(cloud.wait, "v2", creating, 600)

@@ -23,8 +23,9 @@ from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.firewall_rules import Identity
 from tpuctl.emulator.state.locations import region_of
-from tpuctl.emulator.wire.machine_service import TunnelTarget
+from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = ["Instances"]
@@ -111,14 +112,25 @@ class Instances(InstanceSettings):
                     users.setdefault(disk["source"], []).append(name)
         return users
 
-    def tunnel_target(self, name: str) -> TunnelTarget | None:
-        """The tunnel target of a running instance."""
+    def tunnel_target(self, name: str) -> str | None:
+        """The name, if the instance is running."""
         row = self.find(name)
-        if row is None or row["status"] != "RUNNING":
+        return name if row is not None and row["status"] == "RUNNING" else None
+
+    def interface(self, name: str) -> NetworkInterface | None:
+        row = self.find(name)
+        if row is None:
             return None
-        network = str(row["networkInterfaces"][0]["network"])
-        tags = frozenset(row["tags"].get("items", ()))
-        return TunnelTarget(name, network[network.index("projects/") :], tags)
+        interface = row["networkInterfaces"][0]
+        account = row["serviceAccounts"][0]["email"] if row["serviceAccounts"] else ""
+        return NetworkInterface(
+            machine=name,
+            address=row["address"],
+            network=interface["network"],
+            subnetwork=interface["subnetwork"],
+            identity=Identity(frozenset(row["tags"]["items"]), account),
+            has_external_address=bool(interface["accessConfigs"]),
+        )
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         base = self.collection_name(request)

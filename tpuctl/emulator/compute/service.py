@@ -21,7 +21,7 @@ from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
-from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
+from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.google_imports import compute_types
 
@@ -97,5 +97,8 @@ class ComputeService(MachineService):
     def reconfigure_all(self, project: str) -> None:
         self.instances.reconfigure_all(project)
 
-    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+    def tunnel_target(self, project: str, zone: str, host: str) -> str | None:
         return self.instances.tunnel_target(f"{project}/zones/{zone}/instances/{host}")
+
+    def interface(self, machine: str) -> NetworkInterface | None:
+        return self.instances.interface(machine)

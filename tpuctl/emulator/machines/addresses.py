@@ -11,12 +11,13 @@ import random
 import socket
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Literal
 
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 
-__all__ = ["Addresses", "Reservation", "can_listen"]
+__all__ = ["SHARED", "Addresses", "Reservation", "can_listen"]
 
 SHARED = "127.0.0.1"
 SERVING_PORT = 8470  # of TensorFlow on TPU nodes
@@ -74,6 +75,33 @@ class Addresses:
                 self._reserved[name] = self._choose(serves="/v1nodes/" in name)
         self._save()
         return [self._reserved[name] for name in names]
+
+    def find(self, name: str) -> Reservation:
+        return self._reserved[name]
+
+    def names(self) -> list[str]:
+        return list(self._reserved)
+
+    def name_at(self, address: str) -> str | None:
+        """The machine with this address of its own."""
+        if address == SHARED:
+            return None
+        for name, reservation in self._reserved.items():
+            if reservation.address == address:
+                return name
+        return None
+
+    @property
+    def network(self) -> IPv4Network | None:
+        """A range with all addresses and `relay`, of no others; None if they share one."""
+        if self._network is None:
+            return None
+        return IPv4Network(f"{self._network}.0/16", strict=False)
+
+    @property
+    def relay(self) -> str | None:
+        """An address in the network that no machine gets."""
+        return None if self._network is None else f"{self._network}.255"
 
     def release(self, name: str) -> None:
         if self._reserved.pop(name, None) is not None:

@@ -3,7 +3,8 @@
 TLS connections to Google's API hosts, and to the IAP relay, are terminated here with a certificate
 of the local cloud's authority, and forwarded in plain text to the local API server: nothing reaches
 the real Google. All other hosts are tunneled, through the computer's proxy if it has one; for a
-shell, through the proxy it had before.
+shell, through the proxy it had before. A machine reaches what its network allows; the rest is
+refused at once with the reason, where Google would drop packets until the client's timeout.
 """
 
 from __future__ import annotations
@@ -14,16 +15,25 @@ import contextlib
 import errno
 import hmac
 import ipaddress
+import socket
 import ssl
 import urllib.request
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tpuctl.emulator.machines.certificate_authority import Authority
+from tpuctl.emulator.machines.firewall import Firewall
 from tpuctl.emulator.machines.framing import MAX_HEAD_BYTES
-from tpuctl.emulator.machines.gateway_address import MACHINE, GatewayAddress, read_upstream
+from tpuctl.emulator.machines.gateway_address import (
+    MACHINE,
+    GatewayAddress,
+    machine_user,
+    read_upstream,
+)
+from tpuctl.emulator.machines.interface import ALLOWED, Verdict
 from tpuctl.emulator.machines.proxy import ClientEnd, ConnectionSet, RelayEnd, UpstreamConnect
 
 __all__ = ["Gateway"]
@@ -45,13 +55,27 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
+@dataclass(frozen=True)
+class Client:
+    """Who uses the gateway: its proxy for other hosts, or "auto", and the machine if it is one."""
+
+    proxy: str | None
+    machine: str | None = None
+
+
 class Gateway:
     """The proxy of every machine of a local cloud; `url` includes its credentials."""
 
     def __init__(
-        self, authority: Authority, api_address: tuple[str, int], home: Path | None = None
+        self,
+        authority: Authority,
+        api_address: tuple[str, int],
+        home: Path | None = None,
+        firewall: Firewall | None = None,
     ) -> None:
         """With `home`, its port and password are stored there for shells."""
+        self._firewall = firewall
+        self._machines: dict[str, str] = {}  # by user
         self.authority = authority
         self.connections = ConnectionSet()
         self._api_address = api_address
@@ -65,6 +89,12 @@ class Gateway:
     @property
     def url(self) -> str:
         return self._address.url(MACHINE)
+
+    def machine_url(self, name: str) -> str:
+        """The URL for one machine."""
+        user = machine_user(name)
+        self._machines[user] = name
+        return self._address.url(user)
 
     async def open(self) -> None:
         """Listen on the last port if it is still free, otherwise on another one."""
@@ -94,11 +124,8 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.connections.abort()
 
-    def proxy_for(self, authorization: bytes) -> str | None:
-        """The client's proxy for other hosts, "auto" for the computer's own.
-
-        Raises KeyError for invalid credentials.
-        """
+    def client_of(self, authorization: bytes) -> Client:
+        """Raises KeyError for invalid credentials."""
         kind, _, encoded = authorization.partition(b" ")
         try:
             pair = base64.b64decode(encoded, validate=True) if kind.lower() == b"basic" else b""
@@ -109,29 +136,33 @@ class Gateway:
             raise KeyError(user)
         name = user.decode("latin-1")
         if name == MACHINE:
-            return "auto"
+            return Client("auto")
+        if name in self._machines:
+            return Client("auto", self._machines[name])
         if self._home is None:
             raise KeyError(name)
-        return read_upstream(self._home, name)
+        return Client(read_upstream(self._home, name))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def connect(
-        self, request: _ConnectRequest, host: str, port: int, proxy: str | None
-    ) -> None:
+    async def connect(self, request: _ConnectRequest, host: str, port: int, sender: Client) -> None:
         """Connect the client to its target, or respond with an error."""
         transport = request.transport
         assert transport is not None
+        verdict = await self._verdict(sender, host, port)
+        if not verdict.is_allowed:
+            reject(transport, f"504 {verdict.reason}", f"cannot reach {host}:{port}")
+            return
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 remote = RelayEnd(self.connections)
                 if is_google(host):
                     await self._open_connection(remote, *self._api_address)
                 else:
-                    await self._open_outside(remote, host, port, proxy)
+                    await self._open_outside(remote, host, port, sender)
         except (OSError, ValueError, TimeoutError) as problem:
             reject(transport, "502 Bad Gateway", f"cannot reach {host}:{port}: {problem}")
             return
@@ -155,20 +186,41 @@ class Gateway:
             client.connection_made(transport)
             transport.resume_reading()
 
+    async def _verdict(self, sender: Client, host: str, port: int) -> Verdict:
+        if self._firewall is None or sender.machine is None:
+            return ALLOWED
+        if is_google(host):
+            return self._firewall.to_google(sender.machine, host)
+        needs_address = self._firewall.needs_address(sender.machine)
+        address = await _resolve(host) if needs_address or is_loopback(host) else None
+        return self._firewall.to_address(sender.machine, address, port)
+
     async def _open_connection(
-        self, end: RelayEnd, host: str, port: int, *, tls: bool = False
+        self,
+        end: RelayEnd,
+        host: str,
+        port: int,
+        *,
+        tls: bool = False,
+        source: tuple[str, int] | None = None,
     ) -> None:
         context = ssl.create_default_context() if tls else None
-        await asyncio.get_running_loop().create_connection(lambda: end, host, port, ssl=context)
+        await asyncio.get_running_loop().create_connection(
+            lambda: end, host, port, ssl=context, local_addr=source
+        )
 
-    async def _open_outside(self, end: RelayEnd, host: str, port: int, proxy: str | None) -> None:
+    async def _open_outside(self, end: RelayEnd, host: str, port: int, sender: Client) -> None:
+        proxy = sender.proxy
         if proxy == "auto":
             proxies = urllib.request.getproxies()
             proxy = proxies.get("https") or proxies.get("all")
             if urllib.request.proxy_bypass(host):
                 proxy = None
         if not proxy or is_loopback(host):
-            await self._open_connection(end, host, port)
+            source = None
+            if self._firewall is not None and sender.machine is not None and is_loopback(host):
+                source = self._firewall.source_address(sender.machine)
+            await self._open_connection(end, host, port, source=source)
             return
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -193,6 +245,14 @@ class Gateway:
         self.connections.discard(upstream)
         end.connection_made(transport)
         end.buffered = early
+
+
+async def _resolve(host: str) -> str | None:
+    """An IPv4 address; None if there is none, or only this computer's proxy knows it."""
+    with contextlib.suppress(OSError, UnicodeError):
+        results = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
+        return str(results[0][4][0])
+    return None
 
 
 def reject(transport: asyncio.Transport, status: str, reason: str) -> None:
@@ -231,7 +291,7 @@ class _ConnectRequest(asyncio.Protocol):
         place = target.partition(" ")[0]
         host, colon, port = place.rpartition(":")
         try:
-            proxy = self._gateway.proxy_for(fields.get(b"proxy-authorization", b""))
+            sender = self._gateway.client_of(fields.get(b"proxy-authorization", b""))
         except KeyError:
             reject(self.transport, "407 Proxy Authentication Required", "invalid credentials")
             return
@@ -239,4 +299,4 @@ class _ConnectRequest(asyncio.Protocol):
             reject(self.transport, "405 Method Not Allowed", "this proxy supports only CONNECT")
         else:
             plain = host.strip("[]").rstrip(".").lower()
-            self._gateway.run(self._gateway.connect(self, plain, int(port), proxy))
+            self._gateway.run(self._gateway.connect(self, plain, int(port), sender))

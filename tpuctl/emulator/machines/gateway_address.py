@@ -10,7 +10,15 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MACHINE", "SHELL", "GatewayAddress", "read_upstream", "shell_user", "write_private"]
+__all__ = [
+    "MACHINE",
+    "SHELL",
+    "GatewayAddress",
+    "machine_user",
+    "read_upstream",
+    "shell_user",
+    "write_private",
+]
 
 MACHINE = "machine"  # reaches other hosts as the local cloud's process does
 SHELL = "shell"  # reaches them as its shell did before, through that shell's proxy, if any
@@ -43,6 +51,11 @@ class GatewayAddress:
     def url(self, user: str) -> str:
         """The proxy URL, with credentials."""
         return f"http://{user}:{self.password}@127.0.0.1:{self.port}"
+
+
+def machine_user(name: str) -> str:
+    """The user of one machine, whose networks limit what it reaches."""
+    return f"{MACHINE}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def shell_user(home: Path, upstream: str | None) -> str:

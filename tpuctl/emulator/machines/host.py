@@ -15,18 +15,24 @@ from typing import Any, Literal, TypeVar
 from tpuctl.catalog import runtime
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.certificate_authority import Authority
+from tpuctl.emulator.machines.firewall import Firewall
 from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.gateway import Gateway
 from tpuctl.emulator.machines.identity_tokens import IdentityKey
 from tpuctl.emulator.machines.images import ImageChoice, ImageStore
-from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
+from tpuctl.emulator.machines.interface import (
+    ConnectionPolicy,
+    Endpoint,
+    MachineError,
+    MachineSpec,
+)
 from tpuctl.emulator.machines.machine import STARTUP_SCRIPT, Machine
 from tpuctl.emulator.machines.process_environment import (
     MachineFolder,
     SharedEnvironment,
     pip_configuration,
 )
-from tpuctl.emulator.machines.processes import namespaces_problem
+from tpuctl.emulator.machines.processes import Problems, find_problems
 from tpuctl.emulator.machines.trust import trusted_certificates
 from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.files import private_folder
@@ -71,7 +77,9 @@ class LocalHost:
         self._images = images or ImageStore()
         self._ssh = ssh
         self._namespaces = namespaces
-        self._isolation_problem: str | None = "not started"
+        self._problems = Problems("not started", "not started")
+        self._firewall: Firewall | None = None
+        self._policy: ConnectionPolicy | None = None
         self._machines: dict[str, Machine] = {}
         self._fork_server = ForkServer()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -87,9 +95,24 @@ class LocalHost:
         """How machines are isolated from the computer: "user namespaces", or "none: reason"."""
         return (
             "user namespaces"
-            if self._isolation_problem is None
-            else f"none: {self._isolation_problem}"
+            if self._problems.namespaces is None
+            else f"none: {self._problems.namespaces}"
         )
+
+    @property
+    def network(self) -> str:
+        """Whether firewall rules are enforced: "enforced", or "…: reason"."""
+        if self._problems.watch is None:
+            return "enforced"
+        return (
+            "firewall rules are not enforced between machines here, nor what they reach on the "
+            f"internet except through the proxy: {self._problems.watch}"
+        )
+
+    @property
+    def refused_connections(self) -> list[str]:
+        """What firewall rules have refused, with the reasons."""
+        return [] if self._firewall is None else self._firewall.report()
 
     @property
     def image_notes(self) -> list[str]:
@@ -108,12 +131,35 @@ class LocalHost:
         self._discarded.mkdir(exist_ok=True)
         for leftover in self._discarded.iterdir():
             self._remove(leftover)
-        self._isolation_problem = "switched off"
+        self._problems = Problems("switched off", "namespaces are switched off")
         if self._namespaces:
-            self._isolation_problem = await namespaces_problem()
+            self._problems = await find_problems()
+        if self._problems.watch is None and self._addresses.network is None:
+            shared = "this computer has no loopback addresses for them"
+            self._problems = Problems(self._problems.namespaces, shared)
+        self._firewall = Firewall(self._addresses, watches=self._problems.watch is None)
+        self._firewall.policy = self._policy
         authority = await asyncio.to_thread(Authority, self._home / "authority")
-        self._gateway = Gateway(authority, self._api_address, self._home)
+        self._gateway = Gateway(authority, self._api_address, self._home, self._firewall)
         await self._gateway.open()
+
+    def enforce(self, policy: ConnectionPolicy) -> None:
+        self._policy = policy
+        if self._firewall is not None:
+            self._firewall.policy = policy
+            self._firewall.refresh()
+
+    def refresh_firewall(self) -> None:
+        if self._firewall is not None:
+            self._firewall.refresh()
+
+    async def connect_relay(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        addresses = self._require_started(self._addresses)
+        endpoint, relay = addresses.find(name).endpoint, addresses.relay
+        return await asyncio.open_connection(
+            *(endpoint.address, endpoint.ssh_port),
+            local_addr=None if relay is None else (relay, 0),
+        )
 
     def _prepare_environment(self) -> asyncio.Task[SharedEnvironment]:
         """The shared environment, built lazily: reading pip's configuration takes half a second."""
@@ -139,7 +185,7 @@ class LocalHost:
             pip_settings=pip_settings,
             pip_variables=variables,
             downloads=self._images.downloads,
-            proxy=gateway.url,
+            proxy=gateway.machine_url,
         )
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
@@ -153,10 +199,11 @@ class LocalHost:
                 f"{spec.node_id} has {len(spec.endpoints)} hosts, each a TensorFlow server on this "
                 f"computer. The local cloud runs nodes of up to {MAX_SERVERS} hosts."
             )
-        if spec.attribute(STARTUP_SCRIPT) is not None and self._isolation_problem is not None:
+        isolation_problem = self._problems.namespaces
+        if spec.attribute(STARTUP_SCRIPT) is not None and isolation_problem is not None:
             raise MachineError(
                 f"{spec.node_id} has a startup-script. Machines cannot be isolated from your files "
-                f"on this computer ({self._isolation_problem}), so startup scripts are not allowed."
+                f"on this computer ({isolation_problem}), so startup scripts are not allowed."
             )
         shutdowns_before = self._shutdown_counts[spec.name]
         choice = await asyncio.to_thread(self._choose, spec)
@@ -181,7 +228,8 @@ class LocalHost:
                 note=choice.note,
                 hidden=tuple(map(str, self._hidden())),
                 private_files=tuple(map(str, self._private_files())),
-                is_isolated=self._isolation_problem is None,
+                is_isolated=self._problems.namespaces is None,
+                firewall=self._require_started(self._firewall),
                 fork_server=self._fork_server,
                 refuses_key=lambda: self.refuses_key(spec.name),
                 disk_limit=lambda: self.disk_limit(spec.name),

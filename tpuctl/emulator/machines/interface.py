@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-__all__ = ["Endpoint", "Host", "MachineError", "MachineSpec"]
+__all__ = [
+    "ALLOWED",
+    "ConnectionPolicy",
+    "Endpoint",
+    "Host",
+    "MachineError",
+    "MachineSpec",
+    "Verdict",
+]
 
 
 class MachineError(Exception):
@@ -63,6 +72,49 @@ class MachineSpec:
         return self.metadata.get(key, self.project_metadata.get(key))
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a connection is allowed, and why not, for people."""
+
+    is_allowed: bool
+    reason: str = ""
+
+    @classmethod
+    def denied(cls, reason: str) -> Verdict:
+        return cls(is_allowed=False, reason=reason)
+
+
+ALLOWED = Verdict(is_allowed=True)
+
+
+class ConnectionPolicy(Protocol):
+    """Decides about TCP connections by the networks' rules. Machines have their full names."""
+
+    def between(self, source: str, target: str, port: int) -> Verdict:
+        """A connection of a machine to another one."""
+        ...
+
+    def from_outside(self, target: str, port: int) -> Verdict:
+        """A connection from this computer to a machine."""
+        ...
+
+    def to_internet(self, source: str, address: str | None, port: int) -> Verdict:
+        """A connection of a machine to a host on the internet; None is an unknown address."""
+        ...
+
+    def limits_egress(self, source: str) -> bool:
+        """Whether the network of a machine has rules for outgoing connections."""
+        ...
+
+    def to_google(self, source: str) -> Verdict:
+        """A connection of a machine to one of Google's APIs."""
+        ...
+
+    def label(self, machine: str) -> str:
+        """The machine's name in messages."""
+        ...
+
+
 class Host(Protocol):
     """Runs machines. Every call is idempotent."""
 
@@ -71,6 +123,18 @@ class Host(Protocol):
     refuses_key: Callable[[str], bool]
     # Called when a machine's programs start: how many bytes they may write, None for no limit.
     disk_limit: Callable[[str], int | None]
+
+    def enforce(self, policy: ConnectionPolicy) -> None:
+        """Allow only the connections that the policy allows; without one, all are."""
+        ...
+
+    def refresh_firewall(self) -> None:
+        """Apply changed rules of the policy."""
+        ...
+
+    async def connect_relay(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a machine's SSH as Identity-Aware Proxy, which the policy has allowed."""
+        ...
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:
         """Reserve an address for each machine name; existing reservations are reused."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from tpuctl.emulator.machines.addresses import Reservation
 from tpuctl.emulator.machines.disk_space import LimitedDisk
+from tpuctl.emulator.machines.firewall import Firewall
 from tpuctl.emulator.machines.fork_server import ForkServer
 from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
@@ -61,6 +62,7 @@ class Machine:
         hidden: tuple[str, ...],
         private_files: tuple[str, ...],
         is_isolated: bool,
+        firewall: Firewall,
         fork_server: ForkServer,
         refuses_key: Callable[[], bool],
         sign: Callable[[Mapping[str, Any]], str],
@@ -80,6 +82,7 @@ class Machine:
         self._hidden = hidden
         self._private_files = private_files
         self._is_isolated = is_isolated
+        self._firewall = firewall
         self._fork_server = fork_server
         self._refuses_key = refuses_key
         self._sign = sign
@@ -123,6 +126,8 @@ class Machine:
                 if self._disk_limit() is not None:
                     await self._ensure_init()  # SFTP is limited too
                 await self._ssh_server.open()
+                port = self.spec.endpoint.ssh_port
+                self._firewall.guard(self.spec.name, self._ssh_server.sockets, port)
                 script = self.spec.attribute(STARTUP_SCRIPT)
                 if script is not None:
                     await self._run_startup_script(script)
@@ -139,7 +144,12 @@ class Machine:
             # command_lib/compute/tpus/tpu_vm/ssh.py). The namespace is a guess.
             self._guest["tpu"] = {"hostname": hostname(self.spec)}
         reachable = {endpoint.address for endpoint in self.spec.endpoints}
-        return SshServer(self.spec.endpoint, key, self._session, reachable, self._refuses_key)
+        name = self.spec.name
+        return SshServer(
+            *(self.spec.endpoint, key, self._session, reachable, self._refuses_key),
+            lambda host, port: self._firewall.to_address(name, host, port).is_allowed,
+            self._firewall.source_address(name),
+        )
 
     def reconfigure(self, spec: MachineSpec) -> None:
         """Apply changed metadata; new keys are valid from the next login on."""
@@ -163,6 +173,7 @@ class Machine:
 
     async def stop(self, grace: float) -> None:
         """Stop its processes with a grace period, then its servers; the disk stays."""
+        self._firewall.release(self.spec.name)
         await self._stop_programs(grace)
         if self._ssh_server is not None:
             await self._ssh_server.close()
@@ -177,6 +188,7 @@ class Machine:
         async with self._starting_init:
             if self._init is not None:
                 await self._init.stop(grace)
+        self._firewall.unwatch(self.spec.name)
         self._disk.reset()
 
     async def fail_host(self, *, is_silent: bool) -> None:
@@ -186,6 +198,7 @@ class Machine:
         """
         self._folder.failed_marker.write_text(_SILENT if is_silent else "refused", "utf-8")
         endpoint = self.spec.endpoint
+        self._firewall.release(self.spec.name)
         if self._ssh_server is not None:
             if is_silent:
                 self._unreachable.hold(self._ssh_server.connections)
@@ -255,11 +268,15 @@ class Machine:
             )
         shutil.copyfile(PROGRAM, self._folder.program)
         endpoint = self.spec.endpoint
-        proxy = urlsplit(self._environment.proxy or "")
+        proxy = urlsplit(self._environment.proxy(self.spec.name))
         outside = [(endpoint.address, self._reservation.metadata_port)]
         if proxy.hostname and proxy.port:
             outside.append((proxy.hostname, proxy.port))
-        self._network = MachineNetwork((endpoint.address, endpoint.serving_port), outside)
+        self._network = MachineNetwork(
+            (endpoint.address, endpoint.serving_port),
+            outside,
+            lambda sockets: self._firewall.guard(self.spec.name, sockets, endpoint.serving_port),
+        )
         self._tensorflow_server = TensorflowServer(
             self._launch_tensorflow_server, self._network, self._folder.console, self._report
         )
@@ -280,7 +297,10 @@ class Machine:
             ],
             # gRPC connects to the other workers, and to controllers, through the gateway too.
             env=self._variables(ROOT)
-            | {"grpc_proxy": self._environment.proxy or "", "no_grpc_proxy": "none.invalid"},
+            | {
+                "grpc_proxy": self._environment.proxy(self.spec.name),
+                "no_grpc_proxy": "none.invalid",
+            },
             cwd="/",
             files=files,
         )
@@ -340,6 +360,8 @@ class Machine:
                 self._init = await Init.start(view, self._fork_server)
                 if self._network is not None:
                     await self._network.join(self._init)
+                elif (notifications := self._init.take_notifications()) is not None:
+                    self._firewall.watch(self.spec.name, notifications)
                 free = self._disk_limit()
                 if free is not None and self._is_isolated:
                     await self._disk.limit(self._init.pid, free)

@@ -31,8 +31,15 @@ class MachineNetwork:
     addresses as local ones.
     """
 
-    def __init__(self, address: Address, outside: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        outside: Sequence[Address],
+        on_open: Callable[[Sequence[socket.socket]], None] = lambda listeners: None,
+    ) -> None:
+        """`on_open` is called with the listeners at `address`."""
         self.outside = tuple(outside)
+        self._on_open = on_open
         self._address = address
         self._outbound: list[PortForward] = []
         self._inbound: PortForward | None = None
@@ -53,6 +60,7 @@ class MachineNetwork:
         forward = PortForward(self._connect_inside)
         await forward.listen(*self._address)
         self._inbound = forward
+        self._on_open(forward.sockets)
 
     async def close_port(self) -> None:
         """Stop accepting connections, and close the open ones."""
@@ -94,6 +102,10 @@ class PortForward:
         self._server: asyncio.Server | None = None
         self._is_guarded = False  # rejects other users of the computer
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        return () if self._server is None else self._server.sockets
 
     async def listen(self, address: str, port: int) -> None:
         """Listen in the computer's network, for programs of this user only.

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import venv
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -195,7 +195,7 @@ class SharedEnvironment:
     pip_settings: Path
     pip_variables: Mapping[str, str]
     downloads: Path
-    proxy: str | None  # URL of the gateway, with credentials
+    proxy: Callable[[str], str]  # URL of the gateway for a machine, with credentials
 
     def variables(
         self, spec: MachineSpec, folder: MachineFolder, metadata_port: int, user: str, note: str
@@ -236,9 +236,8 @@ class SharedEnvironment:
         }
         for name in CERTIFICATE_VARIABLES:
             variables[name] = str(self.certificates)
-        if self.proxy is not None:
-            variables |= {"https_proxy": self.proxy, "HTTPS_PROXY": self.proxy}
-        return variables
+        proxy = self.proxy(spec.name)
+        return variables | {"https_proxy": proxy, "HTTPS_PROXY": proxy}
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:

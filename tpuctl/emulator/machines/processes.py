@@ -17,7 +17,15 @@ from typing import Any
 from tpuctl.emulator.machines.fork_server import Child, ForkServer, start_process
 from tpuctl.emulator.machines.interface import MachineError
 
-__all__ = ["Exit", "Init", "RunningProcess", "View", "namespaces_problem", "user_ids"]
+__all__ = [
+    "Exit",
+    "Init",
+    "Problems",
+    "RunningProcess",
+    "View",
+    "find_problems",
+    "user_ids",
+]
 
 START_SECONDS = 20.0
 FIRST_USER = 1000
@@ -84,6 +92,8 @@ class Init:
         self._running: dict[int, asyncio.Future[Exit]] = {}
         self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
         self._count = 0
+        self.notifications: int | None = None  # about its connections; the caller may take it
+        self.watch_problem: str | None = None
         self.listeners: dict[tuple[str, int], socket.socket] = {}  # in its network namespace
         self.ended = asyncio.Event()
 
@@ -162,6 +172,11 @@ class Init:
         self._send({"action": "connect", "id": self._count, "address": address, "port": port})
         return await waiting
 
+    def take_notifications(self) -> int | None:
+        """The notifications about the machine's connections, which the caller closes."""
+        notifications, self.notifications = self.notifications, None
+        return notifications
+
     def signal(self, started: RunningProcess, number: int) -> None:
         """Send a signal to the process's group; no-op if it has ended."""
         if not started.exit.done() and not self.ended.is_set():
@@ -239,6 +254,10 @@ class Init:
                 starting.set_result(RunningProcess(event["pid"], ended, master))
             elif master is not None:
                 os.close(master)  # the caller was canceled: hang up the program
+        elif "watched" in event:
+            self.notifications = self._descriptors.pop(0)
+        elif "unwatched" in event:
+            self.watch_problem = event["unwatched"]
         elif "listening" in event:
             address, port = event["listening"]
             self.listeners[address, port] = self._next_socket()
@@ -283,6 +302,8 @@ class Init:
         failure = MachineError("The machine's init process ended unexpectedly.")
         for listener in self.listeners.values():
             listener.close()
+        if (notifications := self.take_notifications()) is not None:
+            os.close(notifications)
         unanswered: list[asyncio.Future[Any]] = [self._ready, *self._starting.values()]
         unanswered += self._connecting.values()
         for future in unanswered:
@@ -294,13 +315,21 @@ class Init:
                 waiting.set_result(Exit(signal=signal.SIGKILL))
 
 
-async def namespaces_problem() -> str | None:
-    """Why machines cannot have namespaces here; None if they can."""
+@dataclass(frozen=True)
+class Problems:
+    """Why machines cannot have namespaces here, and why their connections cannot be watched."""
+
+    namespaces: str | None
+    watch: str | None
+
+
+async def find_problems() -> Problems:
+    """What this computer does not support; None for what it does."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-probe-") as folder:
         view = View(writable=(folder,), temporary=folder, hostname="probe")
         try:
             init = await Init.start(view)
         except MachineError as problem:
-            return str(problem)
+            return Problems(str(problem), str(problem))
         await init.stop(0)
-    return None
+    return Problems(None, init.watch_problem)

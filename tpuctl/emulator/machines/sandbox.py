@@ -15,7 +15,9 @@ every further line read is a request, every line written is an event, all of the
     {"action": "stop", "grace"}              the stream ends when no process is left
 
 A machine with a network namespace sends {"listening": [address, port]}, each with a socket
-attached, before it is ready. When the stream ends, every process of the machine is killed.
+attached, before it is ready; another one {"watched": true} with the notifications about its
+connections attached, or {"unwatched": reason}. When the stream ends, every process of the machine
+is killed.
 """
 
 # Importing pathlib would make the start of a machine noticeably slower.
@@ -154,6 +156,16 @@ class Init:
         for address, port in places:
             with self.network.listen(address, port) as listener:
                 self.send_event({"listening": [address, port]}, listener.fileno())
+
+    def watch_connections(self) -> None:
+        """Let the server decide about the connections of all later processes."""
+        try:
+            notifications = importlib.import_module("sandbox_connections").watch_connections()
+        except OSError as problem:
+            self.send_event({"unwatched": problem.strerror})
+            return
+        self.send_event({"watched": True}, notifications)
+        os.close(notifications)
 
     def connect(self, request: dict[str, Any]) -> None:
         answer = {"connected": request["id"]}
@@ -301,6 +313,8 @@ def main(descriptor: int) -> None:
             init.open_network(places)
         kernel.build_view(view)
         kernel.drop_privileges()
+        if places is None:
+            init.watch_connections()
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:
             problem = OSError(problem.errno, f"{problem.strerror} (an old kernel?)")
@@ -314,7 +328,7 @@ def main(descriptor: int) -> None:
 def serve_forks(descriptor: int) -> None:
     """Fork an init process for each received socket, and answer with its process id."""
     sys.path.insert(0, os.path.dirname(__file__))
-    for name in ("sandbox_view", "sandbox_network"):
+    for name in ("sandbox_view", "sandbox_network", "sandbox_connections"):
         importlib.import_module(name)
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)

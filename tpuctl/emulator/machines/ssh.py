@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import asyncssh
-from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
+from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FAILED
+from asyncssh.forward import SSHForwarder
 
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.machines.session import Session
@@ -81,8 +85,16 @@ class SshServer:
         open_session: Callable[[str], Session],
         reachable: Collection[str],
         refuses_key: Callable[[], bool],
+        allows_forwarding: Callable[[str, int], bool] = lambda host, port: True,
+        source: tuple[str, int] | None = None,
     ) -> None:
-        """`refuses_key` is called once per connection with an allowed key."""
+        """`refuses_key` is called once per connection with an allowed key.
+
+        `allows_forwarding(address, port)` decides about connections to other machines; these come
+        from the address `source`.
+        """
+        self.allows_forwarding = allows_forwarding
+        self.source = source
         self._endpoint = endpoint
         self._key = key
         self._open_session = open_session
@@ -126,6 +138,10 @@ class SshServer:
         if self._listener is not None:
             await self._listener.wait_closed()
             self._listener = None
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        return () if self._listener is None else self._listener.sockets
 
     def start_session(self, user: str) -> Session:
         return self._open_session(user)
@@ -187,8 +203,17 @@ class _ConnectionHandler(asyncssh.SSHServer):
         )
         for host in self._server.destinations(dest_host):
             try:
-                forwarder = await self._connection.forward_connection(host, dest_port)
+                forwarder = await self._forward(host, dest_port)
                 return cast("asyncssh.SSHTCPSession[bytes]", forwarder)
-            except asyncssh.ChannelOpenError as problem:
-                refusal = problem
+            except OSError as problem:
+                refusal = asyncssh.ChannelOpenError(OPEN_CONNECT_FAILED, str(problem))
         raise refusal
+
+    async def _forward(self, host: str, port: int) -> SSHForwarder:
+        """As asyncssh's `forward_connection`, but from the machine's own address."""
+        if not self._server.allows_forwarding(host, port):
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        source = None if host in LOOPBACK else self._server.source
+        loop = asyncio.get_running_loop()
+        _, peer = await loop.create_connection(SSHForwarder, host, port, local_addr=source)
+        return SSHForwarder(peer)

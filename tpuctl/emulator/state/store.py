@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Store:
         self._depth = 0
         self._changes: Counter[str] = Counter()
         self._cache: dict[tuple[str, str], bytes | None] = {}  # resources
+        self._watchers: list[tuple[frozenset[str], Callable[[], None]]] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -109,13 +110,23 @@ class Store:
         """A number that increases with every change of these kinds by this process."""
         return sum(self._changes[kind] for kind in kinds)
 
-    def put(self, kind: str, name: str, body: bytes) -> None:
+    def watch(self, kinds: Iterable[str], on_change: Callable[[], None]) -> None:
+        """Call `on_change` at each change of these kinds, which may not be committed yet."""
+        self._watchers.append((frozenset(kinds), on_change))
+
+    def _note_change(self, kind: str) -> None:
         self._changes[kind] += 1
+        for kinds, on_change in self._watchers:
+            if kind in kinds:
+                on_change()
+
+    def put(self, kind: str, name: str, body: bytes) -> None:
+        self._note_change(kind)
         self.run("INSERT OR REPLACE INTO resources VALUES (?,?,?)", kind, name, body)
         self._cache[kind, name] = body
 
     def delete(self, kind: str, name: str) -> bool:
-        self._changes[kind] += 1
+        self._note_change(kind)
         self._cache.pop((kind, name), None)
         return self.run("DELETE FROM resources WHERE kind=? AND name=?", kind, name).rowcount > 0
 

@@ -33,7 +33,7 @@ from tpuctl.emulator.tpu.v1_network import (
 )
 from tpuctl.emulator.tpu.v1_nodes import NodesV1
 from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
-from tpuctl.emulator.wire.machine_service import MachineService
+from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
@@ -162,6 +162,21 @@ class TpuV1Service(OperationsService, MachineService):
         project = network.split("/")[1]
         nodes = self._nodes.all(f"projects/{project}/")
         return [node.name for node in nodes if self._network_of(node, project) == network]
+
+    def interface(self, machine: str) -> NetworkInterface | None:
+        name, _, worker = machine.partition("/workers/")
+        node = (
+            self._nodes.find(name.replace("/v1nodes/", "/nodes/")) if "/v1nodes/" in name else None
+        )
+        if node is None:
+            return None
+        return NetworkInterface(
+            machine=machine,
+            address=node.network_endpoints[int(worker)].ip_address,
+            network=self._network_of(node, name.split("/")[1]),
+            range=node.cidr_block,
+            is_managed=True,
+        )
 
     # Accelerator types and TensorFlow versions.
 

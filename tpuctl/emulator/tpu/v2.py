@@ -13,8 +13,10 @@ from google.protobuf import json_format
 
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
+from tpuctl.emulator.state.firewall_rules import Identity
+from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.state.resource_names import relative_name
+from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.interruptions import Interruptions
@@ -29,7 +31,7 @@ from tpuctl.emulator.tpu.queued_resources import QueuedResources, as_v2_queued, 
 from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
 from tpuctl.emulator.tpu.v1_view import KIND as KIND_V1
 from tpuctl.emulator.tpu.v1_view import as_v2, find_v1, list_v1
-from tpuctl.emulator.wire.machine_service import MachineService, TunnelTarget
+from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
@@ -206,7 +208,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
                 users.setdefault(relative_name(disk.source_disk), []).append(node.name)
         return users
 
-    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
+    def tunnel_target(self, project: str, zone: str, host: str) -> str | None:
         """A worker is identified by its hostname."""
         for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
             if node.state != NodeState.READY:
@@ -214,8 +216,25 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
             for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
                 attributes = self._registry.host.guest_attributes(machine).get("tpu", {})
                 if attributes.get("hostname") == host:
-                    return TunnelTarget(machine, node.network_config.network, frozenset(node.tags))
+                    return machine
         return None
+
+    def interface(self, machine: str) -> NetworkInterface | None:
+        name, _, worker = machine.partition("/workers/")
+        node = self._nodes.find(name) if worker else None
+        if node is None:
+            return None
+        config = node.network_configs[0] if node.network_configs else node.network_config
+        endpoint = node.network_endpoints[int(worker)]
+        project = name.split("/")[1]
+        return NetworkInterface(
+            machine=machine,
+            address=endpoint.ip_address,
+            network=full_network(self._registry.projects, project, config.network),
+            subnetwork=_full_subnetwork(name, config.subnetwork),
+            identity=Identity(frozenset(node.tags), node.service_account.email),
+            has_external_address=bool(endpoint.access_config.external_ip),
+        )
 
     async def preempt(self, name: str) -> None:
         self._interruptions.preempt(self._get(name))
@@ -301,3 +320,13 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
             self._nodes.save(node)
             record = self._nodes.begin(verb, node, api=api)
         return self._operations.message(record)
+
+
+def _full_subnetwork(node: str, text: str) -> str:
+    """A subnetwork given as a link or a bare name, in the node's project and region."""
+    name = relative_name(text)
+    if name.startswith("projects/"):
+        return name
+    _, project, _, zone, *_ = node.split("/")
+    region = region_of(zone)
+    return f"projects/{project}/regions/{region}/subnetworks/{name.rpartition('/')[2]}"

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -24,22 +23,20 @@ from tpuctl.emulator.faults.http_exchange import Exchange
 from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.iap_session import Close, Session
-from tpuctl.emulator.wire.machine_service import TunnelTarget
+from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["METHODS", "ROOT", "Tunnels", "allows_relay"]
+__all__ = ["METHODS", "ROOT", "Tunnels"]
 
 ROOT = "/v4/"
 METHODS = frozenset({"iap.tunnels.connect", "iap.tunnels.reconnect"})
 PERMISSION = "iap.tunnelInstances.accessViaIAP"
-SOURCE = ipaddress.ip_address("35.235.240.1")  # one of the relay's 35.235.240.0/20
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 SSH = 22
 CONNECT_SECONDS = 10.0
 # How long a session waits for its client to reconnect: a guess.
 _SESSION_SECONDS = 300.0
 _MAX_MESSAGE_BYTES = 1 << 20
-Row = Mapping[str, Any]
 
 
 class TunnelRequest(Protocol):
@@ -66,8 +63,9 @@ class TunnelRequest(Protocol):
 class Tunnels:
     """All tunnels of one local cloud."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, policy: NetworkPolicy) -> None:
         self._registry = registry
+        self._policy = policy
         self._sessions: dict[str, Session] = {}
 
     async def answer(self, request: TunnelRequest) -> web.StreamResponse:
@@ -137,13 +135,11 @@ class Tunnels:
         if target is None:
             raise Close(Close.LOOKUP_FAILED, "Failed to lookup instance")
         port = request.param("port")
-        rules = self._rules(name, target.network)
-        if port != str(SSH) or not allows_relay(rules, target.tags, SSH):
+        if port != str(SSH) or not self._policy.from_relay(target, SSH).is_allowed:
             raise Close(Close.BACKEND, "failed to connect to backend")
-        endpoint = (await self._registry.host.reserve([target.machine]))[0]
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                streams = await asyncio.open_connection(endpoint.address, endpoint.ssh_port)
+                streams = await self._registry.host.connect_relay(target)
         except (OSError, TimeoutError):
             raise Close(Close.BACKEND, "failed to connect to backend") from None
         session = Session(secrets.token_urlsafe(24), request.email, *streams)
@@ -160,52 +156,13 @@ class Tunnels:
             raise Close(Close.BAD_ACK, "bad ack")
         return session, int(request.param("ack"))
 
-    def _target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
-        """The running machine with that name, if any."""
+    def _target(self, project: str, zone: str, host: str) -> str | None:
+        """The full name of the running machine with that name, if any."""
         for service in self._registry.machine_services():
             target = service.tunnel_target(project, zone, host)
             if target is not None:
                 return target
         return None
-
-    def _rules(self, project: str, network: str) -> Iterator[Row]:
-        for name, _ in self._registry.store.items("compute.firewalls", f"{project}/"):
-            row = self._registry.store.get_json("compute.firewalls", name)
-            if row is not None and row["network"] == network:
-                yield row
-
-
-def allows_relay(rules: Iterable[Row], tags: frozenset[str], port: int) -> bool:
-    """Whether firewall rules allow the relay to reach a machine with these tags.
-
-    Of the matching rules, the lowest priority number wins, and a deny rule among equals
-    (cloud.google.com/firewall/docs/firewalls#priority_order_for_firewall_rules). Without a matching
-    rule access is denied. Rules for service accounts are not emulated: they match nothing.
-    """
-    matching = [row for row in rules if _rule_matches(row, tags, port)]
-    first = min(matching, key=lambda row: (row["priority"], "denied" not in row), default=None)
-    return first is not None and bool(first.get("allowed"))
-
-
-def _rule_matches(row: Row, tags: frozenset[str], port: int) -> bool:
-    if row["direction"] != "INGRESS" or row["disabled"] or row.get("targetServiceAccounts"):
-        return False
-    if row.get("targetTags") and tags.isdisjoint(row["targetTags"]):
-        return False
-    ranges = [ipaddress.ip_network(network) for network in row.get("sourceRanges", ())]
-    return any(SOURCE in network for network in ranges) and any(
-        rule["IPProtocol"].lower() in ("all", "tcp", "6")
-        and _includes_port(rule.get("ports"), port)
-        for rule in row.get("allowed") or row.get("denied") or ()
-    )
-
-
-def _includes_port(ports: Iterable[str] | None, port: int) -> bool:
-    for port_range in ports or ("0-65535",):
-        first, _, last = port_range.partition("-")
-        if int(first) <= port <= int(last or first):
-            return True
-    return False
 
 
 def _request_attributes(request: TunnelRequest) -> dict[str, Any]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["MachineService", "TunnelTarget"]
+from tpuctl.emulator.state.firewall_rules import Identity
+
+__all__ = ["MachineService", "NetworkInterface"]
 
 
 @dataclass(frozen=True)
-class TunnelTarget:
-    """A running machine, with its network and tags for firewall rules."""
+class NetworkInterface:
+    """A machine's place in the networks. Networks and subnetworks have full names."""
 
     machine: str
+    address: str  # on loopback
     network: str
-    tags: frozenset[str]
+    subnetwork: str = ""
+    range: str | None = None  # instead of the subnetwork's
+    identity: Identity = field(default_factory=Identity)
+    has_external_address: bool = False
+    is_managed: bool = False  # in a network of Google's, which is peered with `network`
 
 
 class MachineService:
@@ -43,6 +50,10 @@ class MachineService:
     def reconfigure_all(self, project: str) -> None:
         """Apply changed project metadata to the project's machines."""
 
-    def tunnel_target(self, project: str, zone: str, host: str) -> TunnelTarget | None:
-        """The running machine with that name in `projects/P`, if any."""
+    def tunnel_target(self, project: str, zone: str, host: str) -> str | None:
+        """The full name of the running machine with that name in `projects/P`, if any."""
         return None
+
+    def interface(self, machine: str) -> NetworkInterface | None:
+        """The network interface of a machine; None if it is not one of this API's."""
+        raise NotImplementedError

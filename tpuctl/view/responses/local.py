@@ -47,6 +47,8 @@ class LocalStatus(Response):
     pace: str = ABSENT
     isolation: str = ABSENT
     image_notes: list[str] = ABSENT
+    network: str = ABSENT
+    refused_connections: list[str] = ABSENT
     uptime_seconds: Number = ABSENT
     projects: int = ABSENT
     nodes: int = ABSENT

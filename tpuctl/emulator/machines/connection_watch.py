@@ -1,0 +1,233 @@
+"""Decides about the connections of one machine's programs while they wait in connect(2).
+
+The machine's seccomp filter (sandbox_connections.py) sends a notification for each connect(2) and
+listen(2) of its programs. Sockets that connect to machines are bound to the machine's own address,
+by which the other side recognizes it. What the networks do not allow is dropped: the program waits
+for its timeout, as on Google. A program that works around it is not stopped: this is a rehearsal of
+firewall rules, not protection from programs (seccomp_unotify(2), "Caveats").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from typing import Protocol
+
+from tpuctl.emulator.machines.sandbox_connections import SYSTEM_CALLS
+from tpuctl.emulator.machines.socket_filter import drop_all, restrict_listener
+
+__all__ = ["ConnectionWatch", "Decisions"]
+
+# struct seccomp_notif: id, thread, flags; number, architecture, instruction pointer, arguments.
+NOTIFICATION = struct.Struct("QIIiIQ6Q")
+RECEIVE, SEND = 0xC0502100, 0xC0182101
+CONTINUE = 1
+SYS_PIDFD_GETFD = 438
+IP_BIND_ADDRESS_NO_PORT = 24
+MAX_ADDRESS_BYTES = 28  # of struct sockaddr_in6
+DISCARD_PORT = 9
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Decisions(Protocol):
+    """What a watch asks about its machine."""
+
+    @property
+    def address(self) -> str:
+        """The machine's address on loopback."""
+        ...
+
+    @property
+    def machines(self) -> IPv4Network:
+        """The addresses of all machines."""
+        ...
+
+    def allows_connection(self, address: str | None, port: int) -> bool:
+        """Whether programs may connect to this address; None is one of IPv6."""
+        ...
+
+    def allows_outside(self, port: int) -> bool:
+        """Whether this computer may connect to the port."""
+        ...
+
+
+class ConnectionWatch:
+    """Answers the notifications of one machine, until its programs have ended."""
+
+    def __init__(self, notifications: int, decisions: Decisions) -> None:
+        """Takes over the descriptor."""
+        self._notifications = notifications
+        self._decisions = decisions
+        self._listeners: dict[tuple[int, int], int] = {}  # process and descriptor: port
+        self._poll = select.poll()
+        self._poll.register(notifications, select.POLLIN)
+        self._is_open = True
+        _, _, self._connect_number, _ = SYSTEM_CALLS[os.uname().machine]
+        asyncio.get_running_loop().add_reader(notifications, self._on_readable)
+
+    def close(self) -> None:
+        """Stop; system calls that are still watched then fail."""
+        if self._is_open:
+            self._is_open = False
+            asyncio.get_running_loop().remove_reader(self._notifications)
+            os.close(self._notifications)
+
+    def refresh(self) -> None:
+        """Apply changed rules to the listeners of running programs."""
+        for (process, descriptor), port in list(self._listeners.items()):
+            try:
+                with _copy_socket(process, descriptor) as listener:
+                    if listener.getsockname()[1] != port:
+                        raise OSError(errno.EBADF, "another socket")
+                    self._restrict(listener, port)
+            except OSError:
+                del self._listeners[process, descriptor]
+
+    def _on_readable(self) -> None:
+        # Without a notification, receiving would block.
+        if not any(event & select.POLLIN for _, event in self._poll.poll(0)):
+            self.close()
+            return
+        buffer = bytearray(NOTIFICATION.size)
+        try:
+            fcntl.ioctl(self._notifications, RECEIVE, buffer)
+        except OSError:
+            return  # the program was interrupted or killed
+        id_, thread, _, number, _, _, *arguments = NOTIFICATION.unpack(buffer)
+        error = 0
+        with contextlib.suppress(OSError):  # the program has ended
+            process = _process_of(thread)
+            if number == self._connect_number:
+                descriptor, pointer, length, *_ = arguments
+                target = _read_memory(thread, pointer, min(length, MAX_ADDRESS_BYTES))
+                error = self._on_connect(process, descriptor, target)
+            else:
+                self._on_listen(process, arguments[0])
+        response = struct.pack("QqiI", id_, 0, -error, 0 if error else CONTINUE)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._notifications, SEND, response)
+
+    def _on_connect(self, process: int, descriptor: int, target: bytes) -> int:
+        """The error number to return; 0 executes the system call."""
+        destination = _parse(target)
+        if destination is None:
+            return 0
+        address, port = destination
+        is_local = address is not None and IPv4Address(address).is_loopback
+        is_machine = address is not None and IPv4Address(address) in self._decisions.machines
+        if is_local and not is_machine:
+            return 0
+        with _copy_socket(process, descriptor) as connecting:
+            if connecting.type != socket.SOCK_STREAM:
+                return 0  # connecting UDP sends nothing
+            if not self._decisions.allows_connection(address, port):
+                return errno.ENETUNREACH if address is None else self._drop(connecting)
+            if is_machine:
+                with contextlib.suppress(OSError):  # the program has bound it
+                    connecting.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+                    connecting.bind((self._in_family(connecting, self._decisions.address), 0))
+        return 0
+
+    def _drop(self, connecting: socket.socket) -> int:
+        """Start to connect to nowhere; a blocking socket then waits for that in connect(2)."""
+        drop_all(connecting)
+        is_blocking = os.get_blocking(connecting.fileno())
+        nowhere = str(self._decisions.machines.broadcast_address)
+        os.set_blocking(connecting.fileno(), False)
+        try:
+            error = connecting.connect_ex((self._in_family(connecting, nowhere), DISCARD_PORT))
+        finally:
+            os.set_blocking(connecting.fileno(), is_blocking)
+        is_waiting = error in (errno.EINPROGRESS, errno.EALREADY)
+        return 0 if is_waiting and is_blocking else error
+
+    @staticmethod
+    def _in_family(own: socket.socket, address: str) -> str:
+        return address if own.family == socket.AF_INET else f"::ffff:{address}"
+
+    def _on_listen(self, process: int, descriptor: int) -> None:
+        with _copy_socket(process, descriptor) as listener:
+            if listener.family not in (socket.AF_INET, socket.AF_INET6):
+                return
+            host, port, *_ = listener.getsockname()
+            address = _address_of(host)
+            if address.is_loopback and str(address) != self._decisions.address:
+                return  # localhost
+            self._restrict(listener, port)
+            self._listeners[process, descriptor] = port
+
+    def _restrict(self, listener: socket.socket, port: int) -> None:
+        restrict_listener(
+            *(listener, self._decisions.address, self._decisions.machines),
+            allows_outside=self._decisions.allows_outside(port),
+        )
+
+
+def _process_of(thread: int) -> int:
+    with open(f"/proc/{thread}/status", encoding="ascii", errors="replace") as status:  # noqa: PTH123
+        for line in status:
+            if line.startswith("Tgid:"):
+                return int(line.split()[1])
+    raise ProcessLookupError(thread)
+
+
+def _read_memory(thread: int, pointer: int, length: int) -> bytes:
+    memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(memory, length, pointer)
+    finally:
+        os.close(memory)
+
+
+def _copy_socket(process: int, descriptor: int) -> socket.socket:
+    """A copy of a program's socket. Raises OSError if it is none."""
+    handle = os.pidfd_open(process)
+    try:
+        copied: int = libc.syscall(
+            *(ctypes.c_long(SYS_PIDFD_GETFD), ctypes.c_int(handle)),
+            *(ctypes.c_int(descriptor), ctypes.c_uint(0)),
+        )
+    finally:
+        os.close(handle)
+    if copied < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        return socket.socket(fileno=copied)
+    except BaseException:
+        os.close(copied)
+        raise
+
+
+def _parse(target: bytes) -> tuple[str | None, int] | None:
+    """The IPv4 address, None for one of IPv6, and the port of a struct sockaddr.
+
+    None for other families, and for IPv6 on loopback.
+    """
+    if len(target) < 8:
+        return None
+    (family,), (port,) = struct.unpack_from("H", target), struct.unpack_from("!H", target, 2)
+    if family == socket.AF_INET:
+        return str(IPv4Address(target[4:8])), port
+    if family != socket.AF_INET6 or len(target) < 24:
+        return None
+    address = IPv6Address(target[8:24])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped), port
+    return None if address.is_loopback or address.is_unspecified else (None, port)
+
+
+def _address_of(host: str) -> IPv4Address | IPv6Address:
+    """A listener's address; an IPv6 one that stands for IPv4 as that."""
+    with contextlib.suppress(ValueError):
+        return IPv4Address(host)
+    address = IPv6Address(host.partition("%")[0])
+    return address.ipv4_mapped or address
