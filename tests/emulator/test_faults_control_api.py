@@ -244,6 +244,7 @@ async def test_settings_are_patched(cloud: Any) -> None:
         "policies": [],
         "denied_permissions": [],
         "propagation": 0,
+        "address": "127.0.0.1",
         "reservations": [],
     }
     await asyncio.to_thread(change, quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})

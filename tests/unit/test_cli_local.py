@@ -26,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["quota", "TPUV3", "us-east5-a", "1.5"], "1.5 is neither a whole number"),
         (["policy", "compute.vmExternalIpAccess", "yes"], "yes is neither on nor off"),
         (["denied-permission", "tpu.nodes.create"], "denied-permission PERMISSION on|off"),
+        (["address"], "address ADDRESS"),
     ],
 )
 def test_malformed_setting_does_not_start_local_cloud(

@@ -98,7 +98,8 @@ def status(context: typer.Context) -> int:
     rows.pop("image notes", None)
     if notes := report.get("image_notes"):
         rows["images"] = " ".join(notes)
-    refused = rows.pop("refused connections", None) or []
+    rows.pop("refused connections", None)
+    refused = report.get("refused_connections", [])
     rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
     state.answer(data, lambda: _print_status(rows, refused))
     return 0

@@ -268,8 +268,8 @@ def set_setting(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="nodes, quota, policy, denied-permission, propagation, reservation or pace "
-            "(default: show all)."
+            help="nodes, quota, policy, denied-permission, propagation, address, reservation or "
+            "pace (default: show all)."
         ),
     ] = None,
     values: Annotated[list[str] | None, typer.Argument(help="New value.")] = None,
@@ -278,7 +278,8 @@ def set_setting(
 
     `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy CONSTRAINT on|off`,
     `denied-permission PERMISSION on|off`, `propagation SECONDS` (delay of policy changes),
-    `reservation NAME on|off`, `pace instant|quick|real`.
+    `address ADDRESS` (of this computer, for firewall rules), `reservation NAME on|off`,
+    `pace instant|quick|real`.
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """
@@ -299,6 +300,7 @@ _FORMS = {
     "policy": "policy CONSTRAINT on|off",
     "denied-permission": "denied-permission PERMISSION on|off",
     "propagation": "propagation SECONDS",
+    "address": "address ADDRESS",
     "reservation": "reservation NAME on|off",
     "pace": "pace instant|quick|real",
 }
@@ -319,7 +321,7 @@ def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
         raise Usage("Unknown setting", f"{name}{close}", hint=f"Available settings:\n{forms}")
     if len(values) != len(_FORMS[name].split()) - 1:
         raise _malformed(name, f"got {len(values)} values")
-    if name in ("nodes", "pace"):
+    if name in ("nodes", "pace", "address"):
         return {name: values[0]}
     if name == "propagation":
         try:
@@ -348,6 +350,7 @@ def _show_settings(settings: Mapping[str, Any]) -> None:
 
     rows = [("pace", str(settings["pace"])), ("nodes", str(settings["nodes"]))]
     rows.append(("propagation", f"{settings['propagation']:g} s"))
+    rows.append(("address", str(settings["address"])))
     for limit, places in settings["quota"].items():
         rows += [("quota", f"{limit} {place} {number}") for place, number in places.items()]
     for name, key in _SWITCHES.items():

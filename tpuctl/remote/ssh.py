@@ -281,7 +281,8 @@ class SshTransport:
                 "Cannot reach worker",
                 f"{where}: {_reason(error)}",
                 hint="See whether the node is READY with\n    tpuctl status\n"
-                "Its network must allow port 22 from this machine's address.",
+                "A firewall rule of its network must allow port 22 from this machine's address:\n"
+                "    tpuctl up",
             ) from error
 
     @contextmanager

@@ -8,7 +8,9 @@ cloud.google.com/vpc/docs/private-google-access.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +19,8 @@ import asyncssh
 import pytest
 import requests
 
-from tests.support.locations import PROJECT, ZONE
+from tests.support.locations import PROJECT, REGION, ZONE
+from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.server import Server
@@ -46,6 +49,21 @@ try:
         print("connected", peer.recv(100).decode())
 except OSError as problem:
     print(type(problem).__name__)
+"""
+# Blocking, in threads, with sockets of both versions of IP, as gRPC and JAX connect. The limit
+# applies when the first packet is repeated, after a second (tcp(7), TCP_USER_TIMEOUT).
+BLOCKING_CLIENT = """
+import errno, socket, sys, threading
+def connect(family, address):
+    peer = socket.socket(family)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 500)
+    with peer:
+        number = peer.connect_ex((address, int(sys.argv[2])))
+    print(errno.errorcode.get(number, "connected"), flush=True)
+for family, address in (
+    (socket.AF_INET, sys.argv[1]), (socket.AF_INET6, "::ffff:" + sys.argv[1])
+):
+    threading.Thread(target=connect, args=(family, address)).start()
 """
 
 
@@ -87,7 +105,7 @@ class Networks:
             **more,
         }
         await self.call("POST", INSTANCES, body)
-        await self._wait_for(f"{INSTANCES}/{name}")
+        await self.wait_for(f"{INSTANCES}/{name}")
         row = await self.call("GET", f"{INSTANCES}/{name}")
         self._learn(name, row["networkInterfaces"][0]["networkIP"], row["metadata"]["items"])
 
@@ -96,7 +114,7 @@ class Networks:
         entries = {item["key"]: item["value"] for item in items}
         self.ports[name] = int(entries.get("tpuctl-ssh-port", 22))
 
-    async def _wait_for(self, path: str) -> None:
+    async def wait_for(self, path: str) -> None:
         for _ in range(600):
             row = await self.call("GET", path)
             if "RUNNING" in (row.get("status"), row.get("state")) or row.get("state") == "READY":
@@ -120,6 +138,9 @@ class Networks:
 
     async def delete_rule(self, name: str) -> None:
         await self.call("DELETE", f"{COMPUTE}/global/firewalls/{name}")
+
+    async def set(self, **settings: Any) -> None:
+        await self.call("PATCH", "/_local/settings", settings)
 
     async def login(self, name: str) -> asyncssh.SSHClientConnection:
         """Log in through Identity-Aware Proxy's relay, which needs no external address."""
@@ -160,23 +181,35 @@ class Networks:
 
 
 @pytest.fixture
-async def networks(
+async def make_networks(
     tmp_path: Path, images: ImageStore, key: asyncssh.SSHKey
-) -> AsyncIterator[Networks]:
+) -> AsyncIterator[Callable[[], Awaitable[Networks]]]:
+    servers = []
+
     def make_host(home: Path, api_address: tuple[str, int]) -> LocalHost:
         return LocalHost(home, api_address=api_address, images=images)
 
-    server = Server(tmp_path / "cloud", make_host, pace="instant")
-    await server.start()
-    if server.report()["network"] != "enforced":
+    async def make() -> Networks:
+        server = Server(tmp_path / "cloud", make_host, pace="instant")
+        await server.start()
+        servers.append(server)
+        cloud = Networks(server, key)
+        for api in ("compute", "tpu"):
+            path = f"/v1/projects/{PROJECT}/services/{api}.googleapis.com:enable"
+            await cloud.call("POST", path, {})
+        return cloud
+
+    yield make
+    for server in servers:
         await server.close()
-        pytest.skip(server.report()["network"])
-    cloud = Networks(server, key)
-    for api in ("compute", "tpu"):
-        path = f"/v1/projects/{PROJECT}/services/{api}.googleapis.com:enable"
-        await cloud.call("POST", path, {})
-    yield cloud
-    await server.close()
+
+
+@pytest.fixture
+async def networks(make_networks: Callable[[], Awaitable[Networks]]) -> Networks:
+    cloud = await make_networks()
+    if cloud.server.report()["network"] != "enforced":
+        pytest.skip(cloud.server.report()["network"])
+    return cloud
 
 
 async def serve(cloud: Networks, name: str) -> asyncssh.SSHClientConnection:
@@ -222,3 +255,156 @@ async def test_machines_connect_as_rules_of_their_network_allow(networks: Networ
         refused = " ".join(networks.server.report()["refused_connections"])
         assert f"worker to server tcp:{PORT}: firewall rule out denies tcp:{PORT}" in refused
         assert target not in refused
+
+
+async def test_every_kind_of_socket_is_watched(networks: Networks) -> None:
+    await networks.add_network("own")
+    await networks.boot("server", network="own")
+    await networks.boot("worker", network="own")
+    target = networks.addresses["server"]
+    async with await serve(networks, "server"):
+        dropped = await networks.run("worker", BLOCKING_CLIENT, target, PORT)
+        assert dropped.split() == ["ETIMEDOUT", "ETIMEDOUT"]
+        await networks.add_rule("internal", network="own", sourceRanges=["10.128.0.0/9"])
+        allowed = await networks.run("worker", BLOCKING_CLIENT, target, PORT)
+        assert allowed.split() == ["connected", "connected"]
+
+
+async def test_ssh_from_this_computer_needs_rule_and_external_address(
+    networks: Networks, private_key_file: Path
+) -> None:
+    """Of the default network, a rule allows SSH from everywhere."""
+    await networks.boot("outside")
+    await networks.boot("inside", external=False)
+    assert await networks.can_log_in("outside")
+    assert not await networks.can_log_in("inside"), "no external address"
+    assert "inside tcp:22: inside has no external address" in str(
+        networks.server.report()["refused_connections"]
+    )
+
+    await networks.delete_rule("default-allow-ssh")
+    ssh = await asyncio.create_subprocess_exec(
+        *("ssh", "-F", "none", "-i", private_key_file, "-p", str(networks.ports["outside"])),
+        *("-o", "ConnectTimeout=1", "-o", "StrictHostKeyChecking=no"),
+        *("-o", "UserKnownHostsFile=/dev/null", f"anna@{networks.addresses['outside']}", "true"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, error = await ssh.communicate()
+    assert (ssh.returncode, b"timed out" in error) == (255, True), error
+
+    ports = [{"IPProtocol": "tcp", "ports": ["22"]}]
+    await networks.add_rule("office", sourceRanges=["203.0.113.0/24"], allowed=ports)
+    assert not await networks.can_log_in("outside")
+    await networks.set(address="203.0.113.7")
+    assert await networks.can_log_in("outside")
+    assert not await networks.can_log_in("inside")
+    await networks.set(address="10.164.0.99")  # by `default-allow-internal`
+    assert await networks.can_log_in("inside")
+
+
+async def test_ports_of_programs_follow_rules(networks: Networks) -> None:
+    """From this computer, also if the rule changes while the program listens."""
+    await networks.boot("server")
+    place = networks.addresses["server"], PORT
+
+    def connects() -> bool:
+        with contextlib.suppress(TimeoutError), socket.create_connection(place, SECONDS):
+            return True
+        return False
+
+    async with await serve(networks, "server"):
+        assert not await asyncio.to_thread(connects)
+        await networks.add_rule("program", sourceRanges=["127.0.0.0/8"])
+        assert await asyncio.to_thread(connects)
+        await networks.delete_rule("program")
+        assert not await asyncio.to_thread(connects)
+
+
+async def test_internet_needs_external_address_and_google_private_access(
+    networks: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leaves this computer: its own proxy is closed."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    await networks.boot("outside")
+    await networks.boot("inside", external=False)
+    assert await networks.connect("inside", "192.0.2.1", 443) == "TimeoutError"
+    metadata = "'http://'$GCE_METADATA_HOST/computeMetadata/v1/instance/name"
+
+    async def curl(name: str, url: str) -> str:
+        async with await networks.login(name) as connection:
+            command = f"curl -sSv -m 20 -H 'Metadata-Flavor: Google' {url} 2>&1"
+            return str((await connection.run(command)).stdout)
+
+    assert "inside" in await curl("inside", metadata)
+    package = "https://example.invalid/simple"
+    assert "504 inside has no external address, and network default no Cloud NAT" in await curl(
+        "inside", package
+    )
+    assert "502 Bad Gateway" in await curl("outside", package), "through this computer's proxy"
+
+    bucket = "https://storage.googleapis.com/storage/v1/b/missing"
+    assert '"code": 401' in await curl("outside", bucket)
+    assert "no Private Google Access" in await curl("inside", bucket)
+    subnetwork = f"{COMPUTE}/regions/{REGION}/subnetworks/default"
+    body = {"privateIpGoogleAccess": True}
+    await networks.call("POST", f"{subnetwork}/setPrivateIpGoogleAccess", body)
+    assert '"code": 401' in await curl("inside", bucket)
+    assert "no external address" in await curl("inside", package)
+
+    deny: dict[str, Any] = {"direction": "EGRESS", "denied": [{"IPProtocol": "tcp"}]}
+    await networks.add_rule("no-exit", destinationRanges=["0.0.0.0/0"], **deny)
+    assert "504 firewall rule no-exit denies tcp:443" in await curl("outside", package)
+    assert "inside" in await curl("inside", metadata), "always reachable"
+
+
+async def test_workers_forward_ssh_only_where_rules_allow(networks: Networks) -> None:
+    """`ssh -J` from a slice's worker to another one comes from the first."""
+    await networks.add_network("own")
+    ports = [{"IPProtocol": "tcp", "ports": ["22"]}]
+    await networks.add_rule(
+        *("own-ssh",), network="own", sourceRanges=["127.0.0.0/8"], allowed=ports
+    )
+    node = {
+        "acceleratorType": "v3-32",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "metadata": {"ssh-keys": networks.key_line},
+        "tags": ["workers"],
+        "networkConfig": {"network": "own", "enableExternalIps": True},
+    }
+    await networks.call("POST", f"{NODES}?nodeId=slice", node)
+    await networks.wait_for(f"{NODES}/slice")
+    row = await networks.call("GET", f"{NODES}/slice")
+    first, second = [endpoint["ipAddress"] for endpoint in row["networkEndpoints"][:2]]
+    port = int(row["metadata"].get("tpuctl-ssh-port", 22))
+    login: dict[str, Any] = {"username": "anna", "client_keys": [networks.key], "config": None}
+    async with asyncssh.connect(first, port, known_hosts=None, **login) as connection:
+        with pytest.raises(asyncssh.ChannelOpenError, match="timed out"):
+            await connection.open_connection(second, port)
+        await networks.add_rule(
+            *("own-workers",),
+            network="own",
+            sourceTags=["workers"],
+            targetTags=["workers"],
+            allowed=ports,
+        )
+        async with connection.connect_ssh(second, port, known_hosts=None, **login) as inner:
+            client = str((await inner.run("echo $SSH_CLIENT", check=True)).stdout)
+    assert client.startswith(f"{first} ")
+
+
+async def test_shared_address_is_reported_and_ssh_still_follows_rules(
+    make_networks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, where machines have no loopback addresses of their own."""
+    monkeypatch.setattr(Addresses, "_choose_network", lambda self: None)
+    networks = await make_networks()
+    assert "not enforced between machines" in networks.server.report()["network"]
+    await networks.boot("server", network="default")
+    assert await networks.can_log_in("server")
+    for rule in ("default-allow-ssh", "default-allow-internal"):
+        await networks.delete_rule(rule)
+    with pytest.raises((OSError, asyncssh.Error)):
+        await networks.can_log_in("server")
+    assert "server tcp:22: no firewall rule of network default" in str(
+        networks.server.report()["refused_connections"]
+    )

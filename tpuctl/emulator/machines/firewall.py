@@ -42,7 +42,7 @@ class Firewall:
         """`watches`: whether machines' programs can be watched."""
         self.policy: ConnectionPolicy | None = None
         self._addresses = addresses
-        self._watches_programs = watches
+        self.watches_programs = watches
         self._watches: dict[str, ConnectionWatch] = {}
         self._listeners: dict[str, _Listener] = {}
         self._refused: Counter[str] = Counter()
@@ -88,11 +88,21 @@ class Firewall:
             return ALLOWED
         port = _public_port(self._addresses.find(target), port)
         verdict = self.policy.from_outside(target, port)
-        if verdict.is_allowed or self._watches_programs:
+        if verdict.is_allowed or self.watches_programs:
             return verdict
         # Connections of machines come from this computer's address, too.
-        others = (self.policy.between(name, target, port) for name in self._addresses.names())
+        others = [
+            self.policy.between(name, target, port)
+            for name in self._addresses.names()
+            if name != target
+        ]
+        if self.machines is None:
+            others.append(self.policy.from_relay(target, port))
         return next((other for other in others if other.is_allowed), verdict)
+
+    def accepts(self, target: str, port: int) -> bool:
+        """Whether the server may accept a connection that has passed the socket's filter."""
+        return self.machines is not None or self.from_outside(target, port).is_allowed
 
     def source_address(self, machine: str) -> tuple[str, int] | None:
         """Where connections come from that the server opens for a machine."""
@@ -130,8 +140,7 @@ class Firewall:
 
     def watch(self, machine: str, notifications: int) -> None:
         """Decide about the connections of a machine's programs."""
-        if self.machines is None:
-            raise ValueError("machines share an address")
+        assert self.machines is not None, "programs are watched only if machines have addresses"
         address = self._addresses.find(machine).address
         decisions = _Decisions(machine, address, self.machines, self)
         self._watches[machine] = ConnectionWatch(notifications, decisions)

@@ -105,8 +105,8 @@ class LocalHost:
         if self._problems.watch is None:
             return "enforced"
         return (
-            "firewall rules are not enforced between machines here, nor what they reach on the "
-            f"internet except through the proxy: {self._problems.watch}"
+            "firewall rules are not enforced between machines here, only for SSH and for what "
+            f"uses the proxy: {self._problems.watch}"
         )
 
     @property

@@ -98,6 +98,10 @@ class ConnectionPolicy(Protocol):
         """A connection from this computer to a machine."""
         ...
 
+    def from_relay(self, target: str, port: int) -> Verdict:
+        """A connection of Identity-Aware Proxy to a machine."""
+        ...
+
     def to_internet(self, source: str, address: str | None, port: int) -> Verdict:
         """A connection of a machine to a host on the internet; None is an unknown address."""
         ...

@@ -147,6 +147,7 @@ class Machine:
         name = self.spec.name
         return SshServer(
             *(self.spec.endpoint, key, self._session, reachable, self._refuses_key),
+            lambda: self._firewall.accepts(name, self.spec.endpoint.ssh_port),
             lambda host, port: self._firewall.to_address(name, host, port).is_allowed,
             self._firewall.source_address(name),
         )
@@ -393,4 +394,5 @@ class Machine:
             hidden=self._hidden,
             overlaid={path: str(file) for path, file in overlaid.items()},
             network=self._network.outside if self._network is not None else None,
+            is_watched=self._network is None and self._firewall.watches_programs,
         )

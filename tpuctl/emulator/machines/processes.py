@@ -53,6 +53,7 @@ class View:
     user: tuple[int, int] = field(default_factory=user_ids)
     # Where to listen in the machine's network namespace; None shares the computer's network.
     network: tuple[tuple[str, int], ...] | None = None
+    is_watched: bool = False  # whether the server decides about its connections
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,7 @@ class Problems:
 async def find_problems() -> Problems:
     """What this computer does not support; None for what it does."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-probe-") as folder:
-        view = View(writable=(folder,), temporary=folder, hostname="probe")
+        view = View(writable=(folder,), temporary=folder, hostname="probe", is_watched=True)
         try:
             init = await Init.start(view)
         except MachineError as problem:

@@ -15,7 +15,7 @@ every further line read is a request, every line written is an event, all of the
     {"action": "stop", "grace"}              the stream ends when no process is left
 
 A machine with a network namespace sends {"listening": [address, port]}, each with a socket
-attached, before it is ready; another one {"watched": true} with the notifications about its
+attached, before it is ready; a watched one {"watched": true} with the notifications about its
 connections attached, or {"unwatched": reason}. When the stream ends, every process of the machine
 is killed.
 """
@@ -313,7 +313,7 @@ def main(descriptor: int) -> None:
             init.open_network(places)
         kernel.build_view(view)
         kernel.drop_privileges()
-        if places is None:
+        if view["is_watched"]:
             init.watch_connections()
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:

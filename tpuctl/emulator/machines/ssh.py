@@ -85,14 +85,17 @@ class SshServer:
         open_session: Callable[[str], Session],
         reachable: Collection[str],
         refuses_key: Callable[[], bool],
+        accepts: Callable[[], bool] = lambda: True,
         allows_forwarding: Callable[[str, int], bool] = lambda host, port: True,
         source: tuple[str, int] | None = None,
     ) -> None:
         """`refuses_key` is called once per connection with an allowed key.
 
+        Connections that `accepts` does not allow are closed.
         `allows_forwarding(address, port)` decides about connections to other machines; these come
         from the address `source`.
         """
+        self.accepts = accepts
         self.allows_forwarding = allows_forwarding
         self.source = source
         self._endpoint = endpoint
@@ -165,6 +168,8 @@ class _ConnectionHandler(asyncssh.SSHServer):
     def connection_made(self, conn: Connection) -> None:
         self._connection = conn
         self._server.connections.add(conn)
+        if not self._server.accepts():
+            conn.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:

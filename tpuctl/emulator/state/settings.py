@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Any
 
 from tpuctl import catalog
@@ -20,6 +21,7 @@ DEFAULTS: Mapping[str, Any] = {
     "policies": [],  # enforced organization policy constraints: "compute.vmExternalIpAccess"
     "denied_permissions": [],  # denied to all callers, even the owner: "tpu.nodes.create"
     "propagation": 0,  # seconds until a policy change takes effect; reads show it immediately
+    "address": "127.0.0.1",  # of this computer, for firewall rules; private ones are inside
     "reservations": [],  # existing ones: "projects/P/locations/Z/reservations/R"
 }
 _MAX_SECONDS = 10**6
@@ -71,6 +73,8 @@ class Settings:
                 current[name] = _access(value)
             elif name == "quota":
                 current[name] = _quota(current[name], value)
+            elif name == "address":
+                current[name] = _address(value)
             elif name == "propagation":
                 current[name] = _seconds(name, value)
             elif name in _NAMES:
@@ -92,6 +96,13 @@ def _access(value: Any) -> str:
     if value not in ("allowed", "denied"):
         raise invalid(f"nodes must be allowed or denied, not {value!r}.")
     return str(value)
+
+
+def _address(value: Any) -> str:
+    try:
+        return str(IPv4Address(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise invalid(f"address must be an IPv4 address, not {value!r}.") from None
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -7,7 +7,8 @@ their external ones: no networks are peered. TPU nodes (API v1) are in a network
 peered with the node's; its rules let in everything from there.
 
 This computer is outside of all networks, at 127.0.0.1, as the client's firewall rules expect
-(127.0.0.0/8).
+(127.0.0.0/8), and at the address in the settings. If that is a private one, it is inside of all
+networks, as through a VPN.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from tpuctl.emulator.wire.registry import Registry
 __all__ = ["NetworkPolicy"]
 
 FIREWALLS, NETWORKS, SUBNETWORKS = "compute.firewalls", "compute.networks", "compute.subnetworks"
-COMPUTER = Peer(IPv4Address("127.0.0.1"))
+COMPUTER = IPv4Address("127.0.0.1")
 RELAY = Peer(IPv4Address("35.235.240.1"))  # Identity-Aware Proxy uses 35.235.240.0/20
 _EXTERNAL = IPv4Network("203.0.113.0/24")
+# Private addresses (RFC 1918).
+_PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 _AUTO_RANGE = IPv4Network("10.128.0.0/9")
 
 
@@ -58,7 +61,7 @@ class NetworkPolicy:
                 loop.call_soon(call)
 
         with_machines = {kind for api in self._registry.apis for kind in api.with_machines}
-        self._store.watch({FIREWALLS, *with_machines}, schedule)
+        self._store.watch({FIREWALLS, "setting", *with_machines}, schedule)
 
     def between(self, source: str, target: str, port: int) -> Verdict:
         """A connection of a machine to another one."""
@@ -98,13 +101,18 @@ class NetworkPolicy:
         return verdict if not verdict.is_allowed else self._check(INGRESS, receiver, source, port)
 
     def from_outside(self, target: str, port: int) -> Verdict:
-        """A connection from this computer to a machine's external address."""
+        """A connection from this computer to a machine's external address, or from inside."""
         interface = self._interface(target)
         if interface is None:
             return ALLOWED
-        if not interface.has_external_address:
+        address = IPv4Address(self._registry.settings.get("address"))
+        is_inside = any(address in block for block in _PRIVATE)
+        if interface.is_managed or not (interface.has_external_address or is_inside):
             return Verdict.denied(f"{self.label(target)} has no external address")
-        return self._check(INGRESS, interface, COMPUTER, port)
+        verdict = self._check(INGRESS, interface, Peer(address), port)
+        if verdict.is_allowed or address == COMPUTER:
+            return verdict
+        return self._check(INGRESS, interface, Peer(COMPUTER), port)
 
     def from_relay(self, target: str, port: int) -> Verdict:
         """A connection of Identity-Aware Proxy to a machine's internal address."""

@@ -89,6 +89,7 @@ class Settings(Response):
     policies: list[str]
     denied_permissions: list[str]
     propagation: Number
+    address: str
     reservations: list[str]
 
 
