@@ -122,7 +122,7 @@ def _unique_local_range(network_id: str) -> str:
 
 
 class Firewalls(Collection):
-    """Firewall rules. They are stored, not enforced: every machine is on loopback."""
+    """Firewall rules; `wire/network_policy.py` applies them."""
 
     kind, message, plural, field = FIREWALLS, "Firewall", "firewalls", "firewall"
 
