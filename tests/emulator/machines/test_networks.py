@@ -24,6 +24,8 @@ from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.server import Server
+from tpuctl.errors import Unreachable
+from tpuctl.remote.ssh import Address, SshTransport
 
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
 INSTANCES = f"{COMPUTE}/zones/{ZONE}/instances"
@@ -291,6 +293,12 @@ async def test_ssh_from_this_computer_needs_rule_and_external_address(
     )
     _, error = await ssh.communicate()
     assert (ssh.returncode, b"timed out" in error) == (255, True), error
+
+    address = Address(networks.addresses["outside"], networks.ports["outside"], "anna", ())
+    transport = SshTransport(0, address, private_key_file, connect_seconds=SECONDS)
+    with pytest.raises(Unreachable, match="Cannot reach worker") as caught:
+        await transport.connect()
+    assert "firewall rule" in caught.value.diagnostics[0].hint
 
     ports = [{"IPProtocol": "tcp", "ports": ["22"]}]
     await networks.add_rule("office", sourceRanges=["203.0.113.0/24"], allowed=ports)
