@@ -45,8 +45,8 @@ def table_of(calls: Sequence[RecordedCall], source: str) -> str:
 
 def _distinct(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
     """Calls of emulated APIs; of an operation's or resource's repeated reads only the last."""
-    ours = [call for call in calls if APIS.fullmatch(call.host)]
-    for call, following in zip(ours, [*ours[1:], None], strict=True):
+    emulated = [call for call in calls if APIS.fullmatch(call.host)]
+    for call, following in zip(emulated, [*emulated[1:], None], strict=True):
         is_repeated = following is not None and (following.verb, following.url) == ("GET", call.url)
         if not is_repeated or call.verb != "GET" or call.status != following.status:
             yield call
@@ -133,8 +133,8 @@ def _is_operation(content: dict[str, Any], name: str) -> bool:
 def _plain_url(url: str) -> str:
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    kept = [(name, value) for name, value in pairs if name not in _CLIENT_PARAMETERS]
-    query = "?" + urlencode(kept, safe="/:${},*") if kept else ""
+    identifying = [(name, value) for name, value in pairs if name not in _CLIENT_PARAMETERS]
+    query = "?" + urlencode(identifying, safe="/:${},*") if identifying else ""
     return f"https://{parts.netloc}{parts.path}{query}"
 
 

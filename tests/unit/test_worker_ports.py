@@ -52,6 +52,6 @@ def test_closed_ports(rules: list[FirewallRule], closed: list[int]) -> None:
 
 def test_own_rule_opens_every_required_port() -> None:
     ports = tuple(("tcp", first, last) for first, last in PORTS)
-    own = rule(ports=ports, source_tags=(TAG,), target_tags=(TAG,))
-    assert closed_ports([own], SUBNETWORK, TAG) == []
+    every_port = rule(ports=ports, source_tags=(TAG,), target_tags=(TAG,))
+    assert closed_ports([every_port], SUBNETWORK, TAG) == []
     assert port_list(PORTS) == "8080-8081, 8470-8482, 11211, 12355"

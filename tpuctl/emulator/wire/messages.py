@@ -199,6 +199,10 @@ def decode(
             _insert(document, key, _query_value(message.DESCRIPTOR, key, values))
     for variable, value in zip(rule.variables, captured, strict=True):
         _insert(document, variable, unquote(value))
+    for field in message.DESCRIPTOR.fields:
+        if _is_field_mask(field):
+            for name in {field.name, field.json_name} & document.keys():
+                document[name] = _camel_mask(document[name])
     try:
         json_format.ParseDict(document, message)
     except json_format.ParseError as error:
@@ -305,16 +309,22 @@ def _scalar(field_descriptor: Any, key: str, value: str) -> Any:
     if field_descriptor.type == field_descriptor.TYPE_ENUM and value.lstrip("-").isdigit():
         return int(value)
     if field_descriptor.message_type is not None:
-        if field_descriptor.message_type.full_name == "google.protobuf.FieldMask":
-            return ",".join(_camel_path(path) for path in value.split(",") if path)
         if not field_descriptor.message_type.full_name.startswith("google.protobuf."):
             raise invalid(f"Invalid value at '{key}': a message cannot be a query parameter.")
     return value
 
 
-def _camel_path(path: str) -> str:
-    """Paths may be `network_config` or `networkConfig`; JSON supports only the second."""
-    return ".".join(_json_name(part) for part in path.strip().split("."))
+def _is_field_mask(field_descriptor: Any) -> bool:
+    message_type = field_descriptor.message_type
+    return message_type is not None and message_type.full_name == "google.protobuf.FieldMask"
+
+
+def _camel_mask(mask: Any) -> Any:
+    """Paths may be `network_config` or `networkConfig`; json_format knows only the second."""
+    if not isinstance(mask, str):
+        return mask
+    paths = (path.strip().split(".") for path in mask.split(",") if path)
+    return ",".join(".".join(map(_json_name, path)) for path in paths)
 
 
 def _payload_error(text: str) -> str:
