@@ -6,9 +6,10 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tpuctl.emulator.compute.collection import Collection, Row, fingerprint
+from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.compute.context import ADDRESSES, GLOBAL_ADDRESSES, NETWORKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.errors import invalid

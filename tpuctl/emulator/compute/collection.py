@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
@@ -18,6 +15,7 @@ from tpuctl.emulator.compute.errors import (
     failed,
     not_found,
 )
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.locations import check_region, check_zone, regions, zones
@@ -25,23 +23,12 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Collection", "Items", "Row", "Rows", "check_name", "fingerprint", "idempotent"]
+__all__ = ["Collection", "Items", "Row", "Rows", "check_name", "idempotent"]
 
 _NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME_OR_ID = rf"{_NAME}|[1-9][0-9]{{0,19}}"
 
 Rows = list[Row]
-
-
-_EMPTY = "42WmSpB8rSM="  # Google's fingerprint of no labels and of no tags
-
-
-def fingerprint(value: Any) -> str:
-    """A content hash in base64, like Google's fingerprints."""
-    if not value:
-        return _EMPTY
-    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-    return base64.urlsafe_b64encode(digest[:8]).decode()
 
 
 def check_name(name: str) -> None:

@@ -11,11 +11,11 @@ from tpuctl.emulator.compute.collection import (
     Row,
     Rows,
     check_name,
-    fingerprint,
     idempotent,
 )
 from tpuctl.emulator.compute.context import DISKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found, unknown_reference
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.images import boot_fields, find_image, image_id
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of

@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from tpuctl import catalog
-from tpuctl.emulator.compute.collection import fingerprint
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, not_found, unknown_reference
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, message_of
 from tpuctl.emulator.wire.registry import Caller

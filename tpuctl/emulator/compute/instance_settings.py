@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tpuctl.emulator.compute.collection import Row, fingerprint, idempotent
+from tpuctl.emulator.compute.collection import Row, idempotent
 from tpuctl.emulator.compute.errors import bad_field, condition_not_met
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.instance_lifecycle import InstanceMachines
 from tpuctl.emulator.compute.instance_spec import (
     attached_disk,

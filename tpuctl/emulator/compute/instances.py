@@ -7,12 +7,13 @@ from collections import Counter
 from typing import Any
 
 from tpuctl.emulator.compute.bulk_insert import Batch, BulkInsertion, batch_of
-from tpuctl.emulator.compute.collection import Row, check_name, fingerprint, idempotent
+from tpuctl.emulator.compute.collection import Row, check_name, idempotent
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import (
     not_ready,
 )
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instance_spec import Draft, draft

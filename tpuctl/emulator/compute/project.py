@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpuctl.emulator.compute.collection import fingerprint
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import condition_not_met
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tpuctl.emulator.compute.collection import Collection, Items, Row, Rows, fingerprint
+from tpuctl.emulator.compute.collection import Collection, Items, Row, Rows
 from tpuctl.emulator.compute.context import NETWORKS, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, condition_not_met, failed, not_found
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid

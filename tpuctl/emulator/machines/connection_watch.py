@@ -151,8 +151,8 @@ class ConnectionWatch:
         return 0 if is_waiting and is_blocking else error
 
     @staticmethod
-    def _in_family(own: socket.socket, address: str) -> str:
-        return address if own.family == socket.AF_INET else f"::ffff:{address}"
+    def _in_family(connecting: socket.socket, address: str) -> str:
+        return address if connecting.family == socket.AF_INET else f"::ffff:{address}"
 
     def _on_listen(self, process: int, descriptor: int) -> None:
         with _copy_socket(process, descriptor) as listener:

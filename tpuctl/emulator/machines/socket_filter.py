@@ -35,7 +35,11 @@ def restrict_listener(
     Connections to other addresses in this network, or from outside this computer, are dropped;
     localhost is not restricted.
     """
-    own, network, mask = int(IPv4Address(address)), int(machines.network_address), 0xFFFF0000
+    destination, network, mask = (
+        int(IPv4Address(address)),
+        int(machines.network_address),
+        0xFFFF0000,
+    )
     accept, drop = 14, 15
     outside = accept if allows_outside else drop
     program: list[tuple[int, int, int, int]] = [
@@ -45,7 +49,7 @@ def restrict_listener(
         (LOAD, 0, 0, NETWORK_HEADER + DESTINATION6),  # IPv6: ::1, or one from elsewhere
         (JUMP_EQUAL, accept, drop, 0),
         (LOAD, 0, 0, NETWORK_HEADER + DESTINATION),
-        (JUMP_EQUAL, 11, 7, own),
+        (JUMP_EQUAL, 11, 7, destination),
         (AND, 0, 0, mask),
         (JUMP_EQUAL, drop, 9, network),
         (AND, 0, 0, 0xFF000000),

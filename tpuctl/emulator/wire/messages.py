@@ -199,9 +199,9 @@ def decode(
             _insert(document, key, _query_value(message.DESCRIPTOR, key, values))
     for variable, value in zip(rule.variables, captured, strict=True):
         _insert(document, variable, unquote(value))
-    for field in message.DESCRIPTOR.fields:
-        if _is_field_mask(field):
-            for name in {field.name, field.json_name} & document.keys():
+    for descriptor in message.DESCRIPTOR.fields:
+        if _is_field_mask(descriptor):
+            for name in {descriptor.name, descriptor.json_name} & document.keys():
                 document[name] = _camel_mask(document[name])
     try:
         json_format.ParseDict(document, message)
@@ -308,9 +308,9 @@ def _scalar(field_descriptor: Any, key: str, value: str) -> Any:
         return value.lower() in ("true", "1")
     if field_descriptor.type == field_descriptor.TYPE_ENUM and value.lstrip("-").isdigit():
         return int(value)
-    if field_descriptor.message_type is not None:
-        if not field_descriptor.message_type.full_name.startswith("google.protobuf."):
-            raise invalid(f"Invalid value at '{key}': a message cannot be a query parameter.")
+    message_type = field_descriptor.message_type
+    if message_type is not None and not message_type.full_name.startswith("google.protobuf."):
+        raise invalid(f"Invalid value at '{key}': a message cannot be a query parameter.")
     return value
 
 
