@@ -42,6 +42,11 @@ NOT_FOUND = error(404, "The resource 'a' was not found", status="NOT_FOUND")
         (response(config={"on": True}), response(config={"on": False}), "constant", "config.on"),
         (response(tags=["a", "b"]), response(tags=["a"]), "constant", "tags[]"),
         (response(boot={}), response(), "field", "boot"),
+        (
+            response(scopes=["https://x/auth/a", "https://x/auth/b"]),
+            response(scopes=["https://x/auth/a"]),
+            *("constant", "scopes[]"),
+        ),
     ],
 )
 def test_difference_is_reported(recorded: Response, local: Response, kind: str, path: str) -> None:

@@ -42,7 +42,15 @@ _TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")  # Compute's rule for ne
 _DISK = re.compile(r"(?:.*/)?projects/([^/]+)/zones/([^/]+)/disks/([^/]+)")
 _ACCOUNT = re.compile(r"[^@]+@([^.@]+)\.iam\.gserviceaccount\.com")
 _TPU_PORT = 8470
-_DEFAULT_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
+_DEFAULT_SCOPES = (  # tests/recorded/tpu/node-by-gcloud.toml
+    "https://www.googleapis.com/auth/devstorage.read_write",
+    "https://www.googleapis.com/auth/logging.write",
+    "https://www.googleapis.com/auth/service.management",
+    "https://www.googleapis.com/auth/servicecontrol",
+    _ALL_APIS,
+    "https://www.googleapis.com/auth/pubsub",
+)
 _MAX_DESCRIPTION_LENGTH = 512  # cloud_tpu.proto: "Maximum of 512 characters"
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 
@@ -155,12 +163,13 @@ class Admission:
         if config:
             node.accelerator_config.CopyFrom(cloud_tpu.AcceleratorConfig.pb()(**config))
         set_create_time(node)
-        if not node.service_account.email or node.service_account.email == "default":
-            node.service_account.email = (
-                f"{project['number']}-compute@developer.gserviceaccount.com"
-            )
+        default_account = f"{project['number']}-compute@developer.gserviceaccount.com"
+        if node.service_account.email in ("", "default"):
+            node.service_account.email = default_account
         if not node.service_account.scope:
-            node.service_account.scope.extend(_DEFAULT_SCOPES)
+            # cloud_tpu.proto: "If empty, access to all Cloud APIs will be allowed."
+            is_default = node.service_account.email == default_account
+            node.service_account.scope.extend(_DEFAULT_SCOPES if is_default else [_ALL_APIS])
         self._complete_network(node, admitted.network)
         node.scheduling_config.SetInParent()
         node.shielded_instance_config.SetInParent()
