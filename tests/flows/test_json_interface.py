@@ -32,9 +32,10 @@ STACK = (
     "stack: machine-use\nproject: {id: local-project}\n"
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
-# `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines.
+# `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines,
+# `local replay` with recordings.
 TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
-TESTED_SEPARATELY |= {"local down", "local reset", "local fault release"}
+TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay"}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),

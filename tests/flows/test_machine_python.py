@@ -79,9 +79,8 @@ def test_up_status_and_log_report_nearest_tensorflow(run: Run, images: Path) -> 
         f"The machines of the local cloud have {note}"
     ]
     status = run("local", "status")
-    assert [line.split(maxsplit=1) for line in status.stdout.splitlines() if "images" in line] == [
-        ["images", note]
-    ]
+    rows = [line.rstrip() for line in status.stdout.splitlines() if "images" in line]
+    assert [row.split(maxsplit=1) for row in rows] == [["images", note]]
     job = run("run", "hello.py", "--no-check")
     assert job.returncode == 0, job.stderr
     log = job.stdout.splitlines()

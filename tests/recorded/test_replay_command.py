@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tpuctl.cli.main import run
+from tpuctl.view.schemas import envelope_schema
 
 # GoogleCloudPlatform/k8s-config-connector@cdb85ecf17,
 # pkg/test/resourcefixture/testdata/basic/compute/v1beta1/computenetwork/computenetworkbasic
@@ -49,7 +51,9 @@ def test_differences_are_listed_and_set_the_exit_code(
     assert "1 of 1 compared call alike (100%)" in capsys.readouterr().out
 
     assert run(["--json", "local", "replay", str(alike), str(different)]) == 1
-    data = json.loads(capsys.readouterr().out)["data"]
+    envelope = json.loads(capsys.readouterr().out)
+    Draft202012Validator(envelope_schema()).validate(envelope)
+    data = envelope["data"]
     assert (data["alike"], data["different"], data["skipped"]) == (1, 1, 2)
     [difference] = [each for call in data["calls"] for each in call["differences"]]
     assert (difference["kind"], difference["local"]) == ("text", TEXT)
