@@ -404,6 +404,24 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     return found
 
 
+def gcloud_page() -> str:
+    """Which commands of gcloud the tests run against the local cloud."""
+    lines = [GENERATED, "# gcloud commands that were run\n"]
+    lines += [
+        "Commands of the real `gcloud` that the tests run against",
+        "[the local cloud](../local-cloud.md), and those of the same groups that they do not run.",
+        "A command counts if one of its requests succeeded. The second column is of one release of",
+        "gcloud, without commands that exist in alpha or beta only. Those may work, too: what they",
+        "depend on is [listed by method](coverage.md).\n",
+        "| gcloud | run | not run |",
+        "|---|---|---|",
+    ]
+    groups = json.loads((ROOT / "tests/gcloud/commands.json").read_text("utf-8"))
+    for group, names in groups.items():
+        lines.append(f"| {group} | {_code_list(names['ran'])} | {_code_list(names['other'])} |")
+    return "\n".join(lines) + "\n"
+
+
 def rules_page() -> str:
     """Every rule of `tpuctl check`, with its examples."""
     from tpuctl.preflight.rules import RULES
@@ -501,6 +519,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "envelope.schema.json": _in_json(envelope_schema()),
         FOLDER / "events.schema.json": _in_json(events_schema()),
         FOLDER / "events.md": events_page(),
+        FOLDER / "gcloud.md": gcloud_page(),
         FOLDER / "rules.md": rules_page(),
         FOLDER / "stack-file.md": stack_page(),
         FOLDER / "stack.schema.json": schema_page(),

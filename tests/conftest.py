@@ -120,7 +120,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _check_methods(config: pytest.Config) -> list[str]:
-    """Write, or compare after a run of all tests, the record of the methods that tests call."""
+    """Write, or compare after a run of all tests, the record of what tests call."""
     from tests.support import method_record
 
     tally = config.stash[_TALLY]
@@ -150,4 +150,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if tally is not None:
         terminalreporter.write_line(str(tally))
     for message in config.stash.get(_MESSAGES, ()):
-        terminalreporter.write_line(f"In tests/recorded/methods.json, not called: {message}")
+        terminalreporter.write_line(f"Recorded as called by tests, but not called: {message}")

@@ -23,10 +23,13 @@ __all__ = ["SIDES", "Tally", "TranscriptValidator", "calls_of", "validate_line",
 
 _START = b'{"kind": '  # never within a line: quotes in texts are escaped
 SIDES = ("request", "answer")
-_NAMES = ("methods", "described", "called_by_clients")
+_NAMES = ("methods", "described", "called_by_clients", "gcloud_commands")
 _GOOGLE_CLIENT = re.compile(
     r"(?i)gccl/|gapic/|gdcl/|google-cloud-sdk|gcloud|google-api-python-client"
 )
+
+
+_GCLOUD_COMMAND = re.compile(r"command/gcloud\.(\S+)")
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Tally:
     methods: set[str] = field(default_factory=set)
     described: set[str] = field(default_factory=set)  # with their API's version, as `tpu.v2:tpu.…`
     called_by_clients: set[str] = field(default_factory=set)  # of Google
+    gcloud_commands: set[str] = field(default_factory=set)  # as `compute tpus tpu-vm list`
 
     def __str__(self) -> str:
         return (
@@ -99,7 +103,10 @@ class TranscriptValidator:
         self._known.add(key)
         self.tally.distinct += 1
         content = json.loads(line)
-        is_client = _GOOGLE_CLIENT.search(content.get("client", "")) is not None
+        client = content.get("client", "")
+        is_client = _GOOGLE_CLIENT.search(client) is not None
+        if _is_success(content) and (command := _GCLOUD_COMMAND.search(client)):
+            self.tally.gcloud_commands.add(command[1].replace(".", " "))
         for verdict in validate_line(content):
             if verdict.method and verdict.side == "answer":
                 self.tally.methods.add(verdict.method)

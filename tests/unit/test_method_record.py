@@ -11,6 +11,7 @@ from tests.support import method_record
 from tests.support.transcripts import Tally, TranscriptValidator
 
 NETWORKS = "compute.v1:compute.networks.list"
+NETWORK_COMMANDS = {name: {"commands": {}, "flags": {}} for name in ("delete", "list")}
 
 
 def tally_of(folder: Path, *, status: int = 200, client: str = "") -> Tally:
@@ -60,8 +61,21 @@ def test_refused_call_proves_nothing_about_its_response(tmp_path: Path, status: 
 def test_record_may_not_claim_uncalled_methods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(method_record, "FILE", tmp_path / "methods.json")
-    tally = tally_of(tmp_path, client="gcloud")
+    (tmp_path / "data" / "cli").mkdir(parents=True)
+    tree = {"commands": {"compute": {"commands": {"networks": {"commands": NETWORK_COMMANDS}}}}}
+    completions = tmp_path / "data" / "cli" / "gcloud_completions.py"
+    completions.write_text(f"STATIC_COMPLETION_CLI_TREE = {tree}", "utf-8")
+    monkeypatch.setattr(method_record, "METHODS_FILE", tmp_path / "methods.json")
+    monkeypatch.setattr(method_record, "GCLOUD_FILE", tmp_path / "commands.json")
+    monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / "bin" / "gcloud"))
+
+    tally = tally_of(tmp_path, client="google-cloud-sdk command/gcloud.compute.networks.list")
     method_record.write(tally)
+    commands = json.loads((tmp_path / "commands.json").read_text("utf-8"))
+    assert commands == {"compute networks": {"ran": ["list"], "other": ["delete"]}}
     assert method_record.uncalled(tally) == []
-    assert method_record.uncalled(Tally()) == [f"{NETWORKS} (client)", f"{NETWORKS} (description)"]
+    assert method_record.uncalled(Tally()) == [
+        *(f"{NETWORKS} (client)", f"{NETWORKS} (description)", "gcloud compute networks list")
+    ]
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert method_record.uncalled(Tally()) == []
