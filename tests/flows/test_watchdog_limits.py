@@ -90,7 +90,7 @@ async def test_watchdog_retries_denied_deletion(
     make_stack: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_stack(extra="limits: {idle: 5s}\n")
-    fault = remote_control.add_fault(local_cloud, "deny", method="DeleteNode")
+    fault = remote_control.add_fault(local_cloud, "deny", method="DeleteNode", times="unlimited")
     await stack.up()
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
