@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import tpuctl
 from tests.support.polling import async_until
 from tpuctl.emulator.machines.interface import MachineError
 
@@ -39,6 +41,27 @@ async def test_files_outside_machine_are_read_only(booted: Any) -> None:
             assert done.status != 0, place
             assert "Read-only" in done.error
         assert not file.exists()
+
+
+PROBE = """
+import asyncio
+from tpuctl.emulator.machines.processes import find_problems
+print(asyncio.run(find_problems()))
+"""
+
+
+def test_package_may_be_where_machines_do_not_see_it(tmp_path: Path) -> None:
+    """As in an environment in /tmp: machines have a separate one."""
+    (tmp_path / "tpuctl").symlink_to(Path(tpuctl.__file__).parent)
+    probe = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "ended unexpectedly" not in probe.stdout
 
 
 async def test_user_home_is_hidden_except_for_interpreters(

@@ -18,6 +18,7 @@ import os
 import select
 import socket
 import struct
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Protocol
 
@@ -28,12 +29,13 @@ __all__ = ["ConnectionWatch", "Decisions"]
 
 # struct seccomp_notif: id, thread, flags; number, architecture, instruction pointer, arguments.
 NOTIFICATION = struct.Struct("QIIiIQ6Q")
-RECEIVE, SEND = 0xC0502100, 0xC0182101
+RECEIVE, SEND, CHECK_ID = 0xC0502100, 0xC0182101, 0x40082102
 CONTINUE = 1
 SYS_PIDFD_GETFD = 438
 IP_BIND_ADDRESS_NO_PORT = 24
 MAX_ADDRESS_BYTES = 28  # of struct sockaddr_in6
 DISCARD_PORT = 9
+MAX_LISTENERS = 100  # some of which may be of programs that have ended
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,6 +62,12 @@ class Decisions(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Listener:
+    process: int  # a handle (pidfd_open(2))
+    port: int
+
+
 class ConnectionWatch:
     """Answers the notifications of one machine, until its programs have ended."""
 
@@ -67,7 +75,7 @@ class ConnectionWatch:
         """Takes over the descriptor."""
         self._notifications = notifications
         self._decisions = decisions
-        self._listeners: dict[tuple[int, int], int] = {}  # process and descriptor: port
+        self._listeners: dict[tuple[int, int], _Listener] = {}  # by process and descriptor
         self._poll = select.poll()
         self._poll.register(notifications, select.POLLIN)
         self._is_open = True
@@ -80,17 +88,21 @@ class ConnectionWatch:
             self._is_open = False
             asyncio.get_running_loop().remove_reader(self._notifications)
             os.close(self._notifications)
+            for listener in self._listeners.values():
+                os.close(listener.process)
+            self._listeners.clear()
 
     def refresh(self) -> None:
-        """Apply changed rules to the listeners of running programs."""
-        for (process, descriptor), port in list(self._listeners.items()):
+        """Apply changed rules to the listeners of running programs, and forget the others."""
+        for key, listener in list(self._listeners.items()):
             try:
-                with _copy_socket(process, descriptor) as listener:
-                    if listener.getsockname()[1] != port:
+                with _copy_socket(listener.process, key[1]) as copy:
+                    if copy.getsockname()[1] != listener.port:
                         raise OSError(errno.EBADF, "another socket")
-                    self._restrict(listener, port)
+                    self._restrict(copy, listener.port)
             except OSError:
-                del self._listeners[process, descriptor]
+                del self._listeners[key]
+                os.close(listener.process)
 
     def _on_readable(self) -> None:
         # Without a notification, receiving would block.
@@ -104,19 +116,22 @@ class ConnectionWatch:
             return  # the program was interrupted or killed
         id_, thread, _, number, _, _, *arguments = NOTIFICATION.unpack(buffer)
         error = 0
-        with contextlib.suppress(OSError):  # the program has ended
-            process = _process_of(thread)
+        with contextlib.suppress(OSError), _Process(thread) as process:
+            descriptor, pointer, length, *_ = arguments
+            target = b""
             if number == self._connect_number:
-                descriptor, pointer, length, *_ = arguments
                 target = _read_memory(thread, pointer, min(length, MAX_ADDRESS_BYTES))
+            # If the program has ended, another one may have its number by now: raises OSError.
+            fcntl.ioctl(self._notifications, CHECK_ID, struct.pack("Q", id_))
+            if number == self._connect_number:
                 error = self._on_connect(process, descriptor, target)
             else:
-                self._on_listen(process, arguments[0])
+                self._on_listen(process, descriptor)
         response = struct.pack("QqiI", id_, 0, -error, 0 if error else CONTINUE)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._notifications, SEND, response)
 
-    def _on_connect(self, process: int, descriptor: int, target: bytes) -> int:
+    def _on_connect(self, process: _Process, descriptor: int, target: bytes) -> int:
         """The error number to return; 0 executes the system call."""
         destination = _parse(target)
         if destination is None:
@@ -126,7 +141,7 @@ class ConnectionWatch:
         is_machine = address is not None and IPv4Address(address) in self._decisions.machines
         if is_local and not is_machine:
             return 0
-        with _copy_socket(process, descriptor) as connecting:
+        with _copy_socket(process.handle, descriptor) as connecting:
             if connecting.type != socket.SOCK_STREAM:
                 return 0  # connecting UDP sends nothing
             if not self._decisions.allows_connection(address, port):
@@ -154,8 +169,8 @@ class ConnectionWatch:
     def _in_family(connecting: socket.socket, address: str) -> str:
         return address if connecting.family == socket.AF_INET else f"::ffff:{address}"
 
-    def _on_listen(self, process: int, descriptor: int) -> None:
-        with _copy_socket(process, descriptor) as listener:
+    def _on_listen(self, process: _Process, descriptor: int) -> None:
+        with _copy_socket(process.handle, descriptor) as listener:
             if listener.family not in (socket.AF_INET, socket.AF_INET6):
                 return
             host, port, *_ = listener.getsockname()
@@ -163,13 +178,34 @@ class ConnectionWatch:
             if address.is_loopback and str(address) != self._decisions.address:
                 return  # localhost
             self._restrict(listener, port)
-            self._listeners[process, descriptor] = port
+        if len(self._listeners) >= MAX_LISTENERS:
+            self.refresh()
+        former = self._listeners.get((process.number, descriptor))
+        if former is not None:
+            os.close(former.process)
+        handle = os.dup(process.handle)
+        self._listeners[process.number, descriptor] = _Listener(handle, port)
 
     def _restrict(self, listener: socket.socket, port: int) -> None:
         restrict_listener(
             *(listener, self._decisions.address, self._decisions.machines),
             allows_outside=self._decisions.allows_outside(port),
         )
+
+
+class _Process:
+    """An opened process: the handle is of no other one, even if that gets the number later."""
+
+    def __init__(self, thread: int) -> None:
+        """Raises OSError if it has ended."""
+        self.number = _process_of(thread)
+        self.handle = os.pidfd_open(self.number)
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.handle)
 
 
 def _process_of(thread: int) -> int:
@@ -189,15 +225,11 @@ def _read_memory(thread: int, pointer: int, length: int) -> bytes:
 
 
 def _copy_socket(process: int, descriptor: int) -> socket.socket:
-    """A copy of a program's socket. Raises OSError if it is none."""
-    handle = os.pidfd_open(process)
-    try:
-        copied: int = libc.syscall(
-            *(ctypes.c_long(SYS_PIDFD_GETFD), ctypes.c_int(handle)),
-            *(ctypes.c_int(descriptor), ctypes.c_uint(0)),
-        )
-    finally:
-        os.close(handle)
+    """A copy of an opened process's socket. Raises OSError if it is none."""
+    copied: int = libc.syscall(
+        *(ctypes.c_long(SYS_PIDFD_GETFD), ctypes.c_int(process)),
+        *(ctypes.c_int(descriptor), ctypes.c_uint(0)),
+    )
     if copied < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     try:

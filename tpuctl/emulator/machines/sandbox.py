@@ -157,10 +157,10 @@ class Init:
             with self.network.listen(address, port) as listener:
                 self.send_event({"listening": [address, port]}, listener.fileno())
 
-    def watch_connections(self) -> None:
+    def watch_connections(self, connections: Any) -> None:
         """Let the server decide about the connections of all later processes."""
         try:
-            notifications = importlib.import_module("sandbox_connections").watch_connections()
+            notifications = connections.watch_connections()
         except OSError as problem:
             self.send_event({"unwatched": problem.strerror})
             return
@@ -307,14 +307,17 @@ def main(descriptor: int) -> None:
         os.waitpid(child, 0)
         return
     kernel.die_with_parent()
+    connections: Any = None
+    if view["is_watched"]:  # imported here: the machine may not see this folder
+        connections = importlib.import_module("sandbox_connections")
     try:
         if places is not None:
             init.network = importlib.import_module("sandbox_network")
             init.open_network(places)
         kernel.build_view(view)
         kernel.drop_privileges()
-        if view["is_watched"]:
-            init.watch_connections()
+        if connections is not None:
+            init.watch_connections(connections)
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:
             problem = OSError(problem.errno, f"{problem.strerror} (an old kernel?)")
