@@ -54,6 +54,7 @@ def make_slice(cloud: LocalCloud, type_name: str, key: asyncssh.SSHKey) -> Any:
         node = tpu_v2.Node(
             accelerator_type=type_name,
             runtime_version="tpu-ubuntu2204-base",
+            network_config={"enable_external_ips": True},
             metadata={"ssh-keys": f"anna:{public}"},
         )
         operation = client.create_node(parent=PARENT_OF_V4, node_id="slice", node=node, timeout=60)
