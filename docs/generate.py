@@ -416,7 +416,7 @@ def gcloud_page() -> str:
         "| gcloud | run | not run |",
         "|---|---|---|",
     ]
-    groups = json.loads((ROOT / "tests/gcloud/commands.json").read_text("utf-8"))
+    groups = json.loads((ROOT / "tests/recorded/gcloud.json").read_text("utf-8"))
     for group, names in groups.items():
         lines.append(f"| {group} | {_code_list(names['ran'])} | {_code_list(names['other'])} |")
     return "\n".join(lines) + "\n"

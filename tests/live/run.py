@@ -40,7 +40,8 @@ def main() -> int:
         signal.signal(
             number, signal.default_int_handler
         )  # raises KeyboardInterrupt, so that everything is deleted
-    settings.record.unlink(missing_ok=True)
+    for file in (settings.record, settings.transcript):
+        file.unlink(missing_ok=True)
     folder = settings.folder / settings.stack
     folder.mkdir(parents=True)
     settings.save(folder / "run.json")
@@ -51,6 +52,7 @@ def main() -> int:
             is_clean = clean(folder / "run.json", environment)
     record_end(settings, exit_code=code, is_clean=is_clean)
     print(f"Recorded in {settings.record}")
+    print(f"Its calls, without what is private: {settings.transcript}")
     print(f"Differences: {write_differences(settings.folder)}")
     return code if is_clean else max(code, 1)
 

@@ -123,6 +123,23 @@ def test_two_runs_pass_without_differences(make_run: MakeRun) -> None:
         text = (folder / "local.json").read_text("utf-8")
         for private in ("local-project", "127.0.0.1", "gserviceaccount", str(folder)):
             assert private not in text, private
+    replayed = replay(runs[0].folder / "local.jsonl")
+    different = {call["method"] for call in replayed["calls"] if call["differences"]}
+    # TPU nodes were denied to the recorded project, and no API was enabled in it.
+    assert different <= {
+        "tpu.projects.locations.nodes.create",
+        "tpu.projects.locations.nodes.get",
+        "tpu.projects.locations.nodes.list",
+        "serviceusage.services.list",
+    }
+    assert replayed["alike"] > 200
+
+
+def replay(transcript: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tpuctl", "--json", "local", "replay", str(transcript)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    data: dict[str, Any] = json.loads(done.stdout)["data"]
+    return data
 
 
 @pytest.mark.soak

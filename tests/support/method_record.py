@@ -20,7 +20,7 @@ __all__ = ["GCLOUD_FILE", "METHODS_FILE", "uncalled", "write"]
 # validated against Google's discovery documents.
 METHODS_FILE = Path(__file__).parents[1] / "recorded" / "methods.json"
 # By group of commands, as `compute tpus tpu-vm`: those that the tests run, and the other ones.
-GCLOUD_FILE = Path(__file__).parents[1] / "gcloud" / "commands.json"
+GCLOUD_FILE = Path(__file__).parents[1] / "recorded" / "gcloud.json"
 
 # Groups of which a user of TPUs may need every command. Of others, those are listed of which the
 # tests run a command.

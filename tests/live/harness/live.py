@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tests.live.harness.recorder import Recorder, RecordingCloud
 from tests.live.harness.settings import Settings
+from tests.live.harness.transcript import Redaction, Transcript
 from tpuctl.api import Down, Tpuctl
 from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud
@@ -37,6 +38,7 @@ class Live:
                 "capacity": settings.capacity,
             },
         )
+        self.transcript = Transcript(settings.transcript, Redaction(_substitutes(settings)))
         self.stack = self.open(settings.stack, settings.stack_file())
         self._plain = Cloud(self.stack.endpoint, settings.project)
 
@@ -48,6 +50,7 @@ class Live:
         stack = Tpuctl(path, cloud=self.settings.cloud, emit=self._on)
         cloud = RecordingCloud(stack.endpoint, self.settings.project)
         cloud.recorder = self.recorder
+        cloud.transcript = self.transcript
         stack.cloud = cloud
         return stack
 
@@ -118,3 +121,10 @@ def _names(settings: Settings) -> dict[str, str]:
         names |= {zone: "ZONE", region_of(zone): "REGION", region_of(zone).upper(): "REGION"}
     user = getpass.getuser()
     return names | ({user: "USER"} if len(user) > 3 and user != "root" else {})
+
+
+def _substitutes(settings: Settings) -> dict[str, str]:
+    """What the transcript has for the names of people and projects."""
+    names = {settings.project: "example-project", str(Path.home()): "/home/user"}
+    user = getpass.getuser()
+    return names | ({user: "user"} if len(user) > 3 else {})

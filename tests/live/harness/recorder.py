@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.live.harness.shapes import as_json, constants, fields, method_name, redacted
+from tests.live.harness.transcript import Transcript
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished, StepStarted
@@ -178,9 +179,13 @@ class Recorder:
 
 
 class RecordingCloud(Cloud):
-    """Official clients whose answers and errors are recorded."""
+    """Official clients whose answers and errors are recorded, and whose calls are written down."""
 
     recorder: Recorder
+    transcript: Transcript
+
+    def _create(self, name: str) -> Any:
+        return self.transcript.watch(super()._create(name))
 
     async def call(
         self,

@@ -141,6 +141,11 @@ class Settings:
         """The file of the run's record."""
         return self.folder / f"{self.cloud}.json"
 
+    @property
+    def transcript(self) -> Path:
+        """The file of the run's calls, for `tpuctl local replay`."""
+        return self.folder / f"{self.cloud}.jsonl"
+
     def stack_file(self) -> str:
         """The stack. Its watchdog deletes it even if this computer fails.
 

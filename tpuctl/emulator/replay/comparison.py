@@ -47,6 +47,7 @@ _FORMS = tuple(
         (r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d+)?\b", "ADDRESS"),
         (r"\b\d{6,}\b|\$\{projectNumber\}", "NUMBER"),
         (r"already being used by '[^']*'", "already being used"),
+        (r"\bAAAA[\w+/]{12,}=*", "KEY"),  # of SSH
     )
 )
 # Headers whose presence and form belong to a response of Cloud Storage.
@@ -288,7 +289,7 @@ def _key(item: dict[str, Any]) -> str:
 def is_work_state(path: str) -> bool:
     """Whether the field of an operation or resource depends on the moment of the request."""
     keys = path.split(".")
-    return keys[0] in _STATE_KEYS or "endTime" in keys
+    return keys[0] in _STATE_KEYS or not {"endTime", "statusDetail"}.isdisjoint(keys)
 
 
 def is_random(path: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from tpuctl.emulator.wire.discovery.method_list import versioned_name
 from tpuctl.errors import Usage
 
 __all__ = ["RecordedCall", "Recording", "read_recording"]
@@ -162,15 +163,20 @@ def _read_transcript(text: str) -> Iterator[RecordedCall]:
         headers = {"content-type": entry["type"]} if entry["type"] else {}
         if entry["override"]:
             headers["x-http-method-override"] = entry["override"]
+        host = entry["host"]
+        if not host.endswith(".googleapis.com"):  # a local cloud, or a call over gRPC
+            name = versioned_name(entry["verb"], entry["path"])
+            host = f"{name.partition('.')[0]}.googleapis.com" if name else host
         yield RecordedCall(
             where=f"line {number}",
             verb=entry["verb"],
-            url=f"https://{entry['host']}{entry['path']}{query}",
+            url=f"https://{host}{entry['path']}{query}",
             status=entry["status"],
             headers=headers,
             body=(entry["body"] or "").encode(),
             answer_headers={"content-type": entry["answer_type"]},
             answer=entry["answer"].encode(),
+            has_all_fields=not entry.get("is_rpc", False),  # gRPC omits false and empty values
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -227,7 +227,11 @@ class Replayer:
         return answer
 
     def _is_created(self, url: str) -> bool:
-        parts = unquote(urlsplit(url).path).split("/")
+        path = urlsplit(url).path
+        bucket, _, object_name = path.partition("/o/")
+        if "/b/" in bucket and object_name:
+            return unquote(object_name).rpartition("/")[2] in self._created
+        parts = unquote(path).split("/")
         of_project = {after for before, after in pairwise(parts[:-1]) if before == "projects"}
         names = {part.partition(":")[0] for part in parts} - of_project
         return not names.isdisjoint(self._created)
@@ -272,7 +276,7 @@ class Replayer:
         projects = dict.fromkeys(
             name
             for call in calls
-            for name in re.findall(r"projects?[/=]([\w${}.-]+)", call.url)
+            for name in re.findall(r"[/?&]projects?[/=]([\w${}.-]+)", call.url)
             if name not in created and name not in ("-", "_")
         )
         number = next((name for name in projects if _is_number(name)), None)
@@ -296,7 +300,7 @@ class Replayer:
     def _create_project(
         self, project: str, recorded: str = "", calls: Sequence[RecordedCall] = ()
     ) -> None:
-        """Create a project as the recording first saw it, with all APIs enabled."""
+        """Create a project as the recording first saw it, with the APIs enabled that answer."""
         first: dict[str, Any] = {}
         has_billing = True
         for call in reversed(calls):
@@ -319,8 +323,10 @@ class Replayer:
         )
         billing = f"/v1/projects/{project}/billingInfo"
         self._call("PUT", billing, billingAccountName=OPEN_ACCOUNT)
+        disabled = _disabled_services(calls)
         self._call(
-            *("POST", f"/v1/projects/{project}/services:batchEnable"), serviceIds=list(_SERVICES)
+            *("POST", f"/v1/projects/{project}/services:batchEnable"),
+            serviceIds=[service for service in _SERVICES if service not in disabled],
         )
         if not has_billing:
             self._call("PUT", billing, billingAccountName="")
@@ -339,6 +345,8 @@ class Replayer:
             name = _bucket_of(call)
             if name and name not in created:
                 created.add(name)
+                if call.status == 404:
+                    continue
                 texts = (
                     str(each.answer) + each.answer_headers.get("x-goog-storage-class", "")
                     for each in calls
@@ -432,6 +440,17 @@ def _json(data: bytes) -> Any:
 
 def _is_unknown_path(answer: requests.Response) -> bool:
     return answer.status_code == 404 and "text/html" in answer.headers.get("Content-Type", "")
+
+
+def _disabled_services(calls: Iterable[RecordedCall]) -> set[str]:
+    """The APIs whose first response says that they are not enabled, by their hosts' names."""
+    first: dict[str, bool] = {}
+    for call in calls:
+        is_disabled = call.status == 403 and (
+            b"SERVICE_DISABLED" in call.answer or b"or it is disabled" in call.answer
+        )
+        first.setdefault(call.host, is_disabled)
+    return {service for service, is_disabled in first.items() if is_disabled}
 
 
 def _names_in(url: str, content: Any) -> set[str]:
