@@ -26,7 +26,7 @@ from tests.support.projects import serving
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 
-TABLE = Path(__file__).parents[1] / "cases" / "storage-retries" / "python.toml"
+TABLE = Path(__file__).with_name("storage_retries.toml")
 DATA = os.urandom(512 * 1024)
 LARGE = os.urandom(10 * 1024 * 1024)  # uploaded as resumable, in one request
 SAMPLE = 30
