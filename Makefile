@@ -64,9 +64,10 @@ PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
 	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) $(or $(NAMED),tests/unit)
 
-# The methods that the tests call, for docs/reference/coverage.md.
+# The methods that the tests call, and the commands of gcloud that they run, for the reference.
 methods: $(VENV)/.installed
 	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m "not soak and not clients" $(call PARALLEL,1)
+	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m soak $(call PARALLEL,1) tests/gcloud
 	$(BIN)/python docs/generate.py
 
 soak: $(VENV)/.installed

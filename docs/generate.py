@@ -416,9 +416,13 @@ def gcloud_page() -> str:
         "| gcloud | run | not run |",
         "|---|---|---|",
     ]
-    groups = json.loads((ROOT / "tests/recorded/gcloud.json").read_text("utf-8"))
-    for group, names in groups.items():
-        lines.append(f"| {group} | {_code_list(names['ran'])} | {_code_list(names['other'])} |")
+    record = json.loads((ROOT / "tests/recorded/gcloud.json").read_text("utf-8"))
+    groups: dict[str, tuple[list[str], list[str]]] = {}
+    for position, commands in enumerate((record["test"] + record["soak"], record["other"])):
+        for group, _, name in (command.rpartition(" ") for command in commands):
+            groups.setdefault(group, ([], []))[position].append(name)
+    for group, (ran, other) in sorted(groups.items()):
+        lines.append(f"| {group} | {_code_list(ran)} | {_code_list(other)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,7 @@ gc.disable()
 # Their files share what takes long to make, such as a process with TensorFlow or gcloud loaded.
 SHARED_FOLDERS = ("tests/crash", "tests/gcloud", "tests/job")
 
-_ALL_TESTS = "not soak and not clients"
+_ALL_TESTS, _SOAK = "not soak and not clients", "soak"
 _MESSAGES = pytest.StashKey[list[str]]()
 _TRANSCRIPT = pytest.StashKey[Path]()
 _VALIDATOR = pytest.StashKey[Any]()
@@ -123,15 +123,15 @@ def _check_methods(config: pytest.Config) -> list[str]:
     """Write, or compare after a run of all tests, the record of what tests call."""
     from tests.support import method_record
 
-    tally = config.stash[_TALLY]
+    tally, is_soak = config.stash[_TALLY], config.option.markexpr == _SOAK
     if os.environ.get("TPUCTL_WRITE_METHODS"):
-        method_record.write(tally)
+        method_record.write(tally, soak=is_soak)
     elif (
-        config.option.markexpr == _ALL_TESTS
+        config.option.markexpr in (_ALL_TESTS, _SOAK)
         and not config.option.keyword
         and (config.args_source is pytest.Config.ArgsSource.TESTPATHS)
     ):
-        return method_record.uncalled(tally)
+        return method_record.uncalled(tally, soak=is_soak)
     return []
 
 

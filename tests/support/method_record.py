@@ -16,39 +16,53 @@ from tests.support.transcripts import Tally
 
 __all__ = ["GCLOUD_FILE", "METHODS_FILE", "uncalled", "write"]
 
+FOLDER = Path(__file__).parents[1] / "recorded"
 # `client` are those that Google's own clients call, `description` those whose responses were
 # validated against Google's discovery documents.
-METHODS_FILE = Path(__file__).parents[1] / "recorded" / "methods.json"
-# By group of commands, as `compute tpus tpu-vm`: those that the tests run, and the other ones.
-GCLOUD_FILE = Path(__file__).parents[1] / "recorded" / "gcloud.json"
+METHODS_FILE = FOLDER / "methods.json"
+# Commands that `test` runs, those that only `soak` runs, and `other` ones of the same groups.
+GCLOUD_FILE = FOLDER / "gcloud.json"
 
-# Groups of which a user of TPUs may need every command. Of others, those are listed of which the
-# tests run a command.
+# Groups of which a user of TPUs may need every command, whether or not the tests run one.
 _WHOLE_GROUPS = ("compute tpus",)
 
 
-def write(tally: Tally) -> None:
-    record = {"client": sorted(tally.called_by_clients), "description": sorted(tally.described)}
-    _write(METHODS_FILE, record)
+def write(tally: Tally, *, soak: bool) -> None:
+    """Replace what the files say of a run of the tests, or of the soak: then commands only."""
+    if not soak:
+        record = {"client": sorted(tally.called_by_clients), "description": sorted(tally.described)}
+        _write(METHODS_FILE, record)
     if program := shutil.which("gcloud"):
-        _write(GCLOUD_FILE, _groups(Path(program).resolve().parents[1], tally.gcloud_commands))
+        commands = _read(GCLOUD_FILE)
+        test = {*commands["test"]} if soak else tally.gcloud_commands
+        soaked = (tally.gcloud_commands if soak else {*commands["soak"]}) - test
+        existing = _gcloud_commands(Path(program).resolve().parents[1])
+        groups = {*map(_group, test | soaked)}
+        other = {
+            command
+            for command in existing - test - soaked
+            if _group(command) in groups or command.startswith(_WHOLE_GROUPS)
+        }
+        record = {"test": sorted(test), "soak": sorted(soaked), "other": sorted(other)}
+        _write(GCLOUD_FILE, record)
+
+
+def _group(command: str) -> str:
+    return command.rpartition(" ")[0]
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text("utf-8"))
 
 
 def _write(file: Path, content: Any) -> None:
     file.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
-def _groups(installation: Path, ran: set[str]) -> dict[str, dict[str, list[str]]]:
-    """The commands of each group: `ran` and `other`, without those in alpha and beta alone."""
+def _gcloud_commands(installation: Path) -> set[str]:
+    """All commands of a gcloud, without those that exist in alpha and beta alone."""
     completions = runpy.run_path(str(installation / "data" / "cli" / "gcloud_completions.py"))
-    others = {*_commands(completions["STATIC_COMPLETION_CLI_TREE"])} - ran
-    groups: dict[str, dict[str, list[str]]] = {}
-    for key, commands in (("ran", ran), ("other", others)):
-        for command in sorted(commands):
-            group, _, name = command.rpartition(" ")
-            if key == "ran" or group in groups or group.startswith(_WHOLE_GROUPS):
-                groups.setdefault(group, {"ran": [], "other": []})[key].append(name)
-    return dict(sorted(groups.items()))
+    return {*_commands(completions["STATIC_COMPLETION_CLI_TREE"])}
 
 
 def _commands(node: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -59,18 +73,18 @@ def _commands(node: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield f"{path}{name}"
 
 
-def uncalled(tally: Tally) -> list[str]:
+def uncalled(tally: Tally, *, soak: bool) -> list[str]:
     """What the files claim that no test called or ran. Without gcloud, that is not known."""
     if shutil.which("gcloud") is None:
         return []
-    record = json.loads(METHODS_FILE.read_text("utf-8"))
     called = {"client": tally.called_by_clients, "description": tally.described}
     methods = [
         f"{name} ({kind})"
-        for kind, names in record.items()
+        for kind, names in ({} if soak else _read(METHODS_FILE)).items()
         for name in names
         if name not in called[kind]
     ]
-    groups = json.loads(GCLOUD_FILE.read_text("utf-8"))
-    commands = [f"{group} {name}" for group, names in groups.items() for name in names["ran"]]
-    return methods + [f"gcloud {name}" for name in commands if name not in tally.gcloud_commands]
+    claimed = _read(GCLOUD_FILE)["soak" if soak else "test"]
+    return methods + [
+        f"gcloud {command}" for command in claimed if command not in tally.gcloud_commands
+    ]

@@ -11,7 +11,8 @@ from tests.support import method_record
 from tests.support.transcripts import Tally, TranscriptValidator
 
 NETWORKS = "compute.v1:compute.networks.list"
-NETWORK_COMMANDS = {name: {"commands": {}, "flags": {}} for name in ("delete", "list")}
+NETWORK_COMMANDS = {name: {"commands": {}} for name in ("delete", "describe", "list")}
+OTHER_COMMANDS = ("compute networks delete", "compute networks describe")
 
 
 def tally_of(folder: Path, *, status: int = 200, client: str = "") -> Tally:
@@ -65,17 +66,28 @@ def test_record_may_not_claim_uncalled_methods(
     tree = {"commands": {"compute": {"commands": {"networks": {"commands": NETWORK_COMMANDS}}}}}
     completions = tmp_path / "data" / "cli" / "gcloud_completions.py"
     completions.write_text(f"STATIC_COMPLETION_CLI_TREE = {tree}", "utf-8")
+    commands = tmp_path / "commands.json"
+    commands.write_text('{"test": [], "soak": ["compute networks list"], "other": []}', "utf-8")
     monkeypatch.setattr(method_record, "METHODS_FILE", tmp_path / "methods.json")
-    monkeypatch.setattr(method_record, "GCLOUD_FILE", tmp_path / "commands.json")
+    monkeypatch.setattr(method_record, "GCLOUD_FILE", commands)
     monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / "bin" / "gcloud"))
 
-    tally = tally_of(tmp_path, client="google-cloud-sdk command/gcloud.compute.networks.list")
-    method_record.write(tally)
-    commands = json.loads((tmp_path / "commands.json").read_text("utf-8"))
-    assert commands == {"compute networks": {"ran": ["list"], "other": ["delete"]}}
-    assert method_record.uncalled(tally) == []
-    assert method_record.uncalled(Tally()) == [
+    def tally(command: str) -> Tally:
+        return tally_of(tmp_path, client=f"google-cloud-sdk command/gcloud.{command}")
+
+    listed, described = tally("compute.networks.list"), tally("compute.networks.describe")
+    method_record.write(listed, soak=False)
+    expected = {"test": ["compute networks list"], "soak": [], "other": [*OTHER_COMMANDS]}
+    assert json.loads(commands.read_text("utf-8")) == expected
+    method_record.write(described, soak=True)
+    expected |= {"soak": ["compute networks describe"], "other": ["compute networks delete"]}
+    assert json.loads(commands.read_text("utf-8")) == expected
+
+    assert method_record.uncalled(listed, soak=False) == []
+    assert method_record.uncalled(described, soak=True) == []
+    assert method_record.uncalled(Tally(), soak=False) == [
         *(f"{NETWORKS} (client)", f"{NETWORKS} (description)", "gcloud compute networks list")
     ]
+    assert method_record.uncalled(Tally(), soak=True) == ["gcloud compute networks describe"]
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert method_record.uncalled(Tally()) == []
+    assert method_record.uncalled(Tally(), soak=False) == []
