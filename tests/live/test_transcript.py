@@ -17,7 +17,7 @@ from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
 
-PROJECT = "acme-research-7"
+PRIVATE_PROJECT = "acme-research-7"
 PERSON, NUMBER, ADDRESS = "kim@acme.example.org", "834512345678", "8.8.4.4"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMDEFnKcIdC kim@laptop"
 TOKEN = "ya29.a0AfH6SMBxyz"
@@ -25,13 +25,13 @@ TOKEN = "ya29.a0AfH6SMBxyz"
 
 @pytest.fixture
 def redaction() -> Redaction:
-    return Redaction({PROJECT: "example-project", "/home/kim": "/home/user"})
+    return Redaction({PRIVATE_PROJECT: "example-project", "/home/kim": "/home/user"})
 
 
 @pytest.mark.parametrize(
     ("private", "text"),
     [
-        (PROJECT, f"projects/{PROJECT}/locations/-"),
+        (PRIVATE_PROJECT, f"projects/{PRIVATE_PROJECT}/locations/-"),
         (PERSON, f"user:{PERSON}"),
         (NUMBER, f"{NUMBER}-compute@developer.gserviceaccount.com"),
         (NUMBER, f"projects/{NUMBER}/services/tpu.googleapis.com"),
@@ -84,7 +84,7 @@ async def test_calls_of_all_clients_are_recorded_and_replayed_alike(
     tmp_path: Path, redaction: Redaction, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(tmp_path / "local") as server:
-        cloud = RecordingCloud(Endpoint("local", server.url, server.token), PROJECT)
+        cloud = RecordingCloud(Endpoint("local", server.url, server.token), PRIVATE_PROJECT)
         cloud.recorder = Recorder(tmp_path / "record.json", {}, {})
         cloud.transcript = Transcript(tmp_path / "calls.jsonl", redaction)
         await call_apis(cloud)
@@ -97,7 +97,7 @@ async def test_calls_of_all_clients_are_recorded_and_replayed_alike(
     assert [line["path"].split("/")[1] for line in of_objects] == ["upload", "download"]
     assert {line["body"] for line in of_objects} == {""}
     text = cloud.transcript.path.read_text("utf-8")
-    for private in (PROJECT, server.token, "what it stores"):
+    for private in (PRIVATE_PROJECT, server.token, "what it stores"):
         assert private not in text
 
     code = run(["--json", "local", "replay", str(cloud.transcript.path)])
@@ -109,12 +109,12 @@ async def test_calls_of_all_clients_are_recorded_and_replayed_alike(
 
 async def call_apis(cloud: RecordingCloud) -> None:
     """Over gRPC, with Compute Engine's and Cloud Storage's clients, and without a client."""
-    project = f"projects/{PROJECT}"
+    project = f"projects/{PRIVATE_PROJECT}"
 
     async def call(name: str, method: str, *arguments: Any, **fields: Any) -> Any:
         return await cloud.call(name, getattr(cloud.client(name), method), *arguments, **fields)
 
-    await call("projects", "create_project", {"project": {"project_id": PROJECT}})
+    await call("projects", "create_project", {"project": {"project_id": PRIVATE_PROJECT}})
     await call("projects", "get_project", {"name": project})
     with contextlib.suppress(TpuctlError):
         await call("tpu", "list_nodes", {"parent": f"{project}/locations/us-central1-a"})
@@ -125,8 +125,10 @@ async def call_apis(cloud: RecordingCloud) -> None:
     request = {"parent": project, "service_ids": services}
     await call("services", "batch_enable_services", request)
     with contextlib.suppress(TpuctlError):
-        await call("networks", "get", project=PROJECT, network="missing")
-    await call("networks", "insert_unary", project=PROJECT, network_resource={"name": "own"})
+        await call("networks", "get", project=PRIVATE_PROJECT, network="missing")
+    await call(
+        "networks", "insert_unary", project=PRIVATE_PROJECT, network_resource={"name": "own"}
+    )
     await call("tpu", "list_nodes", {"parent": f"{project}/locations/us-central1-a"})
     await call("rest", "call", "GET", "serviceusage", f"/v1/{project}/services/tpu.googleapis.com")
     bucket = cloud.client("storage").bucket("acme-bucket")

@@ -23,6 +23,7 @@ __all__ = [
     "check_type",
     "error_id",
     "no_capacity",
+    "not_found",
     "parse_location",
 ]
 
@@ -43,8 +44,18 @@ def bad_request(detail: str) -> ApiError:
 
 
 def already_exists(name: str) -> ApiError:
-    info = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
-    return ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists", details=[info])
+    return ApiError(
+        "ALREADY_EXISTS", f"Resource '{name}' already exists", details=[_resource_info(name)]
+    )
+
+
+def not_found(name: str) -> ApiError:
+    """From marin-community/marin#3404."""
+    return missing(f"Resource '{name}' was not found", details=[_resource_info(name)])
+
+
+def _resource_info(name: str) -> dict[str, Any]:
+    return {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
 
 
 def no_capacity(zone: str) -> str:
@@ -172,7 +183,7 @@ class OfferingHandlers:
         parent, _, name = request.name.partition("/acceleratorTypes/")
         accelerator = catalog.accelerator_type(name)
         if accelerator is None or not accelerator.in_tpu_api or zone not in accelerator.zones:
-            raise missing(f"Resource '{request.name}' was not found")
+            raise not_found(request.name)
         return self._accelerator_type(parent, name)
 
     @staticmethod
@@ -210,7 +221,7 @@ class OfferingHandlers:
         _, zone = parse_location(request.name)
         version = request.name.partition("/runtimeVersions/")[2]
         if catalog.runtime(version) is None or zone not in catalog.zones():
-            raise missing(f"Resource '{request.name}' was not found")
+            raise not_found(request.name)
         return cloud_tpu.RuntimeVersion.pb()(name=request.name, version=version)
 
     async def list_locations(self, request: Any, caller: Caller) -> Any:

@@ -11,13 +11,12 @@ from google.protobuf import json_format
 
 from tpuctl import catalog
 from tpuctl.catalog.flex_start import FLEX_START_DAYS
-from tpuctl.emulator.state.errors import missing
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.admission import Admission, check_node_id
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState
-from tpuctl.emulator.tpu.offerings import already_exists, bad_request, parse_location
+from tpuctl.emulator.tpu.offerings import already_exists, bad_request, not_found, parse_location
 from tpuctl.emulator.tpu.queued_resource_lifecycle import QueuedResourceEngine
 from tpuctl.emulator.tpu.queued_resource_store import (
     NODE_EXTRAS,
@@ -88,7 +87,7 @@ class QueuedResources:
         full = f"projects/{project['id']}/locations/{zone}/queuedResources/{queued_id}"
         document = self._store.find(full)
         if document is None:
-            raise missing(f"Resource '{name}' was not found")
+            raise not_found(name)
         return document
 
     def list_page(self, request: Any) -> tuple[list[Document], str]:

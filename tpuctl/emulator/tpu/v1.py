@@ -22,6 +22,7 @@ from tpuctl.emulator.tpu.offerings import (
     already_exists,
     bad_request,
     check_type,
+    not_found,
     parse_location,
 )
 from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
@@ -88,7 +89,7 @@ class TpuV1Service(OperationsService, MachineService):
             return node
         body = self._registry.store.get(KIND_V2, name)
         if body is None:
-            raise missing(f"Resource '{request.name}' was not found")
+            raise not_found(request.name)
         return as_v1(NodeV2.FromString(body))
 
     async def create_node(self, request: Any, caller: Caller) -> Any:
@@ -196,7 +197,7 @@ class TpuV1Service(OperationsService, MachineService):
         _, zone = self._project_and_zone(request.name)
         version = request.name.partition("/tensorflowVersions/")[2]
         if catalog.node_version(version) is None or zone not in catalog.zones():
-            raise missing(f"Resource '{request.name}' was not found")
+            raise not_found(request.name)
         return v1.TensorFlowVersion.pb()(name=request.name, version=version)
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
@@ -223,7 +224,7 @@ class TpuV1Service(OperationsService, MachineService):
             or accelerator.generation not in _GENERATIONS
             or zone not in accelerator.zones
         ):
-            raise missing(f"Resource '{request.name}' was not found")
+            raise not_found(request.name)
         return v1.AcceleratorType.pb()(name=request.name, type_=name)
 
     # Helpers.
@@ -243,7 +244,7 @@ class TpuV1Service(OperationsService, MachineService):
         if node is None and self._registry.store.get(KIND_V2, full) is not None:
             raise bad_request("This is not supported for nodes created by API version V2.")
         if node is None:
-            raise missing(f"Resource '{name}' was not found")
+            raise not_found(name)
         return node
 
     @staticmethod

@@ -12,7 +12,7 @@ from google.cloud.tpu_v2.types import cloud_tpu
 from google.protobuf import json_format
 
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.state.errors import ApiError, missing
+from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.firewall_rules import Identity
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
@@ -25,6 +25,7 @@ from tpuctl.emulator.tpu.offerings import (
     OfferingHandlers,
     already_exists,
     bad_request,
+    not_found,
     parse_location,
 )
 from tpuctl.emulator.tpu.queued_resources import QueuedResources, as_v2_queued, from_v2
@@ -298,7 +299,7 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
         if node is None and self._is_v1_node(name):
             raise bad_request("This is not supported for nodes created by API version V1.")
         if node is None:
-            raise missing(f"Resource '{name}' was not found")
+            raise not_found(name)
         return node
 
     def _require_unused_name(self, name: str) -> None:
