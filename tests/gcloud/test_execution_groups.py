@@ -51,8 +51,9 @@ def test_execution_group_lifecycle(machine_gcloud: Gcloud) -> None:
     assert (result.returncode, result.stdout) == (3, "pair\n"), result.stderr
     listing = (*GROUPS, "list")
     assert gcloud.run(*listing).stdout.split() == ["NAME", "STATUS", "pair", "Running"]
-    output = gcloud.run("alpha", *GROUPS, "describe", "pair").stdout
-    assert "TPU TF Version:                      2.12.0" in output
+    for track in ((), ("alpha",)):
+        output = gcloud.run(*track, *GROUPS, "describe", "pair").stdout
+        assert "TPU TF Version:                      2.12.0" in output
     again = gcloud.run(*GROUPS, "create", *OPTIONS, VERSION)
     assert "TPU Node with name:pair already exists, try a different name" in again.stderr
     gcloud.run("beta", *GROUPS, "suspend", "pair")

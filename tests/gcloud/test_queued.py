@@ -30,12 +30,13 @@ def test_queued_resource_lifecycle(gcloud: Gcloud) -> None:
     assert head.split() == columns
     # TYPE and TOPOLOGY are empty if the type was requested by name.
     assert row.split() == ["request", US_ZONE, "2", "v2-8", "ACTIVE"]
-    resource = gcloud.json("alpha", *QUEUED, "describe", "request")
+    resource = gcloud.json(*QUEUED, "describe", "request")
     specs = resource["tpu"]["nodeSpec"]
     assert [spec["nodeId"] for spec in specs] == ["worker-0", "worker-1"]
     assert specs[0]["node"]["labels"] == {"a": "1"}
     assert (resource["spot"], resource["state"]["state"]) == ({}, "ACTIVE")
     assert resource["queueingPolicy"] == {"validUntilDuration": "3600s"}
+    assert gcloud.json(*QUEUED, "reset", "request")["done"] is True
     gcloud.run(*QUEUED, "delete", "request", "--force")
 
 

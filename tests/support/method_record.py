@@ -37,11 +37,12 @@ def write(tally: Tally, *, soak: bool) -> None:
         test = {*commands["test"]} if soak else tally.gcloud_commands
         soaked = (tally.gcloud_commands if soak else {*commands["soak"]}) - test
         existing = _gcloud_commands(Path(program).resolve().parents[1])
-        groups = {*map(_group, test | soaked)}
+        groups = {*map(_group, test | soaked)} - {""}
         other = {
             command
             for command in existing - test - soaked
             if _group(command) in groups or command.startswith(_WHOLE_GROUPS)
+            if not command.startswith(("alpha ", "beta "))
         }
         record = {"test": sorted(test), "soak": sorted(soaked), "other": sorted(other)}
         _write(GCLOUD_FILE, record)

@@ -29,7 +29,7 @@ _GOOGLE_CLIENT = re.compile(
 )
 
 
-_GCLOUD_COMMAND = re.compile(r"command/gcloud\.(\S+)")
+_GCLOUD_COMMAND = re.compile(r"command/gcloud\.(?!gslibshim)(\S+)")  # that is gsutil
 
 
 @dataclass
