@@ -214,11 +214,11 @@ async def networks(make_networks: Callable[[], Awaitable[Networks]]) -> Networks
     return cloud
 
 
-async def serve(cloud: Networks, name: str) -> asyncssh.SSHClientConnection:
+async def serve(cloud: Networks, name: str, program: str = SERVER) -> asyncssh.SSHClientConnection:
     """Start the server on a machine; it ends with the connection."""
     connection = await cloud.login(name)
     process = await connection.create_process("python3 -u -")
-    process.stdin.write(SERVER)
+    process.stdin.write(program)
     process.stdin.write_eof()
     assert await asyncio.wait_for(process.stdout.readline(), 30) == "ready\n"
     return connection
@@ -257,6 +257,37 @@ async def test_machines_connect_as_rules_of_their_network_allow(networks: Networ
         refused = " ".join(networks.server.report()["refused_connections"])
         assert f"worker to server tcp:{PORT}: firewall rule out denies tcp:{PORT}" in refused
         assert target not in refused
+
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
+async def test_coordinators_of_several_slices_have_the_same_port(
+    networks: Networks, family: str
+) -> None:
+    """gRPC listens at all addresses, and shares its port with other programs."""
+    program = f"""
+import socket
+server = socket.socket(socket.{family})
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+if server.family == socket.AF_INET6:
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+server.bind(("", {PORT}))
+server.listen()
+print("ready", flush=True)
+while True:
+    connection, _ = server.accept()
+    connection.sendall(socket.gethostname().encode())
+    connection.close()
+"""
+    for name in ("one", "two"):
+        await networks.boot(name)
+    async with await serve(networks, "one", program), await serve(networks, "two", program):
+        for source, target in (("one", "two"), ("two", "one"), ("one", "one")):
+            for _ in range(3):
+                assert await networks.connect(source, target) == f"connected {target}"
+        assert await networks.connect("two", "localhost") == "connected two"
+        assert await networks.connect("one", "127.0.0.1") == "connected one"
+        blocking = await networks.run("one", BLOCKING_CLIENT, "127.0.0.1", PORT)
+        assert blocking.split() == ["connected", "connected"]
 
 
 async def test_every_kind_of_socket_is_watched(networks: Networks) -> None:

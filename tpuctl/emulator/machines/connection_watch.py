@@ -1,10 +1,11 @@
-"""Decides about the connections of one machine's programs while they wait in connect(2).
+"""Decides about the sockets of one machine's programs while they wait in connect(2) or bind(2).
 
-The machine's seccomp filter (sandbox_connections.py) sends a notification for each connect(2) and
-listen(2) of its programs. Sockets that connect to machines are bound to the machine's own address,
-by which the other side recognizes it. What the networks do not allow is dropped: the program waits
-for its timeout, as on Google. A program that works around it is not stopped: this is a rehearsal of
-firewall rules, not protection from programs (seccomp_unotify(2), "Caveats").
+The machine's seccomp filter (sandbox_connections.py) sends a notification for each bind(2),
+connect(2), and listen(2) of its programs. Sockets that connect to machines are bound to the
+machine's own address, by which the other side recognizes it. What the networks do not allow is
+dropped: the program waits for its timeout, as on Google. A program that works around it is not
+stopped: this is a rehearsal of firewall rules, not protection from programs (seccomp_unotify(2),
+"Caveats").
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ SYS_PIDFD_GETFD = 438
 IP_BIND_ADDRESS_NO_PORT = 24
 MAX_ADDRESS_BYTES = 28  # of struct sockaddr_in6
 DISCARD_PORT = 9
+# JAX's coordinator (8476, since 0.8.1 8482) and PyTorch/XLA's listen at all addresses.
+RUNTIME_PORTS = range(8470, 8483)
 MAX_LISTENERS = 100  # some of which may be of programs that have ended
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -79,7 +82,7 @@ class ConnectionWatch:
         self._poll = select.poll()
         self._poll.register(notifications, select.POLLIN)
         self._is_open = True
-        _, _, self._connect_number, _ = SYSTEM_CALLS[os.uname().machine]
+        _, _, self._bind_number, self._connect_number, _ = SYSTEM_CALLS[os.uname().machine]
         asyncio.get_running_loop().add_reader(notifications, self._on_readable)
 
     def close(self) -> None:
@@ -115,55 +118,84 @@ class ConnectionWatch:
         except OSError:
             return  # the program was interrupted or killed
         id_, thread, _, number, _, _, *arguments = NOTIFICATION.unpack(buffer)
-        error = 0
+        error: int | None = None
         with contextlib.suppress(OSError), _Process(thread) as process:
             descriptor, pointer, length, *_ = arguments
             target = b""
-            if number == self._connect_number:
+            if number in (self._bind_number, self._connect_number):
                 target = _read_memory(thread, pointer, min(length, MAX_ADDRESS_BYTES))
             # If the program has ended, another one may have its number by now: raises OSError.
             fcntl.ioctl(self._notifications, CHECK_ID, struct.pack("Q", id_))
-            if number == self._connect_number:
+            if number == self._bind_number:
+                error = self._on_bind(process, descriptor, target)
+            elif number == self._connect_number:
                 error = self._on_connect(process, descriptor, target)
             else:
                 self._on_listen(process, descriptor)
-        response = struct.pack("QqiI", id_, 0, -error, 0 if error else CONTINUE)
+        response = struct.pack("QqiI", id_, 0, -(error or 0), CONTINUE if error is None else 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._notifications, SEND, response)
 
-    def _on_connect(self, process: _Process, descriptor: int, target: bytes) -> int:
-        """The error number to return; 0 executes the system call."""
+    def _on_bind(self, process: _Process, descriptor: int, target: bytes) -> int | None:
+        """The error number to return, 0 for none; None executes the system call.
+
+        All addresses become the machine's own for the TPU runtime's ports: other machines on this
+        computer use them, too.
+        """
+        if not _is_wildcard(target) or _port(target) not in RUNTIME_PORTS:
+            return None
+        with _copy_socket(process.handle, descriptor) as binding:
+            try:
+                binding.bind((self._in_family(binding, self._decisions.address), _port(target)))
+            except OSError as problem:
+                return problem.errno
+        return 0
+
+    def _on_connect(self, process: _Process, descriptor: int, target: bytes) -> int | None:
+        """The error number to return, 0 for none; None executes the system call."""
         destination = _parse(target)
         if destination is None:
-            return 0
+            return None
         address, port = destination
         is_local = address is not None and IPv4Address(address).is_loopback
         is_machine = address is not None and IPv4Address(address) in self._decisions.machines
-        if is_local and not is_machine:
-            return 0
+        if is_local and not is_machine and port not in RUNTIME_PORTS:
+            return None
         with _copy_socket(process.handle, descriptor) as connecting:
             if connecting.type != socket.SOCK_STREAM:
-                return 0  # connecting UDP sends nothing
+                return None  # connecting UDP sends nothing
+            if is_local and not is_machine:
+                if all(listener.port != port for listener in self._listeners.values()):
+                    return None
+                self._identify(connecting)
+                return self._connect(connecting, self._decisions.address, port)
             if not self._decisions.allows_connection(address, port):
                 return errno.ENETUNREACH if address is None else self._drop(connecting)
             if is_machine:
-                with contextlib.suppress(OSError):  # the program has bound it
-                    connecting.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-                    connecting.bind((self._in_family(connecting, self._decisions.address), 0))
-        return 0
+                self._identify(connecting)
+        return None
 
-    def _drop(self, connecting: socket.socket) -> int:
-        """Start to connect to nowhere; a blocking socket then waits for that in connect(2)."""
+    def _identify(self, connecting: socket.socket) -> None:
+        """Bind it to the machine's address, unless the program has bound it."""
+        with contextlib.suppress(OSError):
+            connecting.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+            connecting.bind((self._in_family(connecting, self._decisions.address), 0))
+
+    def _drop(self, connecting: socket.socket) -> int | None:
         drop_all(connecting)
-        is_blocking = os.get_blocking(connecting.fileno())
         nowhere = str(self._decisions.machines.broadcast_address)
+        return self._connect(connecting, nowhere, DISCARD_PORT)
+
+    def _connect(self, connecting: socket.socket, address: str, port: int) -> int | None:
+        """Start to connect to another address; a blocking socket then waits in connect(2)."""
+        is_blocking = os.get_blocking(connecting.fileno())
         os.set_blocking(connecting.fileno(), False)
         try:
-            error = connecting.connect_ex((self._in_family(connecting, nowhere), DISCARD_PORT))
+            error = connecting.connect_ex((self._in_family(connecting, address), port))
         finally:
             os.set_blocking(connecting.fileno(), is_blocking)
         is_waiting = error in (errno.EINPROGRESS, errno.EALREADY)
-        return 0 if is_waiting and is_blocking else error
+        return None if is_waiting and is_blocking else error
 
     @staticmethod
     def _in_family(connecting: socket.socket, address: str) -> str:
@@ -239,6 +271,26 @@ def _copy_socket(process: int, descriptor: int) -> socket.socket:
         raise
 
 
+def _family(target: bytes) -> int:
+    (family,) = struct.unpack_from("H", target)
+    return int(family)
+
+
+def _port(target: bytes) -> int:
+    (port,) = struct.unpack_from("!H", target, 2)
+    return int(port)
+
+
+def _is_wildcard(target: bytes) -> bool:
+    """Whether a struct sockaddr stands for all addresses."""
+    if len(target) < 8:
+        return False
+    family = _family(target)
+    if family == socket.AF_INET:
+        return not any(target[4:8])
+    return family == socket.AF_INET6 and len(target) >= 24 and not any(target[8:24])
+
+
 def _parse(target: bytes) -> tuple[str | None, int] | None:
     """The IPv4 address, None for one of IPv6, and the port of a struct sockaddr.
 
@@ -246,7 +298,7 @@ def _parse(target: bytes) -> tuple[str | None, int] | None:
     """
     if len(target) < 8:
         return None
-    (family,), (port,) = struct.unpack_from("H", target), struct.unpack_from("!H", target, 2)
+    family, port = _family(target), _port(target)
     if family == socket.AF_INET:
         return str(IPv4Address(target[4:8])), port
     if family != socket.AF_INET6 or len(target) < 24:

@@ -222,6 +222,7 @@ class SharedEnvironment:
             # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **({NOTE_VARIABLE: note} if note else {}),
+            **(_jax_variables(spec) if spec.kind == "worker" else {}),
             # Modules are compiled when they are imported, not all thousands of a library's.
             "PIP_COMPILE": "0",
             **dict(self.pip_variables),
@@ -238,6 +239,20 @@ class SharedEnvironment:
             variables[name] = str(self.certificates)
         proxy = self.proxy(spec.name)
         return variables | {"https_proxy": proxy, "HTTPS_PROXY": proxy}
+
+
+def _jax_variables(spec: MachineSpec) -> dict[str, str]:
+    """What stands in for chips: `jax.distributed.initialize()` finds the other workers by it.
+
+    JAX detects TPU VMs by their chips. Told to run as on one, it takes the workers from variables,
+    as on GKE (jax 0.10: cloud_tpu_init.py, clusters/cloud_tpu_cluster.py).
+    """
+    return {
+        "JAX_FORCE_TPU_INIT": "1",
+        "JAX_PLATFORMS": "cpu",
+        "TPU_WORKER_ID": str(spec.worker),
+        "TPU_WORKER_HOSTNAMES": ",".join(endpoint.address for endpoint in spec.endpoints),
+    }
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:

@@ -1,7 +1,7 @@
 """Notifications about a machine's connections: a part of the program sandbox.py.
 
-A seccomp filter, inherited by all programs of the machine, stops connect(2) and listen(2) until the
-server has decided (seccomp_unotify(2)).
+A seccomp filter, inherited by all programs of the machine, stops bind(2), connect(2), and listen(2)
+until the server has decided (seccomp_unotify(2)).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import errno
 import os
 import struct
 
-__all__ = ["watch_connections"]
+__all__ = ["SYSTEM_CALLS", "watch_connections"]
 
 SECCOMP_SET_MODE_FILTER, NEW_LISTENER, SPEC_ALLOW = 1, 8, 4
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 NUMBER, ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
-# By machine name: AUDIT_ARCH_*, and the numbers of seccomp, connect, and listen.
+# By machine name: AUDIT_ARCH_*, and the numbers of seccomp, bind, connect, and listen.
 SYSTEM_CALLS = {
-    "x86_64": (0xC000003E, 317, 42, 50),
-    "aarch64": (0xC00000B7, 277, 203, 201),
+    "x86_64": (0xC000003E, 317, 49, 42, 50),
+    "aarch64": (0xC00000B7, 277, 200, 203, 201),
 }
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -34,11 +34,12 @@ def watch_connections() -> int:
     name = os.uname().machine
     if name not in SYSTEM_CALLS:
         raise OSError(errno.ENOSYS, f"not supported on {name}")
-    architecture, seccomp, connect, listen = SYSTEM_CALLS[name]
+    architecture, seccomp, bind, connect, listen = SYSTEM_CALLS[name]
     instructions = (
         (LOAD, 0, 0, ARCHITECTURE),
-        (JUMP_EQUAL, 0, 3, architecture),
+        (JUMP_EQUAL, 0, 4, architecture),
         (LOAD, 0, 0, NUMBER),
+        (JUMP_EQUAL, 3, 0, bind),
         (JUMP_EQUAL, 2, 0, connect),
         (JUMP_EQUAL, 1, 0, listen),
         (RETURN, 0, 0, ALLOW),
