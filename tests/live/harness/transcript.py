@@ -104,7 +104,7 @@ class Redaction:
             network = ipaddress.IPv4Network(text + bits, strict=False)
         except ValueError:
             return text + bits  # a version
-        if any(network.subnet_of(known) for known in _KNOWN_RANGES) or text + bits == "0.0.0.0/0":
+        if any(network.subnet_of(block) for block in _KNOWN_RANGES) or text + bits == "0.0.0.0/0":
             return text + bits
         if bits in ("", "/32"):
             return self._substitute("address", text, lambda count: f"203.0.113.{count}") + bits
@@ -117,10 +117,10 @@ class Redaction:
         )
 
     def _substitute(self, kind: str, text: str, make: Callable[[int], str]) -> str:
-        known = self._substitutes.setdefault(kind, {})
-        if text in known.values():
+        substitutes = self._substitutes.setdefault(kind, {})
+        if text in substitutes.values():
             return text  # a substitute already
-        return known.setdefault(text, make(len(known)))
+        return substitutes.setdefault(text, make(len(known)))
 
 
 class Transcript:
