@@ -106,9 +106,9 @@ async def test_tpu_vm_metadata(lab: Any, session: aiohttp.ClientSession) -> None
     assert (await lab.run("hostname")).out.strip() in (name, os.uname().nodename)
     assert (await reader.value("instance/hostname")).startswith(name + ".")
     # JAX takes these where it finds no chips but is told to run as on a TPU VM.
-    shown = "echo $JAX_FORCE_TPU_INIT $JAX_PLATFORMS $TPU_WORKER_ID $TPU_WORKER_HOSTNAMES"
+    command = "echo $JAX_FORCE_TPU_INIT $JAX_PLATFORMS $TPU_WORKER_ID $TPU_WORKER_HOSTNAMES"
     addresses = ",".join(endpoint.address for endpoint in spec.endpoints)
-    assert (await lab.run(shown)).out.split() == ["1", "cpu", "0", addresses]
+    assert (await lab.run(command)).out.split() == ["1", "cpu", "0", addresses]
 
 
 # `tpu-env` of a v4-256, from test_tpu.py in penghao-wu/cambrian, and of a v6e-1, from a Terraform

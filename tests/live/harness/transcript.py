@@ -120,7 +120,7 @@ class Redaction:
         substitutes = self._substitutes.setdefault(kind, {})
         if text in substitutes.values():
             return text  # a substitute already
-        return substitutes.setdefault(text, make(len(known)))
+        return substitutes.setdefault(text, make(len(substitutes)))
 
 
 class Transcript:
