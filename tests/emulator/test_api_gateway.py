@@ -267,4 +267,4 @@ async def test_alt_json_adds_legacy_errors_list(
 async def test_other_apis_have_no_legacy_errors_list(cloud: Any) -> None:
     path = "/v2/projects/local-project/locations/europe-west4-a/nodes/nothing?alt=json"
     answer = await asyncio.to_thread(cloud.request, "GET", path)
-    assert answer.json()["error"].keys() == {"code", "message", "status"}
+    assert answer.json()["error"].keys() == {"code", "message", "status", "details"}

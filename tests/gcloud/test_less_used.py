@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.gcloud import Gcloud
 from tests.support.locations import US_ZONE
+from tpuctl.catalog import region_of
 
-REGION = "us-central1"
+US_REGION = region_of(US_ZONE)
 
 
 @pytest.mark.soak
@@ -19,7 +20,7 @@ def test_descriptions(gcloud: Gcloud) -> None:
 
     assert described("compute", "networks", "describe", "default") == "default"
     subnet = ("compute", "networks", "subnets", "describe", "default")
-    assert described(*subnet, f"--region={REGION}") == "default"
+    assert described(*subnet, f"--region={US_REGION}") == "default"
     assert described("compute", "zones", "describe", US_ZONE) == US_ZONE
     assert described("compute", "machine-types", "describe", "n1-standard-1") == "n1-standard-1"
     assert described("compute", "disk-types", "describe", "pd-ssd") == "pd-ssd"
@@ -27,12 +28,12 @@ def test_descriptions(gcloud: Gcloud) -> None:
     image = described(*family)
     assert described("compute", "images", "describe", image, "--project=debian-cloud") == image
     assert image.startswith("debian-12-bookworm-v")
-    gcloud.run("compute", "addresses", "create", "reserved", f"--region={REGION}")
-    address = ("compute", "addresses", "describe", "reserved", f"--region={REGION}")
+    gcloud.run("compute", "addresses", "create", "reserved", f"--region={US_REGION}")
+    address = ("compute", "addresses", "describe", "reserved", f"--region={US_REGION}")
     assert described(*address) == "reserved"
-    [operation] = gcloud.json("compute", "operations", "list", f"--filter=region:{REGION}")
+    [operation] = gcloud.json("compute", "operations", "list", f"--filter=region:{US_REGION}")
     name = operation["name"]
-    assert described("compute", "operations", "describe", name, f"--region={REGION}") == name
+    assert described("compute", "operations", "describe", name, f"--region={US_REGION}") == name
     route = gcloud.json("compute", "routes", "list")[0]["name"]
     assert described("compute", "routes", "describe", route) == route
 

@@ -1,0 +1,83 @@
+"""Scripts of other frameworks than that of the stack's runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpuctl.model.stack import load_stack
+from tpuctl.preflight.framework import framework_of, runtime_warning
+
+JAX = "import jax\n\njax.distributed.initialize()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "framework"),
+    [
+        (JAX, "JAX"),
+        ("from flax import nnx\n", "JAX"),
+        ("def main():\n    import jax.numpy as jnp\n", "JAX"),
+        ("import os, optax\n", "JAX"),
+        ("import torch\nimport torch_xla.core.xla_model as xm\n", "PyTorch/XLA"),
+        ("import tensorflow as tf\n", "TensorFlow"),
+        ("import keras\n", "TensorFlow"),
+        ("import jax\nimport tensorflow as tf  # tf.data\n", "TensorFlow"),
+        ("import torch\n", ""),  # to load data
+        ("from .jax import step\n", ""),
+        ("import jaxtyping\n", ""),
+        ("'import jax'\n", ""),
+        ("import jax as\n", ""),
+    ],
+)
+def test_framework_by_imports(source: str, framework: str) -> None:
+    assert framework_of(source) == framework
+
+
+def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple[str, str] | None:
+    """The detail and the hint."""
+    file, script = folder / "tpuctl.yaml", folder / "train.py"
+    file.write_text(f"stack: demo\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\njob: {job}\n")
+    script.write_text(source)
+    diagnostic = runtime_warning(load_stack(file), script)
+    return None if diagnostic is None else (diagnostic.detail, diagnostic.hint)
+
+
+def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
+    found = warning(tmp_path, "type: v5litepod-4, zones: [us-west4-a]")
+    assert found is not None
+    detail, hint = found
+    assert "train.py uses JAX" in detail
+    assert "is for TensorFlow" in detail
+    assert "worker" not in detail
+    assert "    tpu: {runtime: v2-alpha-tpuv5-lite}" in hint
+    assert "    tpuctl up" in hint
+
+
+def test_script_of_one_worker_of_a_slice_is_reported(tmp_path: Path) -> None:
+    """TensorFlow drives a slice from worker 0."""
+    tpu = "type: v5litepod-16, zones: [us-west4-a]"
+    found = warning(tmp_path, tpu)
+    assert found is not None
+    assert found[0].endswith("so the job runs on worker 0 of 4 only")
+    found = warning(tmp_path, tpu, job="{workers: all}")
+    assert found is not None
+    assert found[0].endswith("is for TensorFlow")
+
+
+def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
+    found = warning(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]")
+    assert found is not None
+    assert "    tpu: {kind: vm, runtime: tpu-ubuntu2204-base}" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("tpu", "source"),
+    [
+        ("type: v5litepod-4, runtime: v2-alpha-tpuv5-lite, zones: [us-west4-a]", JAX),
+        ("type: v5litepod-4, zones: [us-west4-a]", "import tensorflow\n"),
+        ("type: v5litepod-4, zones: [us-west4-a]", "print(1)\n"),
+    ],
+)
+def test_fitting_runtime_is_not_reported(tmp_path: Path, tpu: str, source: str) -> None:
+    assert warning(tmp_path, tpu, source) is None
