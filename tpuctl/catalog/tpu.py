@@ -15,6 +15,7 @@ __all__ = [
     "Runtime",
     "accelerator_type",
     "accelerator_types",
+    "base_runtime",
     "data",
     "node_cidr_prefix",
     "node_version",
@@ -145,6 +146,12 @@ def runtime(version: str) -> Runtime | None:
 def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
     """The newest TensorFlow runtime that fits the type, else its base runtime, else None."""
     return next((candidate for candidate in runtimes() if candidate.fits(accelerator)), None)
+
+
+def base_runtime(accelerator: AcceleratorType) -> Runtime | None:
+    """The runtime without TensorFlow that fits the type, for JAX and PyTorch; None if none does."""
+    fitting = (each for each in runtimes() if each.tensorflow is None and each.fits(accelerator))
+    return next(fitting, None)
 
 
 @cache

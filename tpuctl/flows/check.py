@@ -10,15 +10,23 @@ from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report
+from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_for
 
-__all__ = ["check", "refuse_errors"]
+__all__ = ["check", "refuse_errors", "warn_of_runtime"]
 
 
 def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
     """Check a script or module statically for the stack's TPU. Runs no code."""
     stack.require_valid()
     return check_program(runnable(str(script), form, folder), target_of(stack))
+
+
+def warn_of_runtime(stack: Stack, script: Path, emit: Emit) -> None:
+    """Emit a warning if the stack's runtime is for another framework than the script's."""
+    warning = runtime_warning(stack, script)
+    if warning is not None:
+        emit(WarningIssued(warning))
 
 
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Any, Self
 
-from tpuctl.catalog import AcceleratorType, Runtime, node_cidr_prefix, runtimes
+from tpuctl.catalog import AcceleratorType, Runtime, base_runtime, node_cidr_prefix, runtimes
 from tpuctl.cloud.classification import NodesClosed, RangeTaken
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
@@ -217,9 +217,9 @@ def vm_runtime(accelerator: AcceleratorType, tensorflow: str | None) -> Runtime 
 
     The base runtime if `tensorflow` is None, as for PyTorch.
     """
-    fitting = [candidate for candidate in runtimes() if candidate.fits(accelerator)]
     if tensorflow is None:
-        return next((candidate for candidate in fitting if candidate.tensorflow is None), None)
+        return base_runtime(accelerator)
+    fitting = [candidate for candidate in runtimes() if candidate.fits(accelerator)]
     with_tensorflow = [candidate for candidate in fitting if candidate.tensorflow is not None]
     newer = [
         candidate
