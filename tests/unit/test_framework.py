@@ -44,9 +44,9 @@ def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple
 
 
 def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
-    found = warning(tmp_path, "type: v5litepod-4, zones: [us-west4-a]")
-    assert found is not None
-    detail, hint = found
+    reported = warning(tmp_path, "type: v5litepod-4, zones: [us-west4-a]")
+    assert reported is not None
+    detail, hint = reported
     assert "train.py uses JAX" in detail
     assert "is for TensorFlow" in detail
     assert "worker" not in detail
@@ -57,18 +57,18 @@ def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
 def test_script_of_one_worker_of_a_slice_is_reported(tmp_path: Path) -> None:
     """TensorFlow drives a slice from worker 0."""
     tpu = "type: v5litepod-16, zones: [us-west4-a]"
-    found = warning(tmp_path, tpu)
-    assert found is not None
-    assert found[0].endswith("so the job runs on worker 0 of 4 only")
-    found = warning(tmp_path, tpu, job="{workers: all}")
-    assert found is not None
-    assert found[0].endswith("is for TensorFlow")
+    reported = warning(tmp_path, tpu)
+    assert reported is not None
+    assert reported[0].endswith("so the job runs on worker 0 of 4 only")
+    reported = warning(tmp_path, tpu, job="{workers: all}")
+    assert reported is not None
+    assert reported[0].endswith("is for TensorFlow")
 
 
 def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
-    found = warning(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]")
-    assert found is not None
-    assert "    tpu: {kind: vm, runtime: tpu-ubuntu2204-base}" in found[1]
+    reported = warning(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]")
+    assert reported is not None
+    assert "    tpu: {kind: vm, runtime: tpu-ubuntu2204-base}" in reported[1]
 
 
 @pytest.mark.parametrize(
