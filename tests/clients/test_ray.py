@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.locations import US_ZONE
+from tests.support.required_programs import require_programs
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -44,6 +45,7 @@ NODES = {
 def test_ray_cluster_of_one_node(
     shell: Any, google: Any, programs: Callable[[str], Path], kind: str
 ) -> None:
+    require_programs("rsync")  # Ray copies files with it
     shipped = shell.write("shipped", "shipped\n")
     values = {"kind": kind, "zone": US_ZONE, "project": shell.project, "shipped": shipped}
     config = shell.write("cluster.yaml", CLUSTER.format(**values, node=NODES[kind]))
