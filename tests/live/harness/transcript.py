@@ -19,32 +19,17 @@ from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf import json_format
-from google.rpc import code_pb2, error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 from tests.support.wire_validation import UnconvertibleMessage, as_call, is_known
+from tpuctl.emulator.state.errors import ApiError
 
 __all__ = ["Redaction", "Transcript"]
 
 assert error_details_pb2 is not None  # registers the details of errors
 
-_HTTP_STATUSES = {  # google/rpc/code.proto
-    "OK": 200,
-    "CANCELLED": 499,
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "OUT_OF_RANGE": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "ALREADY_EXISTS": 409,
-    "ABORTED": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "UNIMPLEMENTED": 501,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-}
 _OBJECT_DATA = re.compile(r"[?&]alt=media\b|^/(?:resumable/)?upload/|^/download/")
-_STATUS_HEADER = "grpc-status-details-bin"
 
 # Fields whose values are secret, or of people or organizations, by key.
 _SECRET_KEYS = frozenset(("data", "privateKeyData", "publicKeyData", "contents"))
@@ -132,9 +117,12 @@ class Transcript:
 
     def watch(self, client: Any) -> Any:
         """Record what an official client sends; returns the client to use instead."""
-        session = getattr(client, "_http", None) or getattr(client, "_session", None)
         transport = getattr(client, "transport", None)
-        session = session or getattr(transport, "_session", None)
+        sessions = (
+            *(getattr(client, "_http", None), getattr(client, "_session", None)),
+            getattr(transport, "_session", None),
+        )
+        session = next(filter(None, sessions), None)
         if session is not None:
             session.hooks["response"].append(self.add_response)
             return client
@@ -158,19 +146,16 @@ class Transcript:
             answer=None if has_data else response.text,
         )
 
-    def add_rpc(self, method: str, request: bytes, answer: bytes, status: Any) -> None:
-        """Serialized messages; `status` is a google.rpc.Status."""
+    def add_rpc(self, method: str, request: bytes, answer: bytes, refusal: ApiError | None) -> None:
+        """Serialized messages; that of a refused call is empty."""
         if not is_known(method):
             return
         try:
-            # Of a refused call, the response is empty.
             call = as_call(
                 method, base64.b64encode(request).decode(), base64.b64encode(answer).decode()
             )
         except UnconvertibleMessage:
             return
-        name = code_pb2.Code.Name(status.code)
-        refusal = {"error": _as_error(status, name)} if status.code else None
         self._write(
             verb=call.verb,
             path=call.path,
@@ -178,9 +163,9 @@ class Transcript:
             host="",
             type="application/json" if call.body else "",
             body=call.body,
-            status=_HTTP_STATUSES.get(name, 500),
+            status=200 if refusal is None else refusal.http,
             answer_type="application/json",
-            answer=call.answer if refusal is None else json.dumps(refusal),
+            answer=call.answer if refusal is None else json.dumps(refusal.as_platform()),
             is_rpc=True,
         )
 
@@ -208,18 +193,6 @@ def _as_text(body: Any) -> str:
     return body if isinstance(body, str) else ""
 
 
-def _as_error(status: Any, name: str) -> dict[str, Any]:
-    """The JSON form of an error, as REST has it."""
-    details = []
-    for detail in status.details:
-        try:
-            details.append(json_format.MessageToDict(detail))
-        except (TypeError, json_format.Error):  # of an unknown type
-            details.append({"@type": detail.type_url})
-    error = {"code": _HTTP_STATUSES.get(name, 500), "message": status.message, "status": name}
-    return error | ({"details": details} if details else {})
-
-
 class _Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -228,8 +201,8 @@ class _Interceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         call = continuation(details, request)
         error = call.exception()
         answer = b"" if error is not None else _serialized(call.result())
-        status = status_pb2.Status() if error is None else _status_of(error)
-        self._transcript.add_rpc(details.method, _serialized(request), answer, status)
+        refusal = None if error is None else _refusal(error)
+        self._transcript.add_rpc(details.method, _serialized(request), answer, refusal)
         return call
 
 
@@ -238,9 +211,14 @@ def _serialized(message: Any) -> bytes:
     return data
 
 
-def _status_of(error: Any) -> Any:
-    for key, value in error.trailing_metadata() or ():
-        if key == _STATUS_HEADER:
-            return status_pb2.Status.FromString(value)
-    code, _ = error.code().value
-    return status_pb2.Status(code=code, message=error.details() or "")
+def _refusal(error: Any) -> ApiError:
+    status = rpc_status.from_call(error)
+    details = [] if status is None else [_as_json(detail) for detail in status.details]
+    return ApiError(error.code().name, error.details() or "", details=details)
+
+
+def _as_json(detail: Any) -> dict[str, Any]:
+    try:
+        return dict(json_format.MessageToDict(detail))
+    except (TypeError, json_format.Error):  # of an unknown type
+        return {"@type": detail.type_url}
