@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.model.stack import load_stack
-from tpuctl.preflight.framework import framework_of, runtime_warning
+from tpuctl.preflight.check import check_project, default_target
+from tpuctl.preflight.framework import runtime_warning
 
 JAX = "import jax\n\njax.distributed.initialize()\n"
 
@@ -30,16 +31,22 @@ JAX = "import jax\n\njax.distributed.initialize()\n"
         ("import jax as\n", ""),
     ],
 )
-def test_framework_by_imports(source: str, framework: str) -> None:
-    assert framework_of(source) == framework
+def test_framework_by_imports(tmp_path: Path, source: str, framework: str) -> None:
+    assert framework_of(tmp_path, source) == framework
+
+
+def framework_of(folder: Path, source: str) -> str:
+    script = folder / "train.py"
+    script.write_text(source)
+    return check_project(script, default_target()).framework
 
 
 def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple[str, str] | None:
     """The detail and the hint."""
-    file, script = folder / "tpuctl.yaml", folder / "train.py"
+    file = folder / "tpuctl.yaml"
     file.write_text(f"stack: demo\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\njob: {job}\n")
-    script.write_text(source)
-    diagnostic = runtime_warning(load_stack(file), script)
+    framework = framework_of(folder, source)
+    diagnostic = runtime_warning(load_stack(file), folder / "train.py", framework)
     return None if diagnostic is None else (diagnostic.detail, diagnostic.hint)
 
 

@@ -13,7 +13,7 @@ from tpuctl.preflight.findings import Report
 from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_for
 
-__all__ = ["check", "refuse_errors", "warn_of_runtime"]
+__all__ = ["check", "refuse_errors"]
 
 
 def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
@@ -22,19 +22,15 @@ def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) 
     return check_program(runnable(str(script), form, folder), target_of(stack))
 
 
-def warn_of_runtime(stack: Stack, script: Path, emit: Emit) -> None:
-    """Emit a warning if the stack's runtime is for another framework than the script's."""
-    warning = runtime_warning(stack, script)
-    if warning is not None:
-        emit(WarningIssued(warning))
-
-
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
-    """Raise Refused for errors; emit a summary of the other findings."""
+    """Raise Refused for errors; emit a summary of the other findings, and a warning if the stack's
+    runtime is for another framework."""
     report = check_program(program, target_of(stack))
     require_no_errors(report)
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
-    warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
-    if warning is not None:
+    emitted = [warning_for(report, f"tpuctl check {shlex.join(words)}")]
+    if program.form == "script" and program.file is not None:
+        emitted.append(runtime_warning(stack, program.file, report.framework))
+    for warning in filter(None, emitted):
         emit(WarningIssued(warning))

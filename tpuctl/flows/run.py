@@ -320,12 +320,10 @@ def prepare(
         secrets=secrets,
     )
     if check:
-        from tpuctl.flows.check import refuse_errors, warn_of_runtime
+        from tpuctl.flows.check import refuse_errors
 
         check_runnable(program, submission.installation)
         refuse_errors(stack, program, emit)
-        if program.form == "script" and program.file is not None:
-            warn_of_runtime(stack, program.file, emit)
     return submission
 
 

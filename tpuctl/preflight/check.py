@@ -17,6 +17,7 @@ from tpuctl.preflight.analysis.source import Module, Project, load
 from tpuctl.preflight.analysis.syntax import Function, title
 from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
+from tpuctl.preflight.framework import framework_of
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
@@ -121,7 +122,8 @@ def _check(project: Project, target: Target) -> Report:
         *(unreadable.path for unreadable in project.unreadable),
     )
     report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
-    return Report.merge([report])
+    framework = framework_of(project.script) if is_readable else ""
+    return replace(Report.merge([report]), framework=framework)
 
 
 def check_folder(folder: Path, target: Target) -> Report:

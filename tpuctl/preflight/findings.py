@@ -101,6 +101,7 @@ class Report:
     files: tuple[Path, ...]  # the checked files
     suppressed: int = 0
     notes: tuple[CheckNote, ...] = ()
+    framework: str = ""  # of one script, if its imports tell: "JAX"
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:
