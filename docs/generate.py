@@ -410,7 +410,7 @@ def gcloud_page() -> str:
     lines += [
         "Commands of the real `gcloud` that the tests run against",
         "[the local cloud](../local-cloud.md), and those of the same groups that they do not run.",
-        "A command counts if one of its requests succeeded. The second column is of one release of",
+        "A command counts if one of its requests succeeded. The last column is of one release of",
         "gcloud, without commands that exist in alpha or beta only. Those may work, too: what they",
         "depend on is [listed by method](coverage.md).\n",
         "| gcloud | run | not run |",

@@ -72,18 +72,18 @@ def test_policies_secrets_and_objects(gcloud: Gcloud) -> None:
     account = f"trainer@{gcloud.project}.iam.gserviceaccount.com"
     gcloud.run("iam", "service-accounts", "create", "trainer")
     policy = gcloud.folder / "policy.json"
-    member = f'"serviceAccount:{account}"'
-    policy.write_text(f'{{"bindings": [{{"role": "roles/viewer", "members": [{member}]}}]}}')
+    viewer = {"role": "roles/viewer", "members": [f"serviceAccount:{account}"]}
+    policy.write_text(json.dumps({"bindings": [viewer]}))
     gcloud.run("iam", "service-accounts", "set-iam-policy", account, str(policy))
     read = gcloud.json("iam", "service-accounts", "get-iam-policy", account)
-    assert read["bindings"] == [{"role": "roles/viewer", "members": [f"serviceAccount:{account}"]}]
+    assert read["bindings"] == [viewer]
     number = gcloud.json("iam", "service-accounts", "describe", account)["uniqueId"]
     gcloud.run("iam", "service-accounts", "delete", account)
     gcloud.run("iam", "service-accounts", "undelete", number)
     assert gcloud.json("iam", "service-accounts", "describe", account)["uniqueId"] == number
 
     project = gcloud.json("projects", "get-iam-policy", gcloud.project)
-    binding = {"role": "roles/tpu.viewer", "members": [f"serviceAccount:{account}"]}
+    binding = viewer | {"role": "roles/tpu.viewer"}
     bindings = [*project.get("bindings", []), binding]
     policy.write_text(json.dumps({**project, "bindings": bindings}))
     gcloud.run("projects", "set-iam-policy", gcloud.project, str(policy))

@@ -27,8 +27,6 @@ _NAMES = ("methods", "described", "called_by_clients", "gcloud_commands")
 _GOOGLE_CLIENT = re.compile(
     r"(?i)gccl/|gapic/|gdcl/|google-cloud-sdk|gcloud|google-api-python-client"
 )
-
-
 _GCLOUD_COMMAND = re.compile(r"command/gcloud\.(?!gslibshim)(\S+)")  # that is gsutil
 
 

@@ -119,12 +119,16 @@ def _names(settings: Settings) -> dict[str, str]:
     }
     for zone in settings.zones:
         names |= {zone: "ZONE", region_of(zone): "REGION", region_of(zone).upper(): "REGION"}
-    user = getpass.getuser()
-    return names | ({user: "USER"} if len(user) > 3 and user != "root" else {})
+    return names | dict.fromkeys(_user_names(), "USER")
 
 
 def _substitutes(settings: Settings) -> dict[str, str]:
     """What the transcript has for the names of people and projects."""
     names = {settings.project: "example-project", str(Path.home()): "/home/user"}
+    return names | dict.fromkeys(_user_names(), "user")
+
+
+def _user_names() -> list[str]:
+    """The user's name, unless it is a word that other texts contain."""
     user = getpass.getuser()
-    return names | ({user: "user"} if len(user) > 3 else {})
+    return [user] if len(user) > 3 and user != "root" else []

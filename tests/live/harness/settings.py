@@ -12,12 +12,11 @@ from pathlib import Path
 from tpuctl.catalog import (
     AcceleratorType,
     Price,
-    Runtime,
     accelerator_type,
     accelerator_types,
+    base_runtime,
     node_price,
     region_of,
-    runtimes,
 )
 from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
 from tpuctl.units import dollars
@@ -256,18 +255,6 @@ def default_zones(accelerator: AcceleratorType, capacity: str) -> tuple[str, ...
         return (price.per_hour if price else far, zone)
 
     return tuple(sorted(accelerator.zones, key=order)[:ZONES])
-
-
-def base_runtime(accelerator: AcceleratorType) -> Runtime | None:
-    """Without TensorFlow: the tests' scripts need none, and machines start sooner."""
-    if not accelerator.in_tpu_api:
-        return None
-    fitting = (
-        runtime
-        for runtime in runtimes()
-        if runtime.tensorflow is None and runtime.fits(accelerator)
-    )
-    return next(fitting, None)
 
 
 def price_in(accelerator: AcceleratorType, zone: str, capacity: str) -> Price | None:

@@ -307,16 +307,14 @@ def main(descriptor: int) -> None:
         os.waitpid(child, 0)
         return
     kernel.die_with_parent()
-    connections: Any = None
-    if view["is_watched"]:  # imported here: the machine may not see this folder
-        connections = importlib.import_module("sandbox_connections")
+    connections = importlib.import_module("sandbox_connections")  # the machine may not see it
     try:
         if places is not None:
             init.network = importlib.import_module("sandbox_network")
             init.open_network(places)
         kernel.build_view(view)
         kernel.drop_privileges()
-        if connections is not None:
+        if view["is_watched"]:
             init.watch_connections(connections)
     except OSError as problem:
         if problem.errno == errno.EINVAL and problem.filename is None:

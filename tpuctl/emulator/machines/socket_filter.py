@@ -35,11 +35,8 @@ def restrict_listener(
     Connections to other addresses in this network, or from outside this computer, are dropped;
     localhost is not restricted.
     """
-    destination, network, mask = (
-        int(IPv4Address(address)),
-        int(machines.network_address),
-        0xFFFF0000,
-    )
+    destination = int(IPv4Address(address))
+    network, mask = int(machines.network_address), 0xFFFF0000
     accept, drop = 14, 15
     outside = accept if allows_outside else drop
     program: list[tuple[int, int, int, int]] = [
