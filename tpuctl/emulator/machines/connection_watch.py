@@ -142,35 +142,39 @@ class ConnectionWatch:
         All addresses become the machine's own for the TPU runtime's ports: other machines on this
         computer use them, too.
         """
-        if not _is_wildcard(target) or _port(target) not in RUNTIME_PORTS:
+        address, port = _parse(target) or (None, 0)
+        if address is None or not address.is_unspecified or port not in RUNTIME_PORTS:
             return None
         with _copy_socket(process.handle, descriptor) as binding:
             try:
-                binding.bind((self._in_family(binding, self._decisions.address), _port(target)))
+                binding.bind((self._in_family(binding, self._decisions.address), port))
             except OSError as problem:
                 return problem.errno
         return 0
 
     def _on_connect(self, process: _Process, descriptor: int, target: bytes) -> int | None:
         """The error number to return, 0 for none; None executes the system call."""
-        destination = _parse(target)
-        if destination is None:
+        address, port = _parse(target) or (None, 0)
+        if address is None:
             return None
-        address, port = destination
-        is_local = address is not None and IPv4Address(address).is_loopback
-        is_machine = address is not None and IPv4Address(address) in self._decisions.machines
-        if is_local and not is_machine and port not in RUNTIME_PORTS:
+        is_version_4 = isinstance(address, IPv4Address)
+        if not is_version_4 and (address.is_loopback or address.is_unspecified):
+            return None
+        is_machine = address in self._decisions.machines
+        is_local = address.is_loopback and not is_machine
+        if is_local and port not in RUNTIME_PORTS:
             return None
         with _copy_socket(process.handle, descriptor) as connecting:
             if connecting.type != socket.SOCK_STREAM:
                 return None  # connecting UDP sends nothing
-            if is_local and not is_machine:
+            if is_local:
                 if all(listener.port != port for listener in self._listeners.values()):
                     return None
                 self._identify(connecting)
                 return self._connect(connecting, self._decisions.address, port)
-            if not self._decisions.allows_connection(address, port):
-                return errno.ENETUNREACH if address is None else self._drop(connecting)
+            text = str(address) if is_version_4 else None
+            if not self._decisions.allows_connection(text, port):
+                return self._drop(connecting) if is_version_4 else errno.ENETUNREACH
             if is_machine:
                 self._identify(connecting)
         return None
@@ -271,47 +275,25 @@ def _copy_socket(process: int, descriptor: int) -> socket.socket:
         raise
 
 
-def _family(target: bytes) -> int:
-    (family,) = struct.unpack_from("H", target)
-    return int(family)
-
-
-def _port(target: bytes) -> int:
-    (port,) = struct.unpack_from("!H", target, 2)
-    return int(port)
-
-
-def _is_wildcard(target: bytes) -> bool:
-    """Whether a struct sockaddr stands for all addresses."""
-    if len(target) < 8:
-        return False
-    family = _family(target)
-    if family == socket.AF_INET:
-        return not any(target[4:8])
-    return family == socket.AF_INET6 and len(target) >= 24 and not any(target[8:24])
-
-
-def _parse(target: bytes) -> tuple[str | None, int] | None:
-    """The IPv4 address, None for one of IPv6, and the port of a struct sockaddr.
-
-    None for other families, and for IPv6 on loopback.
-    """
+def _parse(target: bytes) -> tuple[IPv4Address | IPv6Address, int] | None:
+    """The address and port of a struct sockaddr; None for other families."""
     if len(target) < 8:
         return None
-    family, port = _family(target), _port(target)
+    (family,), (port,) = struct.unpack_from("H", target), struct.unpack_from("!H", target, 2)
     if family == socket.AF_INET:
-        return str(IPv4Address(target[4:8])), port
+        return IPv4Address(target[4:8]), port
     if family != socket.AF_INET6 or len(target) < 24:
         return None
-    address = IPv6Address(target[8:24])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped), port
-    return None if address.is_loopback or address.is_unspecified else (None, port)
+    return _without_mapping(IPv6Address(target[8:24])), port
 
 
 def _address_of(host: str) -> IPv4Address | IPv6Address:
-    """A listener's address; an IPv6 one that stands for IPv4 as that."""
+    """A listener's address."""
     with contextlib.suppress(ValueError):
         return IPv4Address(host)
-    address = IPv6Address(host.partition("%")[0])
+    return _without_mapping(IPv6Address(host.partition("%")[0]))
+
+
+def _without_mapping(address: IPv6Address) -> IPv4Address | IPv6Address:
+    """One that stands for an IPv4 address as that."""
     return address.ipv4_mapped or address
