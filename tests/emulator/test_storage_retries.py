@@ -70,13 +70,13 @@ def lock_retention_policy(target: Target) -> Call:
     return bucket.lock_retention_policy
 
 
-def patch_bucket(target: Target) -> Call:
-    target.bucket.labels = {"number": str(next(NUMBERS))}
-    return partial(target.bucket.patch, **metageneration(target, target.bucket))
+def patch(target: Target, resource: Any, field: str) -> Call:
+    setattr(resource, field, {"number": str(next(NUMBERS))})
+    return partial(resource.patch, **metageneration(target, resource))
 
 
-def update_bucket(target: Target) -> Call:
-    return partial(target.bucket.update, **metageneration(target, target.bucket))
+def update(target: Target, resource: Any) -> Call:
+    return partial(resource.update, **metageneration(target, resource))
 
 
 def set_policy(target: Target) -> Call:
@@ -88,15 +88,6 @@ def set_policy(target: Target) -> Call:
 
 def metageneration(target: Target, resource: Any) -> dict[str, Any]:
     return target.if_("metageneration", resource.metageneration)
-
-
-def patch_blob(target: Target) -> Call:
-    target.blob.metadata = {"number": str(next(NUMBERS))}
-    return partial(target.blob.patch, **metageneration(target, target.blob))
-
-
-def update_blob(target: Target) -> Call:
-    return partial(target.blob.update, **metageneration(target, target.blob))
 
 
 def compose(target: Target) -> Call:
@@ -158,12 +149,12 @@ CALLS: dict[str, tuple[Callable[[Target], Call], ...]] = {
     "buckets.insert": (lambda target: target.new_bucket().create,),
     "buckets.list": (lambda target: lambda: [*target.client.list_buckets()],),
     "buckets.lockRetentionPolicy": (lock_retention_policy,),
-    "buckets.patch": (patch_bucket,),
+    "buckets.patch": (lambda target: patch(target, target.bucket, "labels"),),
     "buckets.setIamPolicy": (set_policy,),
     "buckets.testIamPermissions": (
         lambda target: partial(target.bucket.test_iam_permissions, ["storage.objects.get"]),
     ),
-    "buckets.update": (update_bucket,),
+    "buckets.update": (lambda target: update(target, target.bucket),),
     "objects.compose": (compose,),
     "objects.copy": (copy,),
     "objects.delete": (lambda target: target.blob.delete,),
@@ -177,9 +168,9 @@ CALLS: dict[str, tuple[Callable[[Target], Call], ...]] = {
     "objects.insert": (upload, begin_resumable),
     "objects.insert: resumable": (upload_large,),
     "objects.list": (lambda target: lambda: [*target.bucket.list_blobs()],),
-    "objects.patch": (patch_blob,),
+    "objects.patch": (lambda target: patch(target, target.blob, "metadata"),),
     "objects.rewrite": (rewrite,),
-    "objects.update": (update_blob,),
+    "objects.update": (lambda target: update(target, target.blob),),
     "projects.serviceAccount.get": (lambda target: target.client.get_service_account_email,),
 }
 
