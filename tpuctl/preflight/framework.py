@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpuctl.catalog import base_runtime
 from tpuctl.errors import Diagnostic
-from tpuctl.model.stack import Stack
 from tpuctl.preflight.analysis.source import Module
+
+if TYPE_CHECKING:
+    from tpuctl.model.stack import Stack
 
 __all__ = ["framework_of", "runtime_warning"]
 
