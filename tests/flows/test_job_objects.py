@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.emulator.client import server_process
+from tpuctl.errors import Conflict, Denied, NotFound
 
 
 @pytest.fixture
@@ -28,6 +33,35 @@ async def test_put_bytes_returns_size_and_generation(store: ObjectStore) -> None
     info = await store.stat("a/b.json")
     assert info is not None
     assert (info.name, info.size, info.generation) == ("a/b.json", 2, generation)
+
+
+async def test_client_sends_no_other_requests(make_stack: Callable[..., Tpuctl]) -> None:
+    """Its threads would also leave connections open when the program ends."""
+    stack = make_stack()
+    client = stack.cloud.client("storage")
+    requests: list[str] = []
+    client._http.hooks["response"].append(lambda response, **_: requests.append(response.url))
+    before = {*threading.enumerate()}
+    with pytest.raises(NotFound):
+        await ObjectStore(client, f"{stack.stack.name}-none").get_bytes("x")
+    for thread in {*threading.enumerate()} - before:
+        await asyncio.to_thread(thread.join)
+    assert len(requests) == 1, requests
+
+
+async def test_refused_token_leaves_no_connection_open(
+    local_cloud: server_process.LocalCloud,
+) -> None:
+    cloud = Cloud(Endpoint("local", local_cloud.url, "not-the-token"), "local-project")
+    store = ObjectStore(cloud.client("storage"), "none")
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(Denied):
+                await store.get_bytes("x")
+    finally:
+        gc.enable()
+    gc.collect()  # a warning of an open socket fails the test
 
 
 async def test_missing_object(store: ObjectStore) -> None:

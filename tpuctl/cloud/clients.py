@@ -8,8 +8,10 @@ would apply to loopback.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -166,7 +168,12 @@ class Cloud:
         if self.endpoint.is_local:
             from google.oauth2.credentials import Credentials
 
-            return Credentials(token=self.endpoint.token)  # type: ignore[no-untyped-call]
+            # The token never expires. A client whose token is refused refreshes it and repeats its
+            # request: without a handler it would fail, with the answer's connection left open.
+            token = self.endpoint.token
+            return Credentials(  # type: ignore[no-untyped-call]
+                token=token, refresh_handler=lambda request, scopes: (token, datetime.max)
+            )
         import google.auth
 
         credentials, _ = google.auth.default(scopes=[SCOPE])
@@ -202,6 +209,8 @@ class Cloud:
     def _storage(self) -> Any:
         from google.cloud.storage import Client
 
+        # Otherwise a thread reads each bucket's metadata for traces that nobody collects.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
         client = Client(project=self.project, credentials=self._credentials, client_options=options)
         if self.endpoint.is_local:
