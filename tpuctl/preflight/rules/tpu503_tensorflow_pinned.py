@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.requirements import allows, installed, required
+from tpuctl.model.requirement_files import allows, required
+from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
