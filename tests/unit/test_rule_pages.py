@@ -19,7 +19,7 @@ PUBLISHED = (
     *("TPU201", "TPU202", "TPU203", "TPU204"),
     *("TPU301", "TPU302", "TPU303", "TPU304"),
     *("TPU401", "TPU402", "TPU403", "TPU404", "TPU405", "TPU406"),
-    *("TPU501", "TPU502", "TPU503", "TPU504"),
+    *("TPU501", "TPU502", "TPU503", "TPU504", "TPU505"),
 )
 # Comments in a file that cannot be parsed are not read.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
