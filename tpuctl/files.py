@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cache_home", "private_folder", "read_file"]
+__all__ = ["cache_home", "is_generated_folder", "private_folder", "read_file"]
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -18,6 +18,13 @@ def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tpuctl", appauthor=False))
+
+
+def is_generated_folder(folder: Path) -> bool:
+    """Whether a folder holds no sources of the user's: hidden, or made by programs."""
+    name = folder.name
+    is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
+    return is_generated or (folder / "pyvenv.cfg").exists()
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

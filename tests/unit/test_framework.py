@@ -1,75 +1,235 @@
-"""Scripts of other frameworks than that of the stack's runtime."""
+"""The framework of a job, the runtime and the workers that it decides, and other runtimes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from google.cloud.tpu_v2.types import Node
 
-from tpuctl.model.stack import load_stack
+from tpuctl.errors import InvalidStack
+from tpuctl.model.framework import framework_in
+from tpuctl.model.stack import Stack, load_stack
 from tpuctl.preflight.check import check_project, default_target
 from tpuctl.preflight.framework import runtime_warning
+from tpuctl.resources.tpu_node_spec import node_differences
 
 JAX = "import jax\n\njax.distributed.initialize()\n"
+V5E = "type: v5litepod-16, zones: [us-west4-a]"
+BASE, TENSORFLOW = "v2-alpha-tpuv5-lite", "tpu-vm-tf-2.18.0-pod-pjrt-v5e-and-v6"
+OLDER = "tpu-vm-tf-2.16.1-pod-pjrt"
 
 
 @pytest.mark.parametrize(
     ("source", "framework"),
     [
-        (JAX, "JAX"),
-        ("from flax import nnx\n", "JAX"),
-        ("def main():\n    import jax.numpy as jnp\n", "JAX"),
-        ("import os, optax\n", "JAX"),
-        ("import torch\nimport torch_xla.core.xla_model as xm\n", "PyTorch/XLA"),
-        ("import tensorflow as tf\n", "TensorFlow"),
-        ("import keras\n", "TensorFlow"),
-        ("import jax\nimport tensorflow as tf  # tf.data\n", "TensorFlow"),
-        ("import torch\n", ""),  # to load data
-        ("from .jax import step\n", ""),
-        ("import jaxtyping\n", ""),
-        ("'import jax'\n", ""),
-        ("import jax as\n", ""),
+        (JAX, "jax"),
+        ("from flax import nnx\n", "jax"),
+        ("def main():\n    import jax.numpy as jnp\n", "jax"),
+        ("import os, optax\n", "jax"),
+        ("import torch\nimport torch_xla.core.xla_model as xm\n", "torch"),
+        ("import tensorflow as tf\n", "tensorflow"),
+        ("import keras\n", "tensorflow"),
+        ("import jax\nimport tensorflow as tf  # tf.data\n", "tensorflow"),
+        ("import torch\n", None),  # to load data
+        ("from .jax import step\n", None),
+        ("import jaxtyping\n", None),
+        ("'import jax'\n", None),
+        ("import jax as\n", None),
     ],
 )
-def test_framework_by_imports(tmp_path: Path, source: str, framework: str) -> None:
-    assert framework_of(tmp_path, source) == framework
+def test_framework_by_imports(tmp_path: Path, source: str, framework: str | None) -> None:
+    assert imported_framework(tmp_path, source) == framework
 
 
-def framework_of(folder: Path, source: str) -> str:
+def imported_framework(folder: Path, source: str) -> str | None:
     script = folder / "train.py"
     script.write_text(source)
     return check_project(script, default_target()).framework
 
 
-def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple[str, str] | None:
-    """The detail and the hint."""
+@pytest.mark.parametrize(
+    ("files", "framework", "because"),
+    [
+        ({"requirements.txt": "jax[tpu]\n"}, "jax", "requirements.txt"),
+        ({"requirements.txt": "optax\nflax>=0.10\n"}, "jax", "requirements.txt"),
+        (
+            {"requirements.txt": "torch==2.9.0\ntorch_xla[tpu]==2.9.0\n"},
+            "torch",
+            "requirements.txt",
+        ),
+        ({"requirements.txt": "tensorflow-tpu==2.19.1\n"}, "tensorflow", "requirements.txt"),
+        # TensorFlow loads JAX's data, unless JAX has no support for TPUs.
+        ({"requirements.txt": "jax[tpu]\ntensorflow\n"}, "jax", "requirements.txt"),
+        ({"requirements.txt": "jax\ntensorflow\n"}, "tensorflow", "requirements.txt"),
+        (
+            {"pyproject.toml": '[project]\ndependencies = ["jax[tpu]>=0.4"]\n'},
+            "jax",
+            "pyproject.toml",
+        ),
+        ({"train/requirements.txt": "jax[tpu]\n"}, "jax", "train/requirements.txt"),
+        ({"train.py": JAX}, "jax", "train.py"),
+        ({"train/main.py": "import jax\n", "train/data.py": "import os\n"}, "jax", "train/main.py"),
+        # Requirements decide, since a script may import another framework in passing.
+        ({"requirements.txt": "jax[tpu]\n", "a.py": "import keras\n"}, "jax", "requirements.txt"),
+        # Which job follows is unknown.
+        ({"a/requirements.txt": "jax[tpu]\n", "b/requirements.txt": "keras\n"}, None, ""),
+        ({"a.py": JAX, "b.py": "import tensorflow\n"}, None, ""),
+        ({"requirements.txt": "torch\n", "a.py": "import torch\n"}, None, ""),
+        ({"a/b/train.py": JAX}, None, ""),
+        ({".venv/train.py": JAX}, None, ""),
+        ({"env/pyvenv.cfg": "", "env/train.py": JAX}, None, ""),
+        ({"requirements.txt": "\0\xff", "train.py": "\0"}, None, ""),
+        ({}, None, ""),
+    ],
+)
+def test_framework_of_folder(
+    tmp_path: Path, files: dict[str, str], framework: str | None, because: str
+) -> None:
+    write(tmp_path, files)
+    choice = framework_in(tmp_path)
+    assert (choice and choice.framework) == framework
+    assert choice is None or choice.because == because
+
+
+def test_requirements_file_of_another_name(tmp_path: Path) -> None:
+    write(tmp_path, {"requirements-tpu.txt": "jax[tpu]\n", "requirements.txt": "tensorflow\n"})
+    choice = framework_in(tmp_path, "requirements-tpu.txt")
+    assert choice is not None and choice.framework == "jax"
+    assert load(tmp_path, V5E, "{requirements: requirements-tpu.txt}").runtime.version == BASE
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "latin-1")
+
+
+def load(folder: Path, tpu: str, job: str = "{}") -> Stack:
     file = folder / "tpuctl.yaml"
     file.write_text(f"stack: demo\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\njob: {job}\n")
-    framework = framework_of(folder, source)
-    diagnostic = runtime_warning(load_stack(file), folder / "train.py", framework)
+    return load_stack(file)
+
+
+@pytest.mark.parametrize(
+    ("tpu", "job", "files", "runtime", "workers"),
+    [
+        (V5E, "{}", {}, TENSORFLOW, 1),
+        (V5E, "{}", {"train.py": JAX}, BASE, 4),
+        (V5E, "{framework: jax}", {}, BASE, 4),
+        (V5E, "{framework: torch}", {}, BASE, 4),
+        (V5E, "{framework: other}", {}, BASE, 4),
+        (
+            V5E,
+            "{framework: tensorflow}",
+            {"train.py": JAX},
+            TENSORFLOW,
+            1,
+        ),
+        ("type: v3-8, zones: [europe-west4-a]", "{framework: jax}", {}, "tpu-ubuntu2204-base", 1),
+        ("type: v6e-8, zones: [us-east5-b]", "{framework: jax}", {}, "v2-alpha-tpuv6e", 1),
+        # The stack file's runtime counts, and JAX still runs on all workers.
+        (
+            f"{V5E}, runtime: {OLDER}",
+            "{framework: jax}",
+            {},
+            OLDER,
+            4,
+        ),
+        (
+            f"{V5E}, runtime: {OLDER}",
+            "{}",
+            {"train.py": JAX},
+            OLDER,
+            1,
+        ),
+        (V5E, "{framework: jax, workers: [2]}", {}, BASE, 1),
+        (
+            "kind: node, type: v3-8, zones: [europe-west4-a]",
+            "{framework: torch}",
+            {},
+            "pytorch-2.0",
+            1,
+        ),
+    ],
+)
+def test_framework_decides_runtime_and_workers(
+    tmp_path: Path, tpu: str, job: str, files: dict[str, str], runtime: str, workers: int
+) -> None:
+    write(tmp_path, files)
+    stack = load(tmp_path, tpu, job)
+    assert stack.runtime.version == runtime
+    assert len(stack.job_workers()) == workers
+
+
+def test_jax_needs_tpu_vms(tmp_path: Path) -> None:
+    with pytest.raises(InvalidStack, match="JAX does not support TPU nodes"):
+        load(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]", "{framework: jax}")
+
+
+def test_script_decides_if_folder_does_not(tmp_path: Path) -> None:
+    stack = load(tmp_path, V5E)
+    assert stack.runtime.tensorflow is not None
+    assert stack.for_framework("jax", "train.py").runtime.version == BASE
+    assert stack.for_framework(None, "").runtime == stack.runtime
+    explicit = load(tmp_path, V5E, "{framework: tensorflow}")
+    assert explicit.for_framework("jax", "train.py") == explicit
+
+
+@pytest.mark.parametrize(
+    ("tpu", "job", "files", "differs"),
+    [
+        # `auto` decides for new nodes only: neither a new file nor a newer table changes a node.
+        (V5E, "{}", {}, False),
+        (V5E, "{}", {"train.py": "import tensorflow\n"}, False),
+        (V5E, "{framework: tensorflow}", {}, True),
+        (f"{V5E}, runtime: {OLDER}", "{}", {}, True),
+        (V5E, "{framework: jax}", {}, False),
+    ],
+)
+def test_node_with_base_runtime(
+    tmp_path: Path, tpu: str, job: str, files: dict[str, str], differs: bool
+) -> None:
+    write(tmp_path, files)
+    node = Node(accelerator_type="v5litepod-16", runtime_version=BASE)
+    stack = load(tmp_path, tpu, job)
+    differences = list(node_differences(stack, node))
+    assert [field for field, *_ in differences] == (["runtime"] if differs else [])
+    if not differs:
+        assert len(stack.on_runtime(BASE).job_workers()) == 4
+
+
+def test_node_with_runtime_of_another_type_differs(tmp_path: Path) -> None:
+    node = Node(accelerator_type="v5litepod-16", runtime_version="v2-alpha-tpuv6e")
+    assert [field for field, *_ in node_differences(load(tmp_path, V5E), node)] == ["runtime"]
+
+
+def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple[str, str] | None:
+    """The detail and the hint."""
+    stack = load(folder, tpu, job)
+    framework = imported_framework(folder, source)
+    stack = stack.for_framework(framework, "train.py")  # type: ignore[arg-type]
+    diagnostic = runtime_warning(stack, folder / "train.py")
     return None if diagnostic is None else (diagnostic.detail, diagnostic.hint)
 
 
 def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
-    reported = warning(tmp_path, "type: v5litepod-4, zones: [us-west4-a]")
+    reported = warning(tmp_path, f"{V5E}, runtime: {OLDER}")
     assert reported is not None
     detail, hint = reported
-    assert "train.py uses JAX" in detail
-    assert "is for TensorFlow" in detail
-    assert "worker" not in detail
+    assert detail == f"train.py uses JAX, and runtime {OLDER} is for TensorFlow"
     assert "    tpu: {runtime: v2-alpha-tpuv5-lite}" in hint
     assert "    tpuctl up" in hint
 
 
-def test_script_of_one_worker_of_a_slice_is_reported(tmp_path: Path) -> None:
-    """TensorFlow drives a slice from worker 0."""
-    tpu = "type: v5litepod-16, zones: [us-west4-a]"
-    reported = warning(tmp_path, tpu)
-    assert reported is not None
-    assert reported[0].endswith("so the job runs on worker 0 of 4 only")
-    reported = warning(tmp_path, tpu, job="{workers: all}")
-    assert reported is not None
-    assert reported[0].endswith("is for TensorFlow")
+def test_existing_node_of_another_framework_is_reported(tmp_path: Path) -> None:
+    """It was created before the script told."""
+    stack = load(tmp_path, V5E).for_framework("jax", "train.py")
+    stack = stack.on_runtime(OLDER)
+    diagnostic = runtime_warning(stack, tmp_path / "train.py")
+    assert diagnostic is not None
+    assert "    job: {framework: jax}" in diagnostic.hint
+    assert len(stack.job_workers()) == 4
 
 
 def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
@@ -81,9 +241,11 @@ def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tpu", "source"),
     [
-        ("type: v5litepod-4, runtime: v2-alpha-tpuv5-lite, zones: [us-west4-a]", JAX),
-        ("type: v5litepod-4, zones: [us-west4-a]", "import tensorflow\n"),
-        ("type: v5litepod-4, zones: [us-west4-a]", "print(1)\n"),
+        (f"{V5E}, runtime: {BASE}", JAX),
+        (V5E, JAX),
+        (V5E, "import tensorflow\n"),
+        (V5E, "print(1)\n"),
+        (f"{V5E}, runtime: {OLDER}", "import tensorflow\n"),
     ],
 )
 def test_fitting_runtime_is_not_reported(tmp_path: Path, tpu: str, source: str) -> None:

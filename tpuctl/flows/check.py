@@ -10,7 +10,6 @@ from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report
-from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_for
 
 __all__ = ["check", "refuse_errors"]
@@ -22,15 +21,14 @@ def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) 
     return check_program(runnable(str(script), form, folder), target_of(stack))
 
 
-def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> None:
-    """Raise Refused for errors; emit a summary of the other findings, and a warning if the stack's
-    runtime is for another framework."""
+def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Stack:
+    """Raise Refused for errors; emit a summary of the other findings. Returns the stack for the
+    framework of the script."""
     report = check_program(program, target_of(stack))
     require_no_errors(report)
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
-    emitted = [warning_for(report, f"tpuctl check {shlex.join(words)}")]
-    if program.form == "script" and program.file is not None:
-        emitted.append(runtime_warning(stack, program.file, report.framework))
-    for warning in filter(None, emitted):
+    warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
+    if warning is not None:
         emit(WarningIssued(warning))
+    return stack.for_framework(report.framework, Path(file).name)

@@ -25,7 +25,7 @@ from tpuctl.flows.jobs import mark_stopped
 from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.log_output import filter_lines, start_offsets
 from tpuctl.flows.plan import Prepared, plan
-from tpuctl.flows.submission import Submission, bind_to_nodes, user_at_host
+from tpuctl.flows.submission import Submission, bind_to_nodes, stack_of, user_at_host
 from tpuctl.flows.submit import record_not_started, start_attempt
 from tpuctl.flows.up import up
 from tpuctl.flows.workers import connections, nodes_of
@@ -82,6 +82,7 @@ async def follow_to_end(
     Cancelling stops neither the job nor pending requests for nodes.
     """
     workers = record.workers if all_workers else record.workers[:1]
+    context = replace(context, stack=stack_of(record, context.stack))
     recovery = _Recovery(context, workers, show, part).run(record)
     return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
 

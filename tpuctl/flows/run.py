@@ -43,6 +43,7 @@ from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
+from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
 
 __all__ = [
@@ -162,6 +163,7 @@ async def up_and_start(
     """Bring the stack up if requested, and start the job."""
     signals = signals or NoSignals()
     if up:
+        context = replace(context, stack=submission.adapt(context.stack))
         prepared = await plan(context)
         if confirm is not None and not prepared.plan.is_empty:
             confirm(prepared)
@@ -319,12 +321,15 @@ def prepare(
         timeout=timeout,
         secrets=secrets,
     )
-    if check:
-        from tpuctl.flows.check import refuse_errors
+    if not check:
+        return submission
+    from tpuctl.flows.check import refuse_errors
 
-        check_runnable(program, submission.installation)
-        refuse_errors(stack, program, emit)
-    return submission
+    check_runnable(program, submission.installation)
+    stack = refuse_errors(stack, program, emit)
+    if stack.has_fixed_runtime:
+        _warn_of_runtime(stack, submission, emit)
+    return replace(submission, framework=stack.framework, workers=stack.job_workers())
 
 
 async def start(context: Context, submission: Submission) -> JobRecord:
@@ -333,8 +338,12 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await nodes_of(stack, cloud)
+        stack = submission.adapt(stack).on_runtime(nodes[0].runtime)
+        submission = replace(submission, workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
-        progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
+        progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}{_framework(submission)}"
+    if not stack.has_fixed_runtime:
+        _warn_of_runtime(stack, submission, emit)
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
@@ -344,6 +353,22 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     if not is_watched and stack.is_spot and record.retries.preemption:
         emit(Note(NOT_RECOVERED))
     return record
+
+
+def _framework(submission: Submission) -> str:
+    """Which framework the job uses, if it is not the default, and on how many workers."""
+    if submission.framework is None or submission.framework.framework == "tensorflow":
+        return ""
+    count = len(submission.workers)
+    return f", {submission.framework}" + (f" on {count} workers" if count > 1 else "")
+
+
+def _warn_of_runtime(stack: Stack, submission: Submission, emit: Emit) -> None:
+    """Emit a warning if the runtime is for a framework other than the script's."""
+    if submission.kind == "script" and submission.script is not None:
+        warning = runtime_warning(stack, submission.script)
+        if warning is not None:
+            emit(WarningIssued(warning))
 
 
 def _command_line(submission: Submission) -> str:

@@ -16,6 +16,7 @@ from tpuctl.flows.secret_versions import require_secrets
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
+from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
@@ -24,7 +25,7 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
-__all__ = ["Submission", "bind_to_nodes", "user_at_host", "worker_environment"]
+__all__ = ["Submission", "bind_to_nodes", "stack_of", "user_at_host", "worker_environment"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Submission:
     program: str = ""  # module name, or first word of a command
     args: tuple[str, ...] = ()
     cloud: str = "google"
-    runtime: str = ""
+    runtime: str = ""  # of the nodes, once known
+    framework: FrameworkChoice | None = None  # None if nothing tells
     root: Path | None = None  # the folder to upload; default: the script's folder
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class Submission:
             args=args,
             cloud=cloud,
             runtime=stack.runtime.version,
+            framework=stack.framework,
             include=(*job.include, *named_files(job, installation)),
             exclude=job.exclude,
             installation=installation,
@@ -153,6 +156,7 @@ class Submission:
             args=record.args,
             cloud=cloud,
             runtime=stack.runtime.version,
+            framework=stack.framework,
             installation=record.installation,
             env={name: values[name] for name in record.env},
             secrets=Secrets.of(record.secrets, record.project, environment=os.environ),
@@ -161,6 +165,17 @@ class Submission:
             retries=record.retries,
             submitted_by=record.submitted_by,
         )
+
+    def adapt(self, stack: Stack) -> Stack:
+        """The stack for the framework of this job."""
+        if self.framework is None:
+            return stack
+        return stack.for_framework(self.framework.framework, self.framework.because)
+
+
+def stack_of(record: JobRecord, stack: Stack) -> Stack:
+    """The stack with the framework and the runtime that a job was submitted with."""
+    return stack.for_framework(record.framework, f"job {record.id}").on_runtime(record.runtime)
 
 
 def user_at_host() -> str:
@@ -181,6 +196,7 @@ async def bind_to_nodes(
         zone=first.zone,
         node=first.name,
         endpoints=first.endpoints,
+        runtime=first.runtime,
         first_access=access,
         secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
         placement=Placement(
@@ -211,6 +227,7 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPU_PROJECT": record.project,
         **node_variables(submission.runtime, submission.endpoints),
     }
-    if "-pod" in submission.runtime:
+    is_tensorflow = submission.framework is None or submission.framework.framework == "tensorflow"
+    if "-pod" in submission.runtime and is_tensorflow:
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables

@@ -181,6 +181,8 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         submitted_by=submission.submitted_by,
         env=tuple(sorted(submission.env)),
         installation=submission.installation,
+        framework=submission.framework.framework if submission.framework is not None else None,
+        runtime=submission.runtime,
         max_hours=submission.max_hours,
         timeout=submission.timeout,
         secrets=submission.secrets.recorded,

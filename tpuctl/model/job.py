@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.attempt import Attempt, Placement, Retries, Retry, retries_left
+from tpuctl.model.framework import Framework
 from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
 
@@ -130,6 +131,8 @@ class JobRecord(BaseModel):
     submitted_by: str = ""
     env: tuple[str, ...] = Field((), description="Names of environment variables; never values.")
     installation: Installation = Installation()
+    framework: Framework | None = Field(None, description="None if nothing tells.")
+    runtime: str = Field("", description="Software version of the nodes; empty if unknown.")
     max_hours: float | None = None
     secrets: dict[str, str] = Field(
         default_factory=dict, description="Sources of secret variables, by name."

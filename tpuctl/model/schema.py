@@ -17,6 +17,7 @@ from pydantic import (
 
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
+from tpuctl.model.framework import Framework
 from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 from tpuctl.model.secret_sources import FORMS, SOURCE
 
@@ -163,9 +164,8 @@ class TpuSection(Section):
     )
     runtime: str = Field(
         "auto",
-        description="Software version; auto: the newest TensorFlow. For kind: node, a version such "
-        "as "
-        "2.12.0 or pytorch-2.0.",
+        description="Software version; auto: the newest TensorFlow, or the base version for "
+        "another `job.framework`. For kind: node, a version such as 2.12.0 or pytorch-2.0.",
     )
     zones: tuple[str, ...] = Field(
         (),
@@ -284,6 +284,11 @@ class RetriesSection(Retries):
 
 
 class JobSection(Section):
+    framework: Literal["auto"] | Framework = Field(
+        "auto",
+        description="Framework, which selects the runtime and the workers; auto: from the "
+        "requirements and the imports of the scripts in the stack's folder, else tensorflow.",
+    )
     requirements: str | None = Field(
         "auto",
         description="Requirements to install on each worker: a requirements file, or a "

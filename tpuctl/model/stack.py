@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from tpuctl.catalog import (
     AcceleratorType,
+    NodeVersion,
     Price,
     Runtime,
     accelerator_type,
+    base_runtime,
     node_price,
     node_version,
     node_versions,
@@ -22,6 +24,7 @@ from tpuctl.catalog import (
     runtime_for,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
+from tpuctl.model.framework import Framework, FrameworkChoice, framework_in
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secret_sources import Source, source_of
@@ -46,6 +49,7 @@ class Stack:
     names: Names
     accelerator: AcceleratorType
     runtime: Runtime  # for a TPU node: its version, with its TensorFlow
+    framework: FrameworkChoice | None  # of its jobs; None if nothing tells
     zone: str  # the zone in use: the first, until another is tried
     zones: tuple[str, ...]  # all candidates, in order
     bucket: str
@@ -79,6 +83,11 @@ class Stack:
     def is_node(self) -> bool:
         """Whether the TPU is a node of API v1, driven by a controller."""
         return self.file.tpu.kind == "node"
+
+    @property
+    def has_fixed_runtime(self) -> bool:
+        """Whether the stack file decides the runtime, whatever the framework."""
+        return self.is_node or self.file.tpu.runtime != "auto"
 
     @property
     def queue(self) -> QueueSection | None:
@@ -124,6 +133,30 @@ class Stack:
     @property
     def region(self) -> str:
         return region_of(self.zone)
+
+    def for_framework(self, framework: Framework | None, because: str) -> Stack:
+        """The same stack for a script of this framework, unless the stack file sets one.
+
+        Decides about a runtime that is `auto`.
+        """
+        if framework is None or self.file.job.framework != "auto":
+            return self
+        choice = FrameworkChoice(framework, because)
+        runtime = _runtime(self.file, self.accelerator, framework) or self.runtime
+        return replace(self, framework=choice, runtime=runtime)
+
+    def on_runtime(self, version: str) -> Stack:
+        """The same stack on a node that exists: `auto` chooses a runtime for a new node only.
+
+        A runtime for a framework other than that of the stack file remains a difference.
+        """
+        actual = runtime(version)
+        if self.has_fixed_runtime or actual is None:
+            return self
+        is_other = (actual.tensorflow is None) != (self.runtime.tensorflow is None)
+        if (is_other and self.file.job.framework != "auto") or not actual.fits(self.accelerator):
+            return self
+        return replace(self, runtime=actual)
 
     def in_zone(self, zone: str) -> Stack:
         """The same stack with its node in another zone. The bucket does not move."""
@@ -179,7 +212,9 @@ class Stack:
         if workers == "all":
             return all_workers
         if workers == "auto":
-            return (0,) if self.runtime.tensorflow else all_workers
+            framework = self.framework.framework if self.framework is not None else "tensorflow"
+            is_driven = framework == "tensorflow" and self.runtime.tensorflow is not None
+            return (0,) if is_driven else all_workers
         return tuple(workers)
 
 
@@ -206,12 +241,15 @@ def read_stack(path: Path) -> Stack:
         accelerator = _placeholder_accelerator()
     zones = resolve_zones(file, accelerator)
     location = file.bucket.location.lower()
+    framework = _framework(file, text.folder)
+    chosen = framework.framework if framework is not None else None
     return Stack(
         path=path,
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator) or _placeholder_runtime(file),
+        runtime=_runtime(file, accelerator, chosen) or _placeholder_runtime(file),
+        framework=framework,
         zone=zones[0],
         zones=zones,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
@@ -256,6 +294,7 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
         names=names,
         accelerator=accelerator,
         runtime=_placeholder_runtime(file),
+        framework=None,
         zone=zones[0],
         zones=zones,
         bucket=names.bucket,
@@ -264,11 +303,30 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
     )
 
 
-def _runtime(file: StackFile, accelerator: AcceleratorType) -> Runtime | None:
+def _framework(file: StackFile, folder: Path) -> FrameworkChoice | None:
+    if file.job.framework != "auto":
+        return FrameworkChoice(file.job.framework, "job.framework")
+    if file.tpu.runtime != "auto" or file.tpu.kind == "node":
+        return None  # the script of each job tells
+    requirements = file.job.requirements
+    name = None if requirements in (None, "auto") else requirements.partition("[")[0].strip()
+    return framework_in(folder, name)
+
+
+def _runtime(
+    file: StackFile, accelerator: AcceleratorType, framework: Framework | None = None
+) -> Runtime | None:
     version_name = file.tpu.runtime
     if file.tpu.kind == "vm":
-        return runtime_for(accelerator) if version_name == "auto" else runtime(version_name)
-    version = node_versions()[0] if version_name == "auto" else node_version(version_name)
+        if version_name != "auto":
+            return runtime(version_name)
+        is_base = framework not in (None, "tensorflow")
+        return base_runtime(accelerator) if is_base else runtime_for(accelerator)
+    if version_name == "auto":
+        versions = [each for each in node_versions() if each.pytorch or framework != "torch"]
+        version: NodeVersion | None = versions[0]
+    else:
+        version = node_version(version_name)
     if version is None:
         return None
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")

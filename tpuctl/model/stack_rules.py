@@ -262,6 +262,13 @@ def _node_problems(
             + f"Or use auto, which is {node_versions()[0].version}.",
             text.where("tpu.runtime"),
         )
+    if file.job.framework == "jax":
+        yield Diagnostic(
+            "Not for TPU nodes",
+            "JAX does not support TPU nodes",
+            "Use\n    kind: vm",
+            text.where("job.framework"),
+        )
     for key in ("topology", "queue"):
         if getattr(file.tpu, key) is not None:
             yield Diagnostic(

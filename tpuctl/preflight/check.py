@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.catalog import runtimes
+from tpuctl.files import is_generated_folder
 from tpuctl.preflight.analysis.reachability import reachability_of
 from tpuctl.preflight.analysis.source import Module, Project, load
 from tpuctl.preflight.analysis.syntax import Function, title
@@ -122,7 +123,7 @@ def _check(project: Project, target: Target) -> Report:
         *(unreadable.path for unreadable in project.unreadable),
     )
     report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
-    framework = framework_of(project.script) if is_readable else ""
+    framework = framework_of(project.script) if is_readable else None
     return replace(Report.merge([report]), framework=framework)
 
 
@@ -195,16 +196,10 @@ def _scripts(folder: Path) -> Iterator[Path]:
     """Python files in a stable order, without hidden folders and virtual environments."""
     for folder_path, folders, files in os.walk(folder):
         here = Path(folder_path)
-        folders[:] = sorted(name for name in folders if not _is_excluded(here / name))
+        folders[:] = sorted(name for name in folders if not is_generated_folder(here / name))
         scripts = [here / name for name in sorted(files) if name.endswith(".py")]
         # Broken links are reported; pipes and other special files are skipped.
         yield from (path for path in scripts if path.is_file() or not path.exists())
-
-
-def _is_excluded(folder: Path) -> bool:
-    name = folder.name
-    is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
-    return is_generated or (folder / "pyvenv.cfg").exists()
 
 
 def _is_started(script: Path) -> bool:

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from tpuctl.model.framework import Framework
+
 __all__ = ["CheckNote", "Edit", "Finding", "Report", "Rule", "Severity", "Target"]
 
 
@@ -101,7 +103,7 @@ class Report:
     files: tuple[Path, ...]  # the checked files
     suppressed: int = 0
     notes: tuple[CheckNote, ...] = ()
-    framework: str = ""  # of one script, if its imports tell: "JAX"
+    framework: Framework | None = None  # of one script, if its imports tell
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:

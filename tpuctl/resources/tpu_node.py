@@ -27,6 +27,7 @@ from tpuctl.resources.tpu_node_spec import (
     disk_addresses,
     node_body,
     node_differences,
+    runtime_reason,
     stale_because,
     stale_fields,
     tags_of,
@@ -104,15 +105,17 @@ class TpuNode(NodeLifecycle):
     def key_line(self) -> str:
         return public_key_line(self.stack.user, self.public_key())
 
-    @property
-    def metadata(self) -> dict[str, str]:
+    def metadata(self, observed: Any) -> dict[str, str]:
+        """The metadata of a node that exists."""
         startup = self.cloud.endpoint.runs_startup_scripts
-        return metadata_of(self.stack, self.key_line, startup=startup)
+        stack = self.stack.on_runtime(observed.runtime_version)
+        return metadata_of(stack, self.key_line, startup=startup)
 
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name
         if observed is None:
-            return self.create(f"no node in {self.stack.zone}: creating {type_name}")
+            because = f"no node in {self.stack.zone}: creating {type_name}"
+            return self.create(because + runtime_reason(self.stack))
         self.check(observed)
         state = observed.state.name
         if state in DEAD_STATES:
@@ -122,7 +125,7 @@ class TpuNode(NodeLifecycle):
         change = self.change_to_ready(state)
         if change is not None:
             return change
-        stale = stale_fields(self.stack, observed, self.metadata)
+        stale = stale_fields(self.stack, observed, self.metadata(observed))
         if stale:
             return self.update(stale_because(stale), stale)
         return self.nothing(f"READY with {type_name}")
@@ -237,7 +240,7 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     if "tags" in names:
         changed["tags"] = [*dict.fromkeys([*observed.tags, *tags_of(stack)])]
     if names & {"limits", "metadata", "ssh-keys"}:
-        metadata = {**observed.metadata, **node.metadata}
+        metadata = {**observed.metadata, **node.metadata(observed)}
         keys = observed.metadata.get("ssh-keys", "")
         metadata["ssh-keys"] = ssh_keys_with(keys, node.key_line)
         changed["metadata"] = metadata

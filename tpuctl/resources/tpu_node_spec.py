@@ -15,6 +15,7 @@ __all__ = [
     "disk_addresses",
     "node_body",
     "node_differences",
+    "runtime_reason",
     "stale_because",
     "stale_fields",
     "tags_of",
@@ -65,6 +66,14 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
     }
 
 
+def runtime_reason(stack: Stack) -> str:
+    """Which runtime `auto` chose for a framework other than TensorFlow, to append to a reason."""
+    choice = stack.framework
+    if stack.has_fixed_runtime or choice is None or choice.framework == "tensorflow":
+        return ""
+    return f" with {stack.runtime.version} for {choice}"
+
+
 def disk_addresses(stack: Stack) -> set[str]:
     """Addresses of the stack's data disks, which must exist before the machine."""
     return {f"disk/{disk_name(stack, i)}" for i in range(len(stack.file.tpu.data_disks))}
@@ -104,8 +113,9 @@ def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, st
         yield "type", kind, accelerator.name
     elif shape and shape != (desired_topology or (shape if name else accelerator.topology)):
         yield "topology", shape, desired_topology or accelerator.topology
-    if observed.runtime_version != stack.runtime.version:
-        yield "runtime", observed.runtime_version, stack.runtime.version
+    runtime = stack.on_runtime(observed.runtime_version).runtime
+    if observed.runtime_version != runtime.version:
+        yield "runtime", observed.runtime_version, runtime.version
 
     attached = {disk.source_disk.rpartition("/")[2]: disk.mode.name for disk in observed.data_disks}
     disks = {disk_name(stack, i): _mode(disk) for i, disk in enumerate(stack.file.tpu.data_disks)}

@@ -52,7 +52,7 @@ from tpuctl.resources.queued_resource_spec import (
     waiting_text,
 )
 from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_node_spec import disk_addresses
+from tpuctl.resources.tpu_node_spec import disk_addresses, runtime_reason
 
 __all__ = ["QueuedNodes", "Request"]
 
@@ -173,7 +173,8 @@ class QueuedNodes(StackResource):
         count, type_name = len(self.nodes), self.stack.accelerator.name
         nodes = type_name if count == 1 else f"{count} x {type_name}"
         if observed is None:
-            return self.create(f"requesting {nodes} in {self.stack.zone}{self._duration_text()}")
+            because = f"requesting {nodes} in {self.stack.zone}{self._duration_text()}"
+            return self.create(because + runtime_reason(self.stack))
         if observed.queued is None:
             raise self._unqueued_nodes_error(observed.nodes)
         self._check(observed.queued)

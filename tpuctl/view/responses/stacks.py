@@ -101,6 +101,8 @@ class Plan(Response):
 
     stack: str = source("stack.name")
     zone: str = source("stack.zone")
+    runtime: str = source("stack.runtime.version")
+    framework: str | None = source("stack.framework.framework")
     changes: list[Change] = source("plan.changes")
     price_per_hour: Number | None = source("stack.price.per_hour")
     price_as_of: str | None = source("stack.price.read")
