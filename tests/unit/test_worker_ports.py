@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.worker_ports import PORTS, FirewallRule, closed_ports, port_list
+from tpuctl.model.worker_ports import FirewallRule, closed_ports
 
 SUBNETWORK, TAG = "10.164.0.0/20", "bert-tpu"
 REQUIRED = [8470, 8471, 8474, 8476, 8482]
@@ -48,10 +48,3 @@ OPENED = tuple(("tcp", port, port) for port in (8470, 8471, 8474, 8476, 11211))
 )
 def test_closed_ports(rules: list[FirewallRule], closed: list[int]) -> None:
     assert closed_ports(rules, SUBNETWORK, TAG) == closed
-
-
-def test_own_rule_opens_every_required_port() -> None:
-    ports = tuple(("tcp", first, last) for first, last in PORTS)
-    every_port = rule(ports=ports, source_tags=(TAG,), target_tags=(TAG,))
-    assert closed_ports([every_port], SUBNETWORK, TAG) == []
-    assert port_list(PORTS) == "8080-8081, 8470-8482, 11211, 12355"

@@ -6,21 +6,15 @@ wins over permission at the same one, and what no rule allows is denied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-__all__ = ["PORTS", "FirewallRule", "closed_ports", "port_list"]
+__all__ = ["REQUIRED", "FirewallRule", "closed_ports"]
 
-# First and last of each range, TCP.
-# 8080-8081: multislice (MEGASCALE_PORT; cloud.google.com/tpu/docs/multislice-introduction)
-# 8470-8482: libtpu and TensorFlow's server (8470, 8471, 8474), JAX's coordinator (8476, since
-#   0.8.1 8482: jax-ml/jax#35905), PyTorch/XLA's mesh (8477: pytorch/xla#2342)
-# 11211: opened by Google for TPUs of several workers (jax-ml/jax#35905)
-# 12355: rendezvous of PyTorch/XLA's `xla://` (torch_xla/_internal/rendezvous.py)
-PORTS: Sequence[tuple[int, int]] = ((8080, 8081), (8470, 8482), (11211, 11211), (12355, 12355))
-# Without these, no framework starts on several workers.
-_REQUIRED = (8470, 8471, 8474, 8476, 8482)
+# Without these, no framework starts on several workers: libtpu and TensorFlow's server (8470, 8471,
+# 8474), JAX's coordinator (8476, since 0.8.1 8482: jax-ml/jax#35905).
+REQUIRED = (8470, 8471, 8474, 8476, 8482)
 
 
 @dataclass(frozen=True)
@@ -56,16 +50,11 @@ def closed_ports(rules: Iterable[FirewallRule], source: str, tag: str) -> list[i
     """
     ordered = sorted(rules, key=lambda rule: (rule.priority, rule.allows))
     closed = []
-    for port in _REQUIRED:
+    for port in REQUIRED:
         first = next((rule for rule in ordered if rule.covers(port, source, tag)), None)
         if first is None or not first.allows:
             closed.append(port)
     return closed
-
-
-def port_list(ranges: Iterable[tuple[int, int]]) -> str:
-    """As firewall rules and gcloud write them: `8470-8482, 11211`."""
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _contains(outer: str, inner: str) -> bool:

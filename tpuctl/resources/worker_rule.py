@@ -2,7 +2,8 @@
 
 A new network allows nothing. Google opens some ports for TPUs, but not the one at which JAX's
 coordinator listens since 0.8.1 (jax-ml/jax#35905): `jax.distributed.initialize()` then hangs until
-its timeout. The network `default` allows all internal traffic.
+its timeout. Others listen at ports that change: Gloo, and with it torchrun. As in the network
+`default`, all TCP ports are open inside.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Denied, Diagnostic, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.model.worker_ports import PORTS, FirewallRule, closed_ports, port_list
+from tpuctl.model.worker_ports import FirewallRule, closed_ports
 from tpuctl.resources.network import Firewall, Network, RuleState
 
 __all__ = ["WorkerRule", "closed_ports_warning"]
+
+ALL_PORTS = "0-65535"  # as in the rule `default-allow-internal`
 
 
 class WorkerRule(Firewall):
@@ -49,7 +52,7 @@ class WorkerRule(Firewall):
 
     @property
     def _purpose(self) -> str:
-        return f"lets workers reach each other at ports {port_list(PORTS)}"
+        return "lets workers reach each other"
 
     def removal(self, observed: RuleState | None) -> Change:
         return super().removal(observed.rule if observed is not None else None)
@@ -60,8 +63,8 @@ class WorkerRule(Firewall):
 
     def _desired_ports(self) -> set[tuple[str, str]]:
         """Also those that the stack file opens to the outside."""
-        opened = super()._desired_ports() - {("tcp", "22")}
-        return opened | {("tcp", ports) for ports in port_list(PORTS).split(", ")}
+        opened = super()._desired_ports()
+        return {("tcp", ALL_PORTS), *(entry for entry in opened if entry[0] != "tcp")}
 
 
 async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diagnostic | None:
@@ -89,13 +92,12 @@ async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diag
     closed = closed_ports(rules, source, stack.names.tag)
     if not closed:
         return None
-    ports = ",".join(f"tcp:{ports}" for ports in port_list(PORTS).split(", "))
     return Diagnostic(
         "Workers cannot reach each other",
         f"the rules of network {network} close ports {', '.join(map(str, closed))} between the "
         f"{stack.worker_count} workers: jax.distributed.initialize() and others hang",
         f"Allow them with\n    gcloud compute firewall-rules create {network}-tpu-workers "
-        f"--project={stack.project} --network={network} --allow={ports} "
+        f"--project={stack.project} --network={network} --allow=tcp "
         f"--source-ranges={source} --target-tags={stack.names.tag}",
     )
 

@@ -36,8 +36,9 @@ SYS_PIDFD_GETFD = 438
 IP_BIND_ADDRESS_NO_PORT = 24
 MAX_ADDRESS_BYTES = 28  # of struct sockaddr_in6
 DISCARD_PORT = 9
-# JAX's coordinator (8476, since 0.8.1 8482) and PyTorch/XLA's listen at all addresses.
-RUNTIME_PORTS = range(8470, 8483)
+# Coordinators that listen at all addresses: JAX's (8476, since 0.8.1 8482), PyTorch/XLA's (8477;
+# 12355 for `xla://`), torchrun's (29400 or 29500).
+RUNTIME_PORTS = frozenset({*range(8470, 8483), 12355, 29400, 29500})
 MAX_LISTENERS = 100  # some of which may be of programs that have ended
 
 libc = ctypes.CDLL(None, use_errno=True)
