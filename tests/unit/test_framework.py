@@ -53,6 +53,7 @@ def imported_framework(folder: Path, source: str) -> str | None:
     [
         ({"requirements.txt": "jax[tpu]\n"}, "jax", "requirements.txt"),
         ({"requirements.txt": "optax\nflax>=0.10\n"}, "jax", "requirements.txt"),
+        ({"requirements.txt": 'jax[tpu]; sys_platform == "linux"'}, "jax", "requirements.txt"),
         (
             {"requirements.txt": "torch==2.9.0\ntorch_xla[tpu]==2.9.0\n"},
             "torch",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from tpuctl.files import is_generated_folder, read_file
-from tpuctl.model.requirement_files import Requirement, required
+from tpuctl.model.requirement_files import Requirement, declared
 
 __all__ = [
     "TITLES",
@@ -103,10 +103,10 @@ def framework_in(folder: Path, requirements: str | None = None) -> FrameworkChoi
     """
     folders = [folder, *_folders_in(folder)]
     by_requirements = {
-        _relative(declared[0].path, folder): framework
+        _relative(listed[0].path, folder): framework
         for each in folders
-        if (declared := required(each, requirements))
-        and (framework := framework_of_requirements(declared)) is not None
+        if (listed := declared(each, requirements))
+        and (framework := framework_of_requirements(listed)) is not None
     }
     choices = by_requirements or dict(_scripts_in(folders, folder))
     if len({*choices.values()}) != 1:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["Requirement", "allows", "parse_requirement", "required"]
+__all__ = ["Requirement", "allows", "declared", "parse_requirement", "required"]
 
 REQUIREMENT = re.compile(
     r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[([^\]]*)\])?\s*\(?([^;#)]*)\)?\s*(;[^#]*)?"
@@ -26,6 +26,7 @@ class Requirement:
     clauses: str
     column: int = 0
     extras: frozenset[str] = frozenset()
+    is_conditional: bool = False  # has a marker, such as `; python_version < "3.11"`
 
     @property
     def text(self) -> str:
@@ -65,11 +66,14 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def required(root: Path, file: str | None = None) -> list[Requirement]:
-    """The requirements of a job: of `file` in its folder, by default of requirements.txt, or
-    otherwise of pyproject.toml.
+def required(root: Path) -> list[Requirement]:
+    """The requirements of a job that apply everywhere, without those that have a marker."""
+    return [requirement for requirement in declared(root) if not requirement.is_conditional]
 
-    Requirements with a marker or an address are left out: whether they apply is not known here.
+
+def declared(root: Path, file: str | None = None) -> list[Requirement]:
+    """The requirements of a job: of `file` in its folder, by default of requirements.txt, or
+    otherwise of pyproject.toml. Those with an address are left out.
     """
     requirements = root / (file or "requirements.txt")
     if requirements.name == "pyproject.toml":
@@ -92,9 +96,9 @@ def _lines(file: Path, root: Path, visited: set[Path]) -> Iterator[Requirement]:
 
 
 def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requirement]:
-    """The requirement in a line, unless it has a marker or an address."""
+    """The requirement in a line, unless it has an address."""
     match = REQUIREMENT.match(text)
-    if match is not None and match[4] is None and "@" not in match[3]:
+    if match is not None and "@" not in match[3]:
         yield Requirement(
             file,
             number,
@@ -102,6 +106,7 @@ def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requiremen
             match[3].partition(" --")[0],
             len(text) - len(text.lstrip()),
             frozenset(_normal(extra) for extra in (match[2] or "").split(",") if extra.strip()),
+            match[4] is not None,
         )
 
 

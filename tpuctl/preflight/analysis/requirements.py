@@ -50,6 +50,8 @@ def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Ins
     is_upgrade = bool(UPGRADE_FLAGS & set(arguments))
     for word in arguments:
         for requirement in parse_requirement(module.path, call.lineno, word):
+            if requirement.is_conditional:
+                continue
             yield Installed(module, call, word, requirement, is_upgrade)
 
 
