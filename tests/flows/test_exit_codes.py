@@ -66,7 +66,7 @@ def shell(local_cloud: LocalCloud, tmp_path_factory: pytest.TempPathFactory) -> 
     (folder / "tpuctl.yaml").write_text(
         "stack: codes\nproject: {id: local-project}\n"
         "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
-        "job: {retries: {preemption: 0, infrastructure: 0, failure: 0}}\n",
+        "job: {retries: {preemption: 0, infrastructure: 0, failure: 0, requested: 0}}\n",
         "utf-8",
     )
     shell = Shell(folder)

@@ -249,10 +249,34 @@ async def test_deleted_stack_is_not_recreated(
     assert creations == []
 
 
+@pytest.mark.soak
+async def test_controller_starts_requested_attempt(watched: Tpuctl, script: Path) -> None:
+    script.write_text(
+        "import os, sys, time\ntime.sleep(5)\nsys.exit({'1': 75, '2': 75}.get("
+        "os.environ['TPUCTL_ATTEMPT'], 0))\n",
+        "utf-8",
+    )
+    await watched.up()
+    record = await watched.submit(script)
+
+    async def job_result() -> Any:
+        return await state_of(watched, record, "result.json")
+
+    result = await wait_until(
+        job_result, description="the end", seconds=120, backoff=Backoff(0.2, 2.0)
+    )
+    assert (result["state"], result["exit_code"]) == ("succeeded", 0)
+    attempts = await read_attempts(watched.store, record)
+    assert [attempt.verdict.kind for attempt in attempts] == ["requested", "requested"]
+    controller = watched.stack.names.controller
+    assert {attempt.started_by for attempt in attempts} == {f"{watched.stack.user}@{controller}"}
+    assert (await watched.down(delete_bucket=True)).leaks == ()
+
+
 async def test_controller_does_not_watch_without_retries(
     make_stack: MakeStack, script: Path, events: list[Event]
 ) -> None:
-    none = "{preemption: 0, infrastructure: 0, failure: 0}"
+    none = "{preemption: 0, infrastructure: 0, failure: 0, requested: 0}"
     stack = make_stack(extra=f"controller: {{}}\njob: {{env: {{TOKEN: x}}, retries: {none}}}\n")
     await stack.up()
     record = await stack.submit(script)

@@ -55,7 +55,12 @@ async def test_preempted_job_resumes_with_its_output(
     assert "preemption 9" in notes(events)
     (summary,) = await spot.jobs()
     assert (summary.status.state, summary.record.attempt) == ("succeeded", 2)
-    assert summary.retries_left == {"preemption": 9, "infrastructure": 3, "failure": 0}
+    assert summary.retries_left == {
+        "preemption": 9,
+        "infrastructure": 3,
+        "failure": 0,
+        "requested": 10,
+    }
     assert not [event for event in events if isinstance(event, WarningIssued) and event.is_error]
 
 

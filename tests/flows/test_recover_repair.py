@@ -23,7 +23,7 @@ from tpuctl.errors import NoCapacity, Usage
 from tpuctl.flows import attempt_outcome, jobs, recover, workers
 from tpuctl.flows.attempts import claim_attempt, read_attempts
 from tpuctl.model.attempt import Attempt, Verdict
-from tpuctl.model.events import Event, LogChunk, WarningIssued
+from tpuctl.model.events import Event, JobEnded, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack_cost import cost_of
 from tpuctl.polling import Backoff
@@ -100,6 +100,67 @@ async def test_script_failure_is_retried_only_if_configured(
     assert [attempt.verdict.kind for attempt in await read_attempts(stack.store, record)] == [
         "failure"
     ]
+    await down_and_verify(stack)
+
+
+# Exits with 75 in as many attempts as the argument says.
+ASKING = """
+import os, sys
+print("attempt", os.environ["TPUCTL_ATTEMPT"], os.environ["TPUCTL_OUTPUT"])
+sys.exit(75 if int(os.environ["TPUCTL_ATTEMPT"]) <= int(sys.argv[1]) else 0)
+"""
+
+
+async def test_script_that_exits_with_75_gets_another_attempt(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack(extra="job: {retries: {requested: 1}}\n")
+    await stack.up()
+    before = (await stack.node()).id
+    record = await stack.submit(script(stack, ASKING), ["1"])
+    assert await asyncio.wait_for(stack.follow(record), 60) == 0
+    asked = "the job asked for another attempt: it exited with code 75"
+    assert log_of(events, 1) == f"attempt 1 {record.output}\ntpuctl: {asked}\n"
+    assert log_of(events, 2) == f"attempt 2 {record.output}\n"
+    assert (await stack.node()).id == before
+    (attempt,) = await read_attempts(stack.store, record)
+    assert (attempt.verdict.kind, attempt.verdict.name) == ("requested", "requested")
+    assert "The job asked for another attempt" in notes(events)
+    events.clear()
+    spent = await stack.submit(script(stack, ASKING), ["9"])
+    assert await asyncio.wait_for(stack.follow(spent), 60) == 75
+    (diagnostic,) = errors(events)
+    assert "No retries left (job.retries.requested: 1)" in diagnostic.detail
+    (ended,) = [event for event in events if isinstance(event, JobEnded)]
+    assert (ended.state, ended.is_job_exit_code) == ("failed", True)
+    assert len(await read_attempts(stack.store, spent)) == 1
+    explanation = await stack.explain(await stack.job())
+    assert explanation.failure is not None
+    assert explanation.failure.name == "requested"
+    await down_and_verify(stack)
+
+
+@pytest.mark.soak
+async def test_all_workers_restart_when_one_exits_with_75(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack(type_name="v3-32", zone="europe-west4-a")
+    await stack.up()
+    text = """
+import os, sys, time
+print("attempt", os.environ["TPUCTL_ATTEMPT"], flush=True)
+if os.environ["TPUCTL_ATTEMPT"] == "1":
+    if os.environ["TPUCTL_WORKER"] == "2":
+        sys.exit(75)
+    time.sleep(600)
+"""
+    record = await stack.submit(script(stack, text), check=False)
+    assert await asyncio.wait_for(stack.follow(record, all_workers=True), 120) == 0
+    (attempt,) = await read_attempts(stack.store, record)
+    assert (attempt.verdict.kind, attempt.verdict.worker) == ("requested", 2)
+    for worker in range(4):
+        log = await stack.store.get_bytes(record.at(2).log_name(worker))
+        assert log == b"attempt 2\n"
     await down_and_verify(stack)
 
 

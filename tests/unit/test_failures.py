@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +368,29 @@ def test_worker_records_are_classified(record: WorkerRecord, kind: str, name: st
     failure = classify({0: record}, {}, Machines())
     assert failure is not None
     assert (failure.kind, failure.name) == (kind, name)
+
+
+@pytest.mark.parametrize(
+    ("log", "machines", "kind"),
+    [
+        (b"", READY, "requested"),
+        (FRAMES + b"ModuleNotFoundError: No module named 'x'\n", READY, "requested"),
+        (b"", Machines(state="PREEMPTED", is_spot=True), "preemption"),
+        (b"", Machines(was_deleted_by_down=True), "ended"),
+    ],
+)
+def test_exit_code_75_requests_another_attempt(log: bytes, machines: Machines, kind: str) -> None:
+    assert classified(log, machines, exit_code=75).kind == kind
+
+
+def test_request_of_any_worker_counts_if_others_lost_it() -> None:
+    later = NOON + timedelta(seconds=1)
+    workers = {0: worker(), 1: worker(1, exit_code=75, finished=later)}
+    lost = b"UNAVAILABLE: Connection reset by peer\n"
+    for log, kind in ((lost, "requested"), (FRAMES + b"ValueError: x\n", "failure")):
+        failure = classify(workers, {0: log}, READY)
+        assert failure is not None
+        assert (failure.kind, failure.worker) == (kind, 1 if kind == "requested" else 0)
 
 
 def test_pip_network_failure_is_not_missing_package() -> None:

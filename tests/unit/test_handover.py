@@ -39,7 +39,7 @@ job:
   requirements: pyproject.toml
   env: {A: "1", B: "two words"}
   secrets: {C: env, D: secret:d}
-  retries: {preemption: 4, infrastructure: 0, failure: 1}
+  retries: {preemption: 4, infrastructure: 0, failure: 1, requested: 2}
 """,
     "disks": "tpu: {type: v3-8, data_disks: [{size_gb: 20}, {name: mine}]}\ncontroller: {}",
     "node": "tpu: {type: v3-8, kind: node, runtime: 2.12.0, capacity: preemptible}",

@@ -118,7 +118,7 @@ def stack_file(case: dict[str, Any]) -> str:
     project = case.get("project", "{id: my-project}")
     kind = KINDS[case.get("kind", "vm")]
     limits = case.get("limits", "{idle: null}")
-    retries = case.get("retries", "{preemption: 0, infrastructure: 0, failure: 0}")
+    retries = case.get("retries", "{preemption: 0, infrastructure: 0, failure: 0, requested: 0}")
     text = MINIMAL_STACK.format(
         PROJECT=project,
         KIND=kind,

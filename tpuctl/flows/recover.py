@@ -373,6 +373,9 @@ def _exhausted_result(result: AttemptResult, failure: Failure) -> AttemptResult:
     if failure.kind == "infrastructure":
         detail += f"\nNo retries left (job.retries.infrastructure: {retries.infrastructure})"
         return replace(result, status=replace(status, exit_code=EXIT_LOST, detail=detail))
+    if failure.kind == "requested":  # the exit code is the script's
+        detail += f"\nNo retries left (job.retries.requested: {retries.requested})"
+        return replace(result, status=replace(status, detail=detail))
     return result
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Attempt", "Placement", "Retries", "Retry", "Verdict", "retries_left"]
 
-Retry = Literal["preemption", "infrastructure", "failure"]  # each has its own budget
+Retry = Literal["preemption", "infrastructure", "failure", "requested"]  # each has its own budget
 
 
 class Retries(BaseModel):
@@ -29,13 +29,16 @@ class Retries(BaseModel):
     failure: int = Field(
         0, ge=0, le=1000, description="Maximum restarts after a failure of the script."
     )
+    requested: int = Field(
+        10,
+        ge=0,
+        le=1000,
+        description="Maximum restarts that the script requests by exiting with code 75.",
+    )
 
     def of(self, kind: Retry) -> int:
-        return {
-            "preemption": self.preemption,
-            "infrastructure": self.infrastructure,
-            "failure": self.failure,
-        }[kind]
+        budget: int = getattr(self, kind)
+        return budget
 
 
 class Placement(BaseModel):
@@ -94,5 +97,5 @@ class Attempt(BaseModel):
 def retries_left(retries: Retries, attempts: Iterable[Attempt]) -> dict[Retry, int]:
     """The remaining retries per cause after these attempts."""
     used = Counter(attempt.verdict.kind for attempt in attempts)
-    kinds: tuple[Retry, ...] = ("preemption", "infrastructure", "failure")
+    kinds: tuple[Retry, ...] = get_args(Retry)
     return {kind: max(0, retries.of(kind) - used[kind]) for kind in kinds}

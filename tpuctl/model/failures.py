@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tpuctl.model.job import WorkerRecord, first_failure
+from tpuctl.model.attempt import Retry
+from tpuctl.model.job import EXIT_RETRY, WorkerRecord, first_failure
 from tpuctl.model.known_errors import KnownError, extract_facts, table
 from tpuctl.model.log_tail_signatures import LOG_TAIL, error_lines, last_lines
 
 __all__ = ["LOG_TAIL", "Failure", "FailureKind", "Machines", "classify"]
 
-# The first three are the budgets of `job.retries`; "ended" was requested by a user or a limit.
-FailureKind = Literal["preemption", "infrastructure", "failure", "ended"]
+# A budget of `job.retries`; "ended" was requested by a user or a limit.
+FailureKind = Retry | Literal["ended"]
 
 PREPARATION_CAUSES = (
     "bundle",
@@ -80,7 +81,7 @@ def classify(
         return None
     failure = _intentional_end(decisive)
     if failure is None:
-        log_failure = _from_logs(workers, logs, decisive)
+        log_failure = _requested_retry(decisive) or _from_logs(workers, logs, decisive)
         if log_failure is not None and log_failure.kind == "failure":
             failure = log_failure
         else:
@@ -110,13 +111,20 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
     return None
 
 
+def _requested_retry(worker: WorkerRecord) -> Failure | None:
+    if not worker.requests_retry:
+        return None
+    cause = f"The job asked for another attempt: it exited with code {EXIT_RETRY}."
+    return Failure("requested", "requested", cause, RETRY_HINT, worker.worker)
+
+
 def _from_logs(
     workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], decisive: WorkerRecord
 ) -> Failure | None:
     """The failure shown by the log of the worker that failed first, or by another's.
 
-    When one worker runs out of memory, others see a closed connection: a failure of the script on
-    any worker takes precedence.
+    When one worker runs out of memory, or exits to be restarted, others see a closed connection: a
+    failure of the script on any worker takes precedence, and then a requested retry.
     """
     order = sorted(
         workers.values(), key=lambda worker: (worker.worker != decisive.worker, worker.worker)
@@ -131,7 +139,10 @@ def _from_logs(
             failures.append(
                 Failure(kind, known_error.name, known_error.cause, hint, worker.worker, line)
             )
-    return min(failures, key=lambda failure: failure.kind != "failure", default=None)
+    failure = min(failures, key=lambda failure: failure.kind != "failure", default=None)
+    if failure is not None and failure.kind == "infrastructure":
+        return next(filter(None, map(_requested_retry, order)), failure)
+    return failure
 
 
 def _signature(worker: WorkerRecord, log: bytes) -> tuple[KnownError, str] | None:

@@ -19,6 +19,7 @@ from tpuctl.model.names import JOBS
 __all__ = [
     "ENDED",
     "EXIT_LOST",
+    "EXIT_RETRY",
     "EXIT_STOPPED",
     "EXIT_TIMED_OUT",
     "EndState",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 EXIT_LOST = 69
+EXIT_RETRY = 75  # EX_TEMPFAIL of <sysexits.h>: a script requests another attempt
 EXIT_TIMED_OUT = 124
 EXIT_STOPPED = 143
 
@@ -94,6 +96,11 @@ class WorkerRecord(BaseModel):
     @property
     def has_failed(self) -> bool:
         return self.has_ended and self.state != "succeeded"
+
+    @property
+    def requests_retry(self) -> bool:
+        """Whether its script ended by requesting another attempt."""
+        return self.cause == "script" and self.exit_code == EXIT_RETRY
 
     @property
     def is_bystander(self) -> bool:

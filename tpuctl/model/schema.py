@@ -324,9 +324,8 @@ class JobSection(Section):
     )
     retries: RetriesSection = Field(
         RetriesSection(),
-        description="Maximum restarts by cause of failure: preemption, infrastructure (a machine "
-        "or "
-        "service), failure (the script).",
+        description="Maximum restarts by cause: preemption, infrastructure (a machine or service), "
+        "failure (of the script), requested (by the script, with exit code 75).",
     )
 
 

@@ -6,6 +6,7 @@ import getpass
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -24,6 +25,7 @@ from tpuctl.catalog import (
     runtime_for,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
+from tpuctl.model.attempt import Retry
 from tpuctl.model.framework import Framework, FrameworkChoice, framework_in
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
@@ -121,9 +123,7 @@ class Stack:
     def has_recovery(self) -> bool:
         """Whether the controller recovers jobs whose machines failed or were preempted."""
         retries = self.file.job.retries
-        return self.controller is not None and any(
-            (retries.preemption, retries.infrastructure, retries.failure)
-        )
+        return self.controller is not None and any(map(retries.of, get_args(Retry)))
 
     @property
     def labels(self) -> dict[str, str]:

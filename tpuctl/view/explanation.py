@@ -17,6 +17,7 @@ KINDS = {
     "preemption": "Google preempted its machines",
     "infrastructure": "a Google machine or service",
     "failure": "the job itself",
+    "requested": "requested by the job",
     "ended": "on purpose",
 }
 FAULTS = {

@@ -16,7 +16,7 @@ __all__ = ["show_jobs"]
 def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> None:
     """The jobs as a table; `typed` is the prefix of commands that the user types.
 
-    `left` are the remaining retries by preemption, infrastructure and failure.
+    `left` are the remaining retries by preemption, infrastructure, failure and request.
     """
     if not jobs:
         print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")

@@ -57,7 +57,7 @@ else:
 __all__ = ["Attempt"]
 
 MACHINE_NOTE = "TPUCTL_MACHINE_NOTE"  # how a local machine differs from the requested one
-EXIT_LOST, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 143, 124
+EXIT_LOST, EXIT_RETRY, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 75, 143, 124
 TICK = 0.25  # seconds between checks of limits and requests
 SHORT_JOB_SECONDS = 5.0  # shorter jobs are uploaded only once, at their end
 LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a lost job
@@ -337,6 +337,10 @@ class Attempt:
         elif number:
             name = signal.Signals(number).name
             self.finish("failed", code, "signal", f"the script was killed by {name}")
+        elif code == EXIT_RETRY:
+            detail = f"the job asked for another attempt: it exited with code {code}"
+            self.folder.log(detail)
+            self.finish("failed", code, "script", detail)
         else:
             full = "; the machine's disk is full" if self.folder.is_full() else ""
             self.finish("failed", code, "script", f"the script failed with exit code {code}{full}")
