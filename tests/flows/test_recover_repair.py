@@ -119,8 +119,8 @@ async def test_script_that_exits_with_75_gets_another_attempt(
     before = (await stack.node()).id
     record = await stack.submit(script(stack, ASKING), ["1"])
     assert await asyncio.wait_for(stack.follow(record), 60) == 0
-    asked = "the job asked for another attempt: it exited with code 75"
-    assert log_of(events, 1) == f"attempt 1 {record.output}\ntpuctl: {asked}\n"
+    message = "the job asked for another attempt: it exited with code 75"
+    assert log_of(events, 1) == f"attempt 1 {record.output}\ntpuctl: {message}\n"
     assert log_of(events, 2) == f"attempt 2 {record.output}\n"
     assert (await stack.node()).id == before
     (attempt,) = await read_attempts(stack.store, record)

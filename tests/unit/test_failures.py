@@ -349,6 +349,7 @@ def test_lost_machines_are_classified_by_node_state(
         (worker(state="lost", cause="start", attempt=2), "infrastructure", "not-started"),
         (worker(cause="supervisor"), "infrastructure", "supervisor"),
         (worker(cause="slice"), "infrastructure", "slice"),
+        (worker(cause="hang", exit_code=124), "infrastructure", "hang"),
         (
             worker(
                 cause="accelerator",

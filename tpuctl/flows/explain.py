@@ -25,6 +25,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
     """
     store = context.store
     workers = await worker_records(store, record)
+    hangs = {number: worker.hang for number, worker in workers.items() if worker.hang is not None}
     status = await status_of(store, record)
     attempts = tuple(await read_attempts(store, record.at(1)))
     machines = await _machines(context, record)
@@ -32,7 +33,9 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         workers = _with_lost(record, workers)
         status = job_status(record, workers)
     if status.exit_code is None or status.state == "succeeded":
-        return Explanation(record, status, attempts=attempts, is_unqueried=machines is None)
+        return Explanation(
+            record, status, attempts=attempts, is_unqueried=machines is None, hangs=hangs
+        )
     logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, machines or Machines())
     worker = failure.worker if failure is not None else status.worker
@@ -44,6 +47,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         relevant_lines(end, failure.detail if failure is not None else ""),
         attempts,
         machines is None,
+        hangs,
     )
 
 

@@ -17,6 +17,7 @@ from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
 from tpuctl.model.framework import FrameworkChoice
+from tpuctl.model.hang import JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
@@ -59,6 +60,7 @@ class Submission:
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
+    limits: JobLimits = field(default_factory=JobLimits)
     placement: Placement | None = None  # the machines to run on, once known
     submitted_by: str = ""
 
@@ -114,6 +116,7 @@ class Submission:
             retries=Retries.model_validate(
                 job.retries.model_dump()
             ),  # from the stack file's model to the record's
+            limits=JobLimits.model_validate(job.limits.model_dump()),
             submitted_by=user_at_host(),
         )
 
@@ -163,6 +166,7 @@ class Submission:
             max_hours=record.max_hours,
             timeout=record.timeout,
             retries=record.retries,
+            limits=record.limits,
             submitted_by=record.submitted_by,
         )
 

@@ -187,6 +187,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         timeout=submission.timeout,
         secrets=submission.secrets.recorded,
         retries=submission.retries,
+        limits=submission.limits,
         placement=submission.placement,
     )
 

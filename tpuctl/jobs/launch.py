@@ -57,6 +57,9 @@ SHIPPED = (
     "clock.py",
     "start_barrier.py",
     "processes.py",
+    "hang.py",
+    "stacks.py",
+    "stack_handler.py",
     "storage.py",
     "unpack.py",
 )
@@ -297,6 +300,7 @@ def _spec(
         "bucket": record.bucket,
         "prefix": record.attempt_prefix,
         **_limit(record),
+        "hang": record.limits.spec,
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),

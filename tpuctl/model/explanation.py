@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tpuctl.model.attempt import Attempt
 from tpuctl.model.failures import Failure
+from tpuctl.model.hang import Hang
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.log_tail_signatures import LAST_LINES, LOG_TAIL
 
@@ -30,6 +32,7 @@ class Explanation:
     lines: tuple[str, ...] = ()  # excerpt of the log around the cause
     attempts: tuple[Attempt, ...] = ()  # all but the first, each with why the previous one ended
     is_unqueried: bool = False  # the state of the machines could not be queried
+    hangs: Mapping[int, Hang] = field(default_factory=dict)  # by worker
 
 
 def relevant_lines(log_end: bytes, detail: str) -> tuple[str, ...]:

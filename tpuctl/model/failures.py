@@ -26,7 +26,7 @@ PREPARATION_CAUSES = (
     "setup",
     "command",
 )  # causes before the script started
-MACHINE_CAUSES = ("terminated", "lost", "supervisor")  # causes other than the script
+MACHINE_CAUSES = ("terminated", "lost", "supervisor", "hang")  # causes other than the script
 SIGKILL, SIGTERM = 9, 15
 KINDS_WITH_DETAIL = ("infrastructure", "failure")  # the other causes are complete
 
@@ -224,6 +224,9 @@ def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
     if worker.cause == "terminated":
         cause = "The machine was shut down and restarted; its node is READY."
         return Failure("infrastructure", "restarted", cause, RETRY_HINT)
+    if worker.cause == "hang":
+        cause = "The job made no progress, and job.limits.on_hang is restart."
+        return Failure("infrastructure", "hang", cause, "Read the stacks:\n    tpuctl logs")
     if worker.cause == "supervisor":
         return Failure("infrastructure", "supervisor", "The job's supervisor failed.", RETRY_HINT)
     if worker.cause == "bundle":

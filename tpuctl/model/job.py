@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.attempt import Attempt, Placement, Retries, Retry, retries_left
 from tpuctl.model.framework import Framework
+from tpuctl.model.hang import Hang, JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
 
@@ -82,9 +83,10 @@ class WorkerRecord(BaseModel):
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
         "requirements, "
         "command, stopped, max_hours, worker, terminated, lost, supervisor, start, timeout, "
-        "slice, accelerator.",
+        "slice, accelerator, hang.",
     )
     detail: str = Field("", description="The cause, in a sentence.")
+    hang: Hang | None = Field(None, description="Its hang, until it continues.")
     log_uploaded: bool | None = Field(
         None, description="Whether the bucket has the complete log; None before the end."
     )
@@ -146,6 +148,7 @@ class JobRecord(BaseModel):
     )
     timeout: float | None = Field(None, description="Maximum seconds of all attempts together.")
     retries: Retries = Retries()
+    limits: JobLimits = JobLimits()
     placement: Placement | None = Field(None, description="The machines of the first attempt.")
 
     @property

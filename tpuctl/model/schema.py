@@ -18,6 +18,7 @@ from pydantic import (
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
 from tpuctl.model.framework import Framework
+from tpuctl.model.hang import JobLimits
 from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 from tpuctl.model.secret_sources import FORMS, SOURCE
 
@@ -26,6 +27,7 @@ __all__ = [
     "BucketSection",
     "ControllerSection",
     "DataDisk",
+    "JobLimitsSection",
     "JobSection",
     "LimitsSection",
     "NetworkSection",
@@ -283,6 +285,10 @@ class RetriesSection(Retries):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class JobLimitsSection(JobLimits):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
 class JobSection(Section):
     framework: Literal["auto"] | Framework = Field(
         "auto",
@@ -327,6 +333,7 @@ class JobSection(Section):
         description="Maximum restarts by cause: preemption, infrastructure (a machine or service), "
         "failure (of the script), requested (by the script, with exit code 75).",
     )
+    limits: JobLimitsSection = JobLimitsSection()
 
 
 class StackFile(Section):

@@ -27,6 +27,7 @@ EXAMPLES = {
 }
 NAME_FORMAT = "Name only: up to 63 lowercase letters, digits and hyphens, starting with a letter."
 FORMATS = {
+    "job.limits.hang": "Use a factor such as 10x, a duration such as 30m, or null.",
     "access.user": "Up to 32 letters, digits, dots, _ and -, starting with a letter or _; or auto.",
     "bucket.location": "A region, such as us-central1, or US, EU, ASIA.",
     "bucket.name": "Name without gs://: 3 to 63 lowercase letters, digits, - and _, not containing "

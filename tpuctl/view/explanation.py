@@ -60,6 +60,10 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         print(f"\nIn the log{whose}:")
         for line in explanation.lines:
             print(f"    {line}")
+    for number, hang in explanation.hangs.items():
+        print(f"\nWorker {number} may hang: {hang.detail}")
+        for call in hang.stack:
+            print(f"    {call}")
     if failure is not None and failure.hint:
         print(f"\n{as_typed(failure.hint)}")
     if explanation.attempts:

@@ -20,7 +20,7 @@ MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
     """A job in two or three lines."""
     facts = [("job", f"{job.record.id}: {_state_text(job)}")]
-    if details := [*progress_words(job.progress), *_quiet_text(job, now)]:
+    if details := [*progress_words(job.progress), *_quiet_text(job, now), *_hang_text(job)]:
         facts.append(("", ", ".join(details)))
     if len(job.record.workers) > 1 and (states := _worker_states(job)):
         facts.append(("", states))
@@ -31,7 +31,12 @@ def job_sentence(job: JobSnapshot, now: datetime) -> str:
     """A job in part of a line."""
     word = job.record.id.rpartition("-")[2]
     return ", ".join(
-        [f"job {word} {_state_text(job)}", *progress_words(job.progress), *_quiet_text(job, now)]
+        [
+            f"job {word} {_state_text(job)}",
+            *progress_words(job.progress),
+            *_quiet_text(job, now),
+            *_hang_text(job),
+        ]
     )
 
 
@@ -59,6 +64,11 @@ def _quiet_text(job: JobSnapshot, now: datetime) -> Iterator[str]:
         seconds = (now - job.logged).total_seconds()
         if seconds >= MIN_QUIET_SECONDS:
             yield f"no log output for {format_duration(seconds)}"
+
+
+def _hang_text(job: JobSnapshot) -> Iterator[str]:
+    if any(worker.hang is not None for worker in job.workers.values()):
+        yield "may hang (see tpuctl explain)"
 
 
 def _worker_states(job: JobSnapshot) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.clock import Stopwatch, now
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private
     from tpuctl.jobs.shipped.forked import Process, fork_program
+    from tpuctl.jobs.shipped.hang import HangWatch
     from tpuctl.jobs.shipped.logfile import Log
     from tpuctl.jobs.shipped.preparation import (
         Command,
@@ -33,15 +34,18 @@ if TYPE_CHECKING:
         delete_secrets,
         forked,
         prepare,
+        prepend,
         run_step,
         tool_command,
     )
     from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
+    from tpuctl.jobs.shipped.stacks import handler_folder
 else:
     from chips import has_chips
     from clock import Stopwatch, now
     from folder import ENDED, Folder, private
     from forked import Process, fork_program
+    from hang import HangWatch
     from logfile import Log
     from preparation import (
         Command,
@@ -49,10 +53,12 @@ else:
         delete_secrets,
         forked,
         prepare,
+        prepend,
         run_step,
         tool_command,
     )
     from processes import FOLDER, of_attempt, stop
+    from stacks import handler_folder
 
 __all__ = ["Attempt"]
 
@@ -64,6 +70,7 @@ LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover process
 SHUTDOWN_WINDOW = 2.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 FINAL_UPLOAD_SECONDS = 600.0  # timeout of the last upload of log and record
 PAUSE, MAX_PAUSE = 1.0, 32.0  # seconds before a restart of the script: doubled each time
+HANG_REPORT_SECONDS = 60.0  # in which other workers report their stacks, before all are restarted
 LOG_TAIL_BYTES = 1 << 16  # of a script's output, searched for its last error
 
 
@@ -91,6 +98,7 @@ class Attempt:
             "log_bytes": None,
             "cause": "",
             "detail": "",
+            "hang": None,
             "log_uploaded": None,
         }
         self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
@@ -100,6 +108,7 @@ class Attempt:
         self.ending: tuple[str, str, str] | None = None  # state, cause, detail
         self.grace = float(spec.get("grace_seconds", 30))
         self.kill_at = 0.0
+        self.hang_since = 0.0
         self.has_pending_sigterm = False  # the job parent must still be signaled to end the job,
         self.sigterm_at = 0.0  # not before this time
         self.was_terminated = False
@@ -204,6 +213,11 @@ class Attempt:
         end = self.folder.read("end.json")
         if end is not None and end.get("worker") != self.spec["worker"]:
             return ended_by(end.get("worker"))
+        hang, limit = self.record.get("hang"), self.spec.get("hang") or {}
+        if limit.get("is_restarted") and hang is not None and hang["worker"] == self.spec["worker"]:
+            wait = HANG_REPORT_SECONDS if self.spec.get("start_barrier") else 0.0
+            if time.monotonic() >= self.hang_since + wait:
+                return ("failed", "hang", f"the job hung: {hang['detail']}")
         return None
 
     def signal_job_parent(self, number: int) -> bool:
@@ -257,10 +271,12 @@ class Attempt:
     def launch(self, command: Command) -> None:
         argv = tool_command("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
+        prepend(environment, "PYTHONPATH", [handler_folder(self.folder)])
         self.job_parent = Process(os.posix_spawn(argv[0], argv, environment, setsid=True))
 
     def watch(self) -> dict[str, Any]:
         """Wait for the script; return its exit."""
+        hang_watch = HangWatch(self.folder, self.spec)
         while True:
             is_alive = self.job_parent is not None and self.job_parent.poll() is None
             is_alive = is_alive or self.folder.is_locked("job.lock")
@@ -274,7 +290,18 @@ class Attempt:
                     "lost",
                     "the job's processes are gone: the machine restarted or ran out of memory",
                 )
+            if self.ending is None and not self.was_terminated:
+                self.check_progress(hang_watch)
             self.tick()
+
+    def check_progress(self, hang_watch: HangWatch) -> None:
+        """Record a hang of the job, or that it continues."""
+        started = self.folder.read("started.json") or {}
+        before = self.record.get("hang")
+        hang = hang_watch.update(before, started.get("job_parent"))
+        if hang != before:
+            self.hang_since = time.monotonic()
+            self.save(hang=hang)
 
     def restart_delay(self, exited: dict[str, Any]) -> float | None:
         """Seconds until the script should be restarted; None if its exit is final.
@@ -328,7 +355,7 @@ class Attempt:
             code = 128 + number
         if self.ending is not None:
             state, cause, detail = self.ending
-            code = EXIT_TIMED_OUT if state == "timed_out" else EXIT_STOPPED
+            code = EXIT_STOPPED if state == "stopped" else EXIT_TIMED_OUT
             self.finish(state, code, cause, detail)
         elif self.was_terminated:  # even if the script saved its state and exited with 0
             self.finish("failed", code or EXIT_STOPPED, "terminated", "the machine was shut down")

@@ -6,6 +6,7 @@ process, so that network errors never affect the job or its supervisor; they com
 files in the attempt's folder.
 
     log, timestamps, record.json -> bucket while they change; end.json of the bucket -> folder;
+    hang_report.json -> hang.json in the bucket -> hang.json, with several workers;
     upload_error.json exists while the bucket is unavailable;
     exits with 0 once a final record is in the bucket
 
@@ -41,6 +42,7 @@ __all__ = ["main"]
 
 CHUNK_BYTES = 8 * 1024 * 1024  # maximum of log held in memory
 MAX_LOG_DISK_BYTES = 1 << 30  # maximum disk usage of a log, as far as it is uploaded
+HANG_POLL_SECONDS = 30.0
 SYNCS_PER_TIMESTAMPS = 12  # the timestamps, some kilobytes, are uploaded less often
 TICK = 0.25
 START_POLL_SECONDS = 1.0  # between checks for the start signal
@@ -71,6 +73,9 @@ class Mirror:
         self.copy: tuple[int, int] | None = None  # length and generation, None if unknown
         self.timestamps = b""  # as uploaded last
         self.timestamps_due = time.monotonic() + self.interval * SYNCS_PER_TIMESTAMPS
+        self.has_hang_watch = bool(spec.get("hang") and self.start_barrier.workers)
+        self.hang_report: dict[str, Any] | None = None  # as uploaded last
+        self.hang_due = 0.0
         self.is_complete = False
 
     def run(self) -> None:
@@ -114,6 +119,8 @@ class Mirror:
             save(self.folder, "end.json", end)
         elif not has_ended:
             self.start_barrier.poll(record["state"])
+            if self.has_hang_watch and record["state"] == "running":
+                self.share_hang()
 
     def append(self, size: int) -> int:
         """Extend the copy to at least this size; return its length."""
@@ -156,6 +163,18 @@ class Mirror:
         if timestamps != self.timestamps:
             self.bucket.put(self.name + ".timestamps", timestamps)
             self.timestamps = timestamps
+
+    def share_hang(self) -> None:
+        """Tell the other workers of a hang, or be told by them."""
+        report = Folder(self.folder).read("hang_report.json")
+        if report is not None and report != self.hang_report:
+            self.bucket.put(self.prefix + "/hang.json", json.dumps(report).encode())
+            self.hang_report = report
+        elif time.monotonic() >= self.hang_due:
+            self.hang_due = time.monotonic() + HANG_POLL_SECONDS
+            hang = self.bucket.read(self.prefix + "/hang.json")
+            if hang is not None:
+                save(self.folder, "hang.json", hang)
 
     def record_error(self) -> None:
         """Let readers of the log stop waiting for uploads that may never complete."""

@@ -317,8 +317,15 @@ class PreviousFailure(Response):
     at: Timestamp = source("verdict.at")
 
 
+class Hang(Response):
+    """A worker's hang; `stack` has the calls of the main thread, the innermost first."""
+
+    detail: str
+    stack: list[str]
+
+
 class JobExplanation(Response):
-    """`failure` is null if the job is running or succeeded."""
+    """`failure` is null if the job is running or succeeded; `hangs` are by worker."""
 
     job: str
     state: str
@@ -327,6 +334,7 @@ class JobExplanation(Response):
     machines_queried: bool
     failure: Failure | None
     previous_failures: list[PreviousFailure]
+    hangs: dict[str, Hang]
 
     @classmethod
     def of(cls, explanation: Explanation, as_typed: Callable[[str], str]) -> JobExplanation:
@@ -343,6 +351,7 @@ class JobExplanation(Response):
             machines_queried=not explanation.is_unqueried,
             failure=failure,
             previous_failures=explanation.attempts,
+            hangs={str(worker): hang for worker, hang in explanation.hangs.items()},
         )
 
 
