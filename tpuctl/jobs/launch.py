@@ -17,7 +17,9 @@ from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.names import Names
 from tpuctl.model.secret_sources import Secrets
+from tpuctl.model.worker_ports import PORTS, port_list
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 
@@ -60,6 +62,7 @@ SHIPPED = (
     "hang.py",
     "stacks.py",
     "stack_handler.py",
+    "start_check.py",
     "storage.py",
     "unpack.py",
 )
@@ -304,9 +307,16 @@ def _spec(
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),
-        "start_barrier": {"workers": record.workers, "timeout_seconds": BARRIER_TIMEOUT_SECONDS}
-        if len(record.workers) > 1
-        else None,
+        "start_barrier": _start_barrier(record) if len(record.workers) > 1 else None,
+    }
+
+
+def _start_barrier(record: JobRecord) -> dict[str, Any]:
+    return {
+        "workers": record.workers,
+        "timeout_seconds": BARRIER_TIMEOUT_SECONDS,
+        "rule": Names(record.stack, record.project).worker_rule,
+        "ports": port_list(PORTS),
     }
 
 

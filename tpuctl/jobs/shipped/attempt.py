@@ -70,6 +70,7 @@ LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover process
 SHUTDOWN_WINDOW = 2.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 FINAL_UPLOAD_SECONDS = 600.0  # timeout of the last upload of log and record
 PAUSE, MAX_PAUSE = 1.0, 32.0  # seconds before a restart of the script: doubled each time
+START_CHECK_SECONDS = 40.0  # after which workers that have not arrived are reported
 HANG_REPORT_SECONDS = 60.0  # in which other workers report their stacks, before all are restarted
 LOG_TAIL_BYTES = 1 << 16  # of a script's output, searched for its last error
 
@@ -105,6 +106,7 @@ class Attempt:
         self.record["clock"] = self.stopwatch.state
         self.job_parent: Process | None = None
         self.uploader: Process | None = None
+        self.start_check: Process | None = None
         self.ending: tuple[str, str, str] | None = None  # state, cause, detail
         self.grace = float(spec.get("grace_seconds", 30))
         self.kill_at = 0.0
@@ -253,13 +255,28 @@ class Attempt:
         if "ready" not in self.record:
             self.record["ready"] = self.stopwatch.seconds()
         self.save(state="ready")
+        is_first = barrier["workers"][:1] == [self.spec["worker"]]
+        began = time.monotonic()
         while not os.path.exists(self.folder.file("start")):
             if self.stopwatch.seconds() - self.record["ready"] >= barrier["timeout_seconds"]:
                 missing = (self.folder.read("missing.json") or {}).get("workers")
                 who = "worker " + ", ".join(map(str, missing)) if missing else "another worker"
                 minutes = f"{barrier['timeout_seconds'] / 60:.3g} minutes"
                 raise Failure("slice", f"{who} was not ready to start within {minutes}")
+            if is_first:
+                self.check_start(began)
             self.interrupt()
+        self.start_check = None  # the next one checks what happens after the start
+
+    def check_start(self, began: float) -> None:
+        """Start a check after some time, if several workers start at the same time."""
+        barrier = self.spec.get("start_barrier")
+        if barrier and self.spec.get("bucket") and self.start_check is None:
+            wait: float = barrier.get("check_seconds", START_CHECK_SECONDS)
+            if time.monotonic() - began >= wait:
+                self.start_check = fork_program("start_check", self.folder.path)
+        elif self.start_check is not None:
+            self.start_check.poll()
 
     def must_launch(self) -> bool:
         """Whether the script must be started, or restarted."""
@@ -277,6 +294,7 @@ class Attempt:
     def watch(self) -> dict[str, Any]:
         """Wait for the script; return its exit."""
         hang_watch = HangWatch(self.folder, self.spec)
+        began = time.monotonic()
         while True:
             is_alive = self.job_parent is not None and self.job_parent.poll() is None
             is_alive = is_alive or self.folder.is_locked("job.lock")
@@ -291,6 +309,7 @@ class Attempt:
                     "the job's processes are gone: the machine restarted or ran out of memory",
                 )
             if self.ending is None and not self.was_terminated:
+                self.check_start(began)
                 self.check_progress(hang_watch)
             self.tick()
 
