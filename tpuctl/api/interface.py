@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpuctl.model.inventory import InventoryItem
     from tpuctl.model.job import JobKind, JobRecord, JobStatus, JobSummary
     from tpuctl.model.log_range import LogRange
+    from tpuctl.model.profile import Profile
     from tpuctl.model.report import RunReport
     from tpuctl.model.snapshot import Snapshot, StackStatus
     from tpuctl.model.stack import Stack
@@ -352,6 +353,14 @@ class Tpuctl:
         from tpuctl.flows.follow import stop_job
 
         return await stop_job(self.context, record, grace=grace)
+
+    async def profile(
+        self, record: JobRecord, seconds: float = 5.0, *, all_workers: bool = False
+    ) -> Profile:
+        """Trace the running job on its first worker, or all; the profile is in the bucket."""
+        from tpuctl.flows.profile import profile
+
+        return await profile(self.context, record, seconds, all_workers=all_workers)
 
     async def explain(self, record: JobRecord) -> Explanation:
         """Why the record's attempt ended; works after its machines are gone."""

@@ -1,4 +1,4 @@
-"""Commands for submitted jobs: jobs, jobs show, logs, wait, stop."""
+"""Commands for submitted jobs: jobs, jobs show, logs, wait, stop, profile."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tpuctl.errors import TimedOut, Usage
 if TYPE_CHECKING:
     from tpuctl.model.job import JobStatus
     from tpuctl.model.log_range import LogRange
+    from tpuctl.model.profile import Profile
 
 __all__ = ["register"]
 
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
     job_app.callback()(jobs)
     job_app.command()(show)
     app.add_typer(job_app, name="jobs", rich_help_panel=PANEL)
-    for command in (logs, wait, stop):
+    for command in (logs, wait, stop, profile):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -201,6 +202,43 @@ def stop(context: typer.Context, job: Job = "") -> None:
             job=job_id, state=status.state, exit_code=status.exit_code
         ),
         lambda: print(f"{job_id}: {status.state}"),
+    )
+
+
+def profile(
+    context: typer.Context,
+    seconds: Annotated[
+        float, typer.Argument(metavar="[SECONDS]", help="How long to trace.", min=0.1, max=600)
+    ] = 5.0,
+    job: Annotated[
+        str, typer.Option("--job", help="Job id, or its last word (default: the latest job).")
+    ] = "",
+    all_workers: Annotated[
+        bool, typer.Option("--all-workers", help="Trace all workers instead of the first.")
+    ] = False,
+) -> None:
+    """Trace a running job with its framework's profiler, and store the profile in the bucket.
+
+    The script needs no change; it must use JAX, PyTorch/XLA, or TensorFlow. TensorBoard and XProf
+    show the profile.
+
+    Example: tpuctl profile 10
+    """
+    state: State = context.obj
+    tpuctl = state.tpuctl()
+
+    async def work() -> Profile:
+        record = await tpuctl.job(job)
+        state.jobs.append(record.id)
+        return await tpuctl.profile(record, seconds, all_workers=all_workers)
+
+    collected = state.wait_for(work())
+    state.answer(
+        lambda: responses.stacks.Profile.model_validate(collected),
+        lambda: print(
+            f"{collected.folder}\n\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
+            f"    tensorboard --logdir {collected.folder}"
+        ),
     )
 
 

@@ -63,6 +63,8 @@ SHIPPED = (
     "stacks.py",
     "stack_handler.py",
     "start_check.py",
+    "profiler.py",
+    "trace_collector.py",
     "storage.py",
     "unpack.py",
 )

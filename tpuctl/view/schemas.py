@@ -33,6 +33,7 @@ RESPONSES: Mapping[str, Any] = {
     "logs": stacks.Logs,
     "wait": stacks.JobSubmission,
     "stop": stacks.StoppedJob,
+    "profile": stacks.Profile,
     "explain": stacks.JobExplanation | stacks.MessageExplanation,
     "report": stacks.JobReport,
     "ssh": stacks.CommandResult,

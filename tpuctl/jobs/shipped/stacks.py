@@ -74,16 +74,20 @@ def read_stacks(root: int) -> list[Stack]:
     return stacks
 
 
-def stacks_file(pid: int) -> str | None:
-    """The file to which a process writes its stacks on SIGNAL; None if the signal could end it."""
+def stacks_file(pid: int, number: int = SIGNAL, *, of_itself: bool = False) -> str | None:
+    """The file to which a process writes its stacks; None if signal `number` could end it.
+
+    Forked processes share their parent's, except `of_itself`.
+    """
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
             caught = [line.split()[1] for line in status if line.startswith("SigCgt:")]
-        if caught and int(caught[0], 16) >> (SIGNAL - 1) & 1:
+        if caught and int(caught[0], 16) >> (number - 1) & 1:
+            prefix = f"/memfd:{NAME}-{pid} " if of_itself else f"/memfd:{NAME}-"
             folder = f"/proc/{pid}/fd"
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
-                if os.readlink(path).startswith(f"/memfd:{NAME} "):
+                if os.readlink(path).startswith(prefix):
                     return path
     return None
 

@@ -49,6 +49,7 @@ __all__ = [
     "Orphans",
     "Plan",
     "PortForwardings",
+    "Profile",
     "Status",
     "StoppedJob",
     "WrittenFiles",
@@ -291,6 +292,15 @@ class StoppedJob(Response):
     job: str
     state: str
     exit_code: int | None
+
+
+class Profile(Response):
+    """A profile of a job: the folder for TensorBoard, and the objects of each worker."""
+
+    job: str
+    folder: str
+    objects: dict[str, list[str]]
+    bytes: int
 
 
 class Failure(Response):
