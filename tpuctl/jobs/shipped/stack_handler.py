@@ -48,14 +48,14 @@ def start_profile(*_: object) -> None:
 def import_next() -> None:
     """Import the sitecustomize that this one hides, if any."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
-    this = sys.modules.pop("sitecustomize")
+    module = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")
     except ImportError as error:
         if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
     finally:
-        sys.modules.setdefault("sitecustomize", this)
+        sys.modules.setdefault("sitecustomize", module)
 
 
 if __name__ == "sitecustomize":
