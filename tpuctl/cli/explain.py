@@ -38,7 +38,7 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Explain why a job failed, or what an error message means, and how to fix it.
+    """Explain why a job failed or where it hangs, or what an error message means.
 
     Reads the records of all attempts and workers from the bucket, so it works after the machines
     are deleted. Exits with 0 whatever the job's result. With --error, or - instead of a job, no

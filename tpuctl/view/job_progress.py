@@ -67,7 +67,8 @@ def _quiet_text(job: JobSnapshot, now: datetime) -> Iterator[str]:
 
 
 def _hang_text(job: JobSnapshot) -> Iterator[str]:
-    if any(worker.hang is not None for worker in job.workers.values()):
+    has_hang = any(worker.hang is not None for worker in job.workers.values())
+    if has_hang and job.status.state == "running":
         yield "may hang (see tpuctl explain)"
 
 

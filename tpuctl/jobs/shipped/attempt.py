@@ -288,7 +288,8 @@ class Attempt:
     def launch(self, command: Command) -> None:
         argv = tool_command("job_parent.py", self.folder.path, command.cwd, *command.argv)
         environment = {**command.environment, FOLDER: self.folder.path}
-        prepend(environment, "PYTHONPATH", [handler_folder(self.folder)])
+        with contextlib.suppress(OSError):  # the job runs without it, too
+            prepend(environment, "PYTHONPATH", [handler_folder(self.folder)])
         self.job_parent = Process(os.posix_spawn(argv[0], argv, environment, setsid=True))
 
     def watch(self) -> dict[str, Any]:
@@ -397,6 +398,7 @@ class Attempt:
             exit_code=code,
             cause=cause,
             detail=detail,
+            hang=None if state == "succeeded" else self.record.get("hang"),
             finished=self.record["finished"] or self.stopwatch.end_time(now()),
             log_bytes=self.log.size(),
         )

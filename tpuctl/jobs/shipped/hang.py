@@ -31,8 +31,8 @@ else:
 
 __all__ = ["HangWatch"]
 
-# As training loops print it: {"step": 12}, step=12, Step 12/100, iteration: 12.
-STEP = re.compile(rb'(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)s?"?\s*[:=#]?\s*(\d+)')
+# As training loops print it: {"step": 12}, 'step': 12, step=12, Step 12/100, iteration: 12.
+STEP = re.compile(rb"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)s?[\"']?\s*[:=#]?\s*(\d+)")
 OWN_LINE = b"tpuctl: "
 MIN_SECONDS = 300.0  # shorter pauses are usual, such as for a checkpoint
 LONGER = 2.0  # than the longest pause so far, such as for an evaluation
@@ -49,6 +49,7 @@ class Progress:
         self.log = log
         self.offset = log.size()
         self.step = b""
+        self.has_begun = False  # since this supervisor started
         self.at = time.monotonic()
         self.intervals: list[float] = []
         self.longest = 0.0
@@ -68,7 +69,7 @@ class Progress:
                 if self.step:  # the first step follows the start and compilation
                     self.intervals = [*self.intervals[1 - MAX_INTERVALS :], now - self.at]
                     self.longest = max(self.longest, now - self.at)
-                self.at = now
+                self.at, self.has_begun = now, True
         return now - self.at
 
     def is_progress(self, output: bytes) -> bool:
@@ -121,7 +122,7 @@ class HangWatch:
             detail = self.progress.describe(pause)
             self.folder.write("hang_report.json", {"worker": self.worker, "is_over": False})
             return self.report(f"the job may hang: {detail}", self.worker, detail, root)
-        if is_own and not is_hanging:
+        if is_own and not is_hanging and self.progress.has_begun:
             self.folder.write("hang_report.json", {"worker": self.worker, "is_over": True})
             self.folder.log("the job continues")
             return None

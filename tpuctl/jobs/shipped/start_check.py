@@ -91,23 +91,27 @@ class StartCheck:
         self.first = self.workers[0]
         self.supervisor = os.getppid()
         self.began = time.monotonic()
-        self.job_parent: int = (folder.read("started.json") or {}).get("job_parent") or 0
-        self.addresses = worker_addresses()
-        variables = environment(next(iter(descendants(self.job_parent)), 0))
-        self.variables = variables
-        configured = (
-            variables.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[2],
-            variables.get("JAX_COORDINATOR_PORT", ""),
-            variables.get("MASTER_PORT", ""),
-        )
-        self.ports = [*map(int, filter(str.isdigit, configured)), *PORTS]
+        self.job_parent = 0
+        self.addresses: list[str] = []
+        self.variables: dict[str, str] = {}  # of the script
+        self.ports = list(PORTS)
 
     def run(self) -> None:
         if (self.folder.read("record.json") or {}).get("state") == "ready":
             self.report_unready()
-        elif max(self.workers) >= len(self.addresses):
+            return
+        self.job_parent = (self.folder.read("started.json") or {}).get("job_parent") or 0
+        self.variables = environment(next(iter(descendants(self.job_parent)), 0))
+        configured = (
+            self.variables.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[2],
+            self.variables.get("JAX_COORDINATOR_PORT", ""),
+            self.variables.get("MASTER_PORT", ""),
+        )
+        self.ports = [*map(int, filter(str.isdigit, configured)), *PORTS]
+        self.addresses = worker_addresses()
+        if max(self.workers) >= len(self.addresses):
             return  # several nodes: the addresses of other nodes' workers are unknown here
-        elif self.worker == self.first:
+        if self.worker == self.first:
             self.watch_first()
         else:
             self.watch_other()
