@@ -26,6 +26,8 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("forward", "6006:0"), "6006:0"),
         (("forward", "6006:x"), "6006:x"),
         (("status", "--watch", "--interval", "0.1"), "--interval"),
+        (("profile", "soon"), "soon is not a duration"),
+        (("profile", "30m"), "30m is too long for a profile"),
     ],
 )
 def test_invalid_machine_arguments_are_explained(

@@ -9,6 +9,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.command_classes import App
+from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.follow import PANEL, AllWorkers, remember
 from tpuctl.cli.options import Job
 from tpuctl.cli.report import show
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tpuctl.model.profile import Profile
 
 __all__ = ["register"]
+
+MAX_PROFILE_SECONDS = 600.0
 
 job_app = App(invoke_without_command=True)
 
@@ -208,10 +211,16 @@ def stop(context: typer.Context, job: Job = "") -> None:
 def profile(
     context: typer.Context,
     seconds: Annotated[
-        float, typer.Argument(metavar="[SECONDS]", help="How long to trace.", min=0.1, max=600)
-    ] = 5.0,
+        str, typer.Argument(metavar="[SECONDS]", help="How long to trace, up to 10 minutes.")
+    ] = "5",
     job: Annotated[
-        str, typer.Option("--job", help="Job id, or its last word (default: the latest job).")
+        str,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="Job id, or its last word (default: the latest job).",
+            autocompletion=complete_jobs,
+        ),
     ] = "",
     all_workers: Annotated[
         bool, typer.Option("--all-workers", help="Trace all workers instead of the first.")
@@ -225,12 +234,20 @@ def profile(
     Example: tpuctl profile 10
     """
     state: State = context.obj
+    length = duration(f"{seconds}s" if seconds[-1:].isdigit() else seconds, "SECONDS") or 5.0
+    if length > MAX_PROFILE_SECONDS:
+        raise Usage(
+            "Invalid value",
+            f"SECONDS: {seconds} is too long for a profile",
+            hint="Some seconds show what each step does:\n    tpuctl profile 10",
+            where="SECONDS",
+        )
     tpuctl = state.tpuctl()
 
     async def work() -> Profile:
         record = await tpuctl.job(job)
         state.jobs.append(record.id)
-        return await tpuctl.profile(record, seconds, all_workers=all_workers)
+        return await tpuctl.profile(record, length, all_workers=all_workers)
 
     collected = state.wait_for(work())
     state.answer(
