@@ -19,7 +19,6 @@ from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.names import Names
 from tpuctl.model.secret_sources import Secrets
-from tpuctl.model.worker_ports import PORTS, port_list
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 
@@ -318,7 +317,6 @@ def _start_barrier(record: JobRecord) -> dict[str, Any]:
         "workers": record.workers,
         "timeout_seconds": BARRIER_TIMEOUT_SECONDS,
         "rule": Names(record.stack, record.project).worker_rule,
-        "ports": port_list(PORTS),
     }
 
 

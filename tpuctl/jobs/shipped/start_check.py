@@ -43,7 +43,7 @@ else:
 
 __all__ = ["main"]
 
-# JAX's coordinator (before 0.8.1: 8476), PyTorch/XLA's rendezvous; see model/worker_ports.py.
+# JAX's coordinator (before 0.8.1: 8476), PyTorch/XLA's rendezvous; jax-ml/jax#35905, torch_xla/_internal/rendezvous.py.
 PORTS = (8482, 8476, 12355)
 # Calls of libraries that wait for other processes.
 WAITING = re.compile(
@@ -250,11 +250,10 @@ class StartCheck:
         answers = {port: probe(self.addresses[self.first], port) for port in self.ports}
         if dropped or (waits and "timeout" in answers.values()):
             ports = dropped or [port for port, answer in answers.items() if answer == "timeout"]
-            ports_text, rule = self.barrier["ports"], self.barrier["rule"]
             reason = (
                 f"its connections to worker {self.first}, port {ports[0]}, are not answered, as if "
-                f"a firewall drops them. TCP ports {ports_text} must be open between the workers: "
-                f"tpuctl up creates rule {rule} for that in a network of its own; for another "
+                "a firewall drops them. TCP must be open between the workers: tpuctl up creates "
+                f"rule {self.barrier['rule']} for that in a network of its own; for another "
                 "network, tpuctl plan shows the command"
             )
             self.folder.log(reason.replace("its", "this worker's", 1))
