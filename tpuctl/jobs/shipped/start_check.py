@@ -43,16 +43,17 @@ else:
 
 __all__ = ["main"]
 
-# JAX's coordinator (before 0.8.1: 8476), PyTorch/XLA's rendezvous; jax-ml/jax#35905, torch_xla/_internal/rendezvous.py.
-PORTS = (8482, 8476, 12355)
+# JAX's coordinator (before 0.8.1: 8476; jax-ml/jax#35905), PyTorch/XLA's rendezvous
+# (torch_xla/_internal/rendezvous.py), and torchrun's.
+PORTS = (8482, 8476, 12355, 29400, 29500)
 # Calls of libraries that wait for other processes.
 WAITING = re.compile(
-    r'"[^"]*/(jax/_src/(distributed|clusters/\w+)|torch/distributed/\w+|torch_xla/_internal/\w+)\.py"'
+    r'"[^"]*/(jax/_src/(distributed|clusters/\w+)|torch/distributed/[\w/]+|torch_xla/_internal/\w+)\.py"'
 )
 CALL = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)')
 ESTABLISHED, SYN_SENT, LISTEN = 1, 2, 10  # <net/tcp_states.h>
 POLL_SECONDS = 2.0
-PROBE_SECONDS = 3.0
+PROBE_SECONDS = 2.0
 LONGEST_SECONDS = 600.0  # after which nothing more is reported
 FIRST_SECONDS = 60.0  # in which others say that they wait for the first worker
 REASON_SECONDS = 12.0  # in which others say why they have not connected
@@ -247,7 +248,8 @@ class StartCheck:
         dropped = [each.remote_port for each in self.to_first() if each.state == SYN_SENT]
         stacks = read_stacks(self.job_parent)
         waits = is_waiting(stacks)
-        answers = {port: probe(self.addresses[self.first], port) for port in self.ports}
+        ports_to_probe = [] if dropped else self.ports
+        answers = {port: probe(self.addresses[self.first], port) for port in ports_to_probe}
         if dropped or (waits and "timeout" in answers.values()):
             ports = dropped or [port for port, answer in answers.items() if answer == "timeout"]
             reason = (
