@@ -21,6 +21,7 @@ from tpuctl.errors import Denied
 from tpuctl.flows.down import measure_bucket
 from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.names import CACHE
 
 # In US dollars an hour, published: v3-8 in europe-west4-a 8.80 and on spot 2.244, n1-standard-1
 # 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 per GB per month of 730 hours.
@@ -269,7 +270,7 @@ async def fill(stack: Tpuctl, sizes: dict[str, int]) -> None:
 async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     bench = project.stack()
     await bench.provision()
-    sizes = {"output/a": 700_000, "output/b": 700_001, "c": 0}
+    sizes = {"output/a": 700_000, f"{CACHE}/compiled/b": 700_001, "c": 0}
     await fill(bench.stack, sizes)
     record = (await measure_bucket(bench.stack.cloud, bench.stack.stack.bucket)).bytes - 1_400_001
     assert 0 < record < 2000, "the stack's own record"
@@ -280,6 +281,7 @@ async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     assert (bucket_row["state"], bucket_row["count_complete"]) == ("kept", True)
     assert bucket_row["objects"] == 4
     assert bucket_row["bytes"] >= 1_400_001
+    assert bucket_row["cached_bytes"] == 700_001
     assert bucket_row["per_month"] == pytest.approx(bucket_row["bytes"] / 2**30 * 0.02, abs=1e-4)
     assert left["node"]["state"] == "deleted"
     assert left["node"]["bytes"] is None
@@ -288,7 +290,8 @@ async def test_down_reports_size_of_kept_bucket(project: Project) -> None:
     assert code == 0
     (row,) = [" ".join(line.split()) for line in out.splitlines() if line.startswith("bucket/")]
     assert "kept" in row
-    assert "1.3 MB in 4 objects, <$0.0001 per month on Google" in row
+    size = "1.3 MB in 4 objects (0.7 MB of environments and compiled programs)"
+    assert f"{size}, <$0.0001 per month on Google" in row
     (last,) = [line for line in out.splitlines() if line.startswith("No billable resources")]
     assert "kept as requested" in last
     code, out, _ = bench.type("down", "--yes", "--delete-bucket")

@@ -49,8 +49,12 @@ def make_wheel(
     module: str = "",
     requires: Sequence[str] = (),
     text: str = "",
+    programs: Sequence[str] = (),
 ) -> Path:
-    """A wheel with one module that has `__version__`; `text` is added to the module."""
+    """A wheel with one module that has `__version__`; `text` is added to the module.
+
+    `programs` are entry points such as `say-hello = module:function`.
+    """
     module = module or name.replace("-", "_")
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
@@ -62,6 +66,8 @@ def make_wheel(
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/top_level.txt": f"{module}\n",
     }
+    if programs:
+        contents[f"{info}/entry_points.txt"] = "\n".join(["[console_scripts]", *programs, ""])
     record = "".join(f"{path},,\n" for path in [*contents, f"{info}/RECORD"])
     folder.mkdir(exist_ok=True)
     wheel = folder / f"{stem}-py3-none-any.whl"

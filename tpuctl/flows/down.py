@@ -17,6 +17,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.cost import storage_cost
 from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.names import CACHE
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
@@ -165,18 +166,18 @@ async def measure_bucket(
 ) -> Holding:
     """The size of a bucket, from up to `max_objects` objects. Raises TpuctlError."""
 
-    def sizes(**options: Any) -> tuple[int, int, bool]:
+    def sizes(**options: Any) -> Holding:
         listing = cloud.client("storage").list_blobs(
             bucket, page_size=page_size, fields="items(name,size),nextPageToken", **options
         )
-        total = count = 0
+        total = count = cached = 0
         for part in listing.pages:
             for blob in part:
                 total += blob.size or 0
+                cached += (blob.size or 0) if blob.name.startswith(f"{CACHE}/") else 0
                 count += 1
             if count >= max_objects:
-                return total, count, listing.next_page_token is None
-        return total, count, True
+                return Holding(total, count, listing.next_page_token is None, cached)
+        return Holding(total, count, cached_bytes=cached)
 
-    total, count, is_whole = await cloud.call(f"the size of gs://{bucket}", sizes)
-    return Holding(total, count, is_whole)
+    return await cloud.call(f"the size of gs://{bucket}", sizes)

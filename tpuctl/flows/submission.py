@@ -57,6 +57,7 @@ class Submission:
     installation: Installation = field(default_factory=Installation)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Secrets = field(default_factory=Secrets)
+    compiled: str | None = None  # as in Launch
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
@@ -111,6 +112,7 @@ class Submission:
             secrets=Secrets.of(
                 {**job.secrets, **(secrets or {})}, stack.project, environment=os.environ
             ),
+            compiled=_compiled(stack),
             max_hours=stack.file.limits.max_hours,
             timeout=timeout,
             retries=Retries.model_validate(
@@ -163,6 +165,7 @@ class Submission:
             installation=record.installation,
             env={name: values[name] for name in record.env},
             secrets=Secrets.of(record.secrets, record.project, environment=os.environ),
+            compiled=_compiled(stack),
             max_hours=record.max_hours,
             timeout=record.timeout,
             retries=record.retries,
@@ -180,6 +183,13 @@ class Submission:
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
     """The stack with the framework and the runtime that a job was submitted with."""
     return stack.for_framework(record.framework, f"job {record.id}").on_runtime(record.runtime)
+
+
+def _compiled(stack: Stack) -> str | None:
+    """The folder of compiled programs for the stack's machines; None without a cache."""
+    if not stack.file.job.cache:
+        return None
+    return f"{stack.accelerator.generation}/{stack.runtime.version}/jax"
 
 
 def user_at_host() -> str:

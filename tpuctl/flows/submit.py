@@ -90,6 +90,7 @@ async def start_attempt(
         },
         first_access=submission.first_access,
         secrets=submission.secrets,
+        compiled=submission.compiled,
     )
     where = f"on {counted(len(record.workers), 'worker')}"
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""

@@ -17,7 +17,7 @@ from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.names import Names
+from tpuctl.model.names import CACHE, Names
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
@@ -45,10 +45,13 @@ SHIPPED = (
     "environment.py",
     "secret_fetch.py",
     "uploader.py",
+    "compilation_cache.py",
     "accelerator.py",
     "attempt.py",  # from here on: modules that the programs above import
     "preparation.py",
     "run_once.py",
+    "environment_store.py",
+    "bucket_cache.py",
     "tail.py",
     "chips.py",
     "logfile.py",
@@ -106,6 +109,7 @@ class Launch:
     grace_seconds: float = GRACE_SECONDS
     first_access: FirstAccess | None = None
     secrets: Secrets = field(default_factory=Secrets)
+    compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
 
 
 def supervisor_command(record: JobRecord, name: str, *options: str) -> list[str]:
@@ -308,6 +312,7 @@ def _spec(
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),
+        "cache": _cache(launch.compiled) if bundle_name else None,
         "start_barrier": _start_barrier(record) if len(record.workers) > 1 else None,
     }
 
@@ -317,6 +322,21 @@ def _start_barrier(record: JobRecord) -> dict[str, Any]:
         "workers": record.workers,
         "timeout_seconds": BARRIER_TIMEOUT_SECONDS,
         "rule": Names(record.stack, record.project).worker_rule,
+    }
+
+
+def _cache(compiled: str | None) -> dict[str, str] | None:
+    """What is kept in the bucket for later attempts, and the machine's copy of compiled programs.
+
+    Frameworks name compiled programs by their versions; folders keep generations and runtimes
+    apart, whose machines would only download what they cannot use.
+    """
+    if compiled is None:
+        return None
+    return {
+        "environments": f"{CACHE}/environments",
+        "compiled": f"{CACHE}/compiled/{compiled}",
+        "folder": f"~/.tpuctl/compiled/{compiled}",
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 __all__ = [
     "BUCKET_NAME",
     "BUNDLES",
+    "CACHE",
     "JOBS",
     "RECORDS",
     "RECOVERY_ROLE",
@@ -31,6 +32,7 @@ _LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
+CACHE = "tpuctl/cache"  # environments and compiled programs
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"

@@ -315,6 +315,11 @@ class JobSection(Section):
         description="Shell command to run before installing requirements, once per machine and "
         "content.",
     )
+    cache: bool = Field(
+        True,
+        description="Keep installed requirements and JAX's compiled programs in the bucket, for "
+        "other workers, later attempts, and later jobs.",
+    )
     include: tuple[str, ...] = Field((), description="Patterns of ignored files to upload anyway.")
     exclude: tuple[str, ...] = Field((), description="Patterns of files not to upload.")
     env: dict[Variable, str] = Field(

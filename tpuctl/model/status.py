@@ -57,6 +57,7 @@ class Holding:
     bytes: int
     objects: int
     is_whole: bool = True  # False: there are more that were not counted
+    cached_bytes: int = 0  # of them, environments and compiled programs
 
 
 @dataclass(frozen=True)

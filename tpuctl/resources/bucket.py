@@ -15,7 +15,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.cost import CostLine, storage_cost
 from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.names import BUNDLES, STACK_LABEL
+from tpuctl.model.names import BUNDLES, CACHE, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_rules import egress_note
@@ -23,7 +23,7 @@ from tpuctl.resources.base import Query, StackResource
 
 __all__ = ["Bucket"]
 
-BUNDLE_DAYS = 30
+KEEP_DAYS = 30  # bundles and caches, after their last upload
 PARALLEL_DELETES = 16
 
 
@@ -149,7 +149,8 @@ class Bucket(StackResource):
         bucket.iam_configuration.public_access_prevention = "enforced"
         # Soft-deleted checkpoints would be charged.
         bucket.soft_delete_policy.retention_duration_seconds = 0
-        bucket.add_lifecycle_delete_rule(age=BUNDLE_DAYS, matches_prefix=[f"{BUNDLES}/"])
+        prefixes = [f"{BUNDLES}/", f"{CACHE}/"]
+        bucket.add_lifecycle_delete_rule(age=KEEP_DAYS, matches_prefix=prefixes)
         await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
 
     async def _relabel(self, report: Report) -> None:

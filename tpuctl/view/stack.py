@@ -111,4 +111,7 @@ def _holding_text(holding: Holding) -> str:
     if not holding.objects:
         return "nothing"
     least = "" if holding.is_whole else "at least "
-    return f"{least}{billed_size(holding.bytes)} in {counted(holding.objects, 'object')}"
+    text = f"{least}{billed_size(holding.bytes)} in {counted(holding.objects, 'object')}"
+    if not holding.cached_bytes:
+        return text
+    return f"{text} ({billed_size(holding.cached_bytes)} of environments and compiled programs)"

@@ -4,16 +4,18 @@ Like `preparation.py`, which starts it, this file is sent to workers as it is an
 `python3 -S -I environment.py create FOLDER PYTHON`: standard library only, Python 3.8 and later.
 It reads `install` from FOLDER/spec.json, and writes the job's interpreter and search paths to
 FOLDER/environment.json. The environment sees the image's packages and never replaces the image's
-TensorFlow. Environments are cached by their inputs; an incomplete one is never used. The bundle's
-own project, if it is a package, is installed into a separate folder, so that a change of its code
-does not change the environment.
+TensorFlow. Environments are cached by their inputs, here and in the bucket; an incomplete one is
+never used. The bundle's own project, if it is a package, is installed into a separate folder, so
+that a change of its code does not change the environment.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -24,6 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpuctl.jobs.shipped.environment_store import EnvironmentStore
     from tpuctl.jobs.shipped.folder import Folder
     from tpuctl.jobs.shipped.run_once import Failure, RunOnce
 else:
@@ -33,8 +38,11 @@ else:
 __all__ = ["main"]
 
 PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-# Lines that name files of the bundle, which differ between bundles.
-FILE_REFERENCE = re.compile(r"^\s*(-|\.|/)|file:|\.(whl|gz|zip)\s*$", re.MULTILINE)
+# Lines that name files of the bundle, which differ between bundles; not options with a URL.
+URL_OPTION = r"-(i|f|-index-url|-extra-index-url|-find-links)[ =]\s*https?:"
+FILE_REFERENCE = re.compile(rf"(?m)^\s*(?!{URL_OPTION})(-|\.|/)|file:|\.(whl|gz|zip)\s*$")
+CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*@")  # of a URL
+PIP_SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # where packages are from
 
 
 class Requirements(NamedTuple):
@@ -53,6 +61,7 @@ class Environment:
         spec = folder.read("spec.json")
         assert spec is not None
         self.folder = folder
+        self.spec = spec
         self.python = python
         self.variables = variables
         self.code = folder.file("code")
@@ -60,6 +69,7 @@ class Environment:
         self.bundle = str((spec.get("bundle") or {}).get("sha256"))
         self.wheels = self.wheel_files()
         self.image: dict[str, Any] = {}
+        self.home = ""
         self.venv_python = python
 
     def create(self) -> dict[str, Any]:
@@ -70,18 +80,18 @@ class Environment:
         probe = [self.python, os.path.abspath(__file__), "probe"]
         output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
         self.image = json.loads(output)
-        home = os.path.expanduser("~/.tpuctl/envs/" + self.key(requested))
+        self.home = home = os.path.expanduser("~/.tpuctl/envs/" + self.key(requested))
         self.venv_python = os.path.join(home, "bin", "python")
         once = RunOnce(self.folder, home, self.variables)
-        if requested is None:
-            doing, done = "creating a virtual environment", "created a virtual environment"
-        else:
-            doing = f"installing {requested.description}"
-            done = f"installed {requested.description}"
-        once.do(lambda: self.build(once, requested), doing, done)
+        doing = (
+            "creating a virtual environment"
+            if requested is None
+            else f"installing {requested.description}"
+        )
+        once.do(lambda: self.build(once, requested), doing)
         path, modules = [os.path.join(home, "bin")], []
         if project is not None:
-            layer = self.install_project(project, home)
+            layer = self.install_project(project, requested)
             path.insert(0, os.path.join(layer, "bin"))
             modules.append(layer)
         result = {"python": self.venv_python, "virtual_env": home}
@@ -114,35 +124,74 @@ class Environment:
         return [path for path in paths if path.endswith(".whl")]
 
     def key(self, requested: Requirements | None) -> str:
-        """The cache key of an environment: equal only for interchangeable ones."""
-        parts = [json.dumps(self.image, sort_keys=True)]
+        """The cache key of an environment on this machine: equal only for interchangeable ones."""
+        return joint_digest(json.dumps(self.image, sort_keys=True), *self.inputs(requested))
+
+    def inputs(self, requested: Requirements | None) -> list[str]:
+        """What determines the installed packages, except the image."""
+        parts = []
         if requested is not None:
             parts += [json.dumps(requested.arguments[:1]), requested.text]
             if FILE_REFERENCE.search(requested.text):
                 parts.append(self.bundle)
         for wheel in self.wheels:
             parts += [os.path.basename(wheel), digest(wheel)]
-        text = "\0".join(parts).encode("utf-8", "surrogateescape")
-        return hashlib.sha256(text).hexdigest()[:24]
+        return parts
 
-    def build(self, once: RunOnce, requested: Requirements | None) -> None:
+    def bucket_key(self, requested: Requirements | None, *parts: str) -> str:
+        """The key of an environment in the bucket: equal for all machines that may share it.
+
+        Unlike machines, the bucket outlives changes of the setup command, and of pip's sources.
+        Neither the key nor the archive tells their passwords.
+        """
+        image = {name: self.image[name] for name in self.image if name not in ("prefix", "paths")}
+        sources = [self.variables.get(name, "") for name in PIP_SOURCES]
+        inputs = [*sources, self.install.get("setup") or "", *self.inputs(requested), *parts]
+        public = [CREDENTIALS.sub("", text) for text in inputs]
+        return joint_digest(json.dumps(image, sort_keys=True), *public)
+
+    def build(self, once: RunOnce, requested: Requirements | None) -> str:
+        """Build the virtual environment; returns what was done."""
         # Without pip: images from Debian lack ensurepip, and their own pip is seen anyway.
         options = ["--without-pip", "--system-site-packages", once.home]
         if once.run(self.python, "-m", "venv", *options):
             raise Failure(f"{self.python} cannot create a virtual environment")
         constraints = self.keep_image_packages()
-        if once.run(self.venv_python, "-m", "pip", "--version"):
-            once.run(self.venv_python, "-m", "ensurepip")
-        if requested is not None:
-            self.pip(once, requested, *constraints)
 
-    def install_project(self, project: str, home: str) -> str:
+        def install() -> None:
+            if once.run(self.venv_python, "-m", "pip", "--version"):
+                once.run(self.venv_python, "-m", "ensurepip")
+            if requested is not None:
+                self.pip(once, requested, *constraints)
+
+        if requested is None:
+            install()
+            return "created a virtual environment"
+        return self.provide(once, install, requested.description, self.bucket_key(requested))
+
+    def install_project(self, project: str, requested: Requirements | None) -> str:
         """Install the bundle's own project, without its dependencies, and return its folder."""
-        once = RunOnce(self.folder, f"{home}-{self.bundle[:24]}", self.variables)
+        once = RunOnce(self.folder, f"{self.home}-{self.bundle[:24]}", self.variables)
         arguments = ["--no-deps", "--target", once.home, "."]
         needed = Requirements("the project", arguments, os.path.join(self.code, project), "")
-        once.do(lambda: self.pip(once, needed), "installing the project", "installed the project")
+        key = self.bucket_key(requested, project, self.bundle)
+
+        def work() -> str:
+            return self.provide(once, lambda: self.pip(once, needed), needed.description, key)
+
+        once.do(work, "installing the project")
         return once.home
+
+    def provide(
+        self, once: RunOnce, install: Callable[[], None], description: str, key: str
+    ) -> str:
+        """Install, unless another worker's installation is in the bucket; returns what was done."""
+        if not self.spec.get("cache"):
+            install()
+            return f"installed {description}"
+        module = importlib.import_module("environment_store")  # with HTTP and TLS: takes a while
+        store: EnvironmentStore = module.EnvironmentStore(self.folder, self.spec, key)
+        return store.provide(once.home, self.home, install).format(description)
 
     def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
         sources, source = [], ""
@@ -180,6 +229,11 @@ class Environment:
         return ["--constraint", constraints]
 
 
+def joint_digest(*texts: str) -> str:
+    content = "\0".join(texts).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(content).hexdigest()[:24]
+
+
 def digest(path: str) -> str:
     checksum = hashlib.sha256()
     with open(path, "rb") as source:
@@ -214,6 +268,8 @@ def probe() -> dict[str, Any]:
         "prefix": sys.prefix,
         "paths": [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))],
         "tensorflow": tensorflow,
+        "packages": sorted(f"{name}=={version}" for name, version in versions.items()),
+        "platform": [platform.machine(), *platform.libc_ver()],
     }
 
 

@@ -41,6 +41,7 @@ __all__ = [
 
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # the job's variable, if set, is respected
 
 
 class Failure(Exception):
@@ -68,7 +69,8 @@ def tool_command(name: str, *arguments: str) -> list[str]:
 
 
 def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> Command:
-    """Fetch the secrets and the bundle, run the setup command, create the virtual environment.
+    """Fetch the secrets, the bundle and compiled programs, run the setup command, create the
+    virtual environment.
 
     `python` is the same interpreter for a script, a module, and within a shell command. `wait` is
     called repeatedly in the meantime: it sleeps briefly, and may raise to end the preparation.
@@ -100,6 +102,10 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
         prepend(environment, "PATH", environment_result["path"])
         if environment_result["virtual_env"]:
             environment["VIRTUAL_ENV"] = environment_result["virtual_env"]
+    cache = spec.get("cache")
+    if cache and JAX_CACHE not in environment:
+        run_step(folder, wait, "cache", forked("compilation_cache", folder))
+        environment[JAX_CACHE] = os.path.expanduser(cache["folder"])
     sources = os.path.join(code, "src")
     if not modules and os.path.isdir(sources):
         modules = [sources]

@@ -49,8 +49,11 @@ class RunOnce:
     def is_done(self) -> bool:
         return os.path.exists(os.path.join(self.home, "complete"))
 
-    def do(self, work: Callable[[], None], doing: str, done: str) -> None:
-        """Do it unless it is already done; `doing` and `done` are messages for the job's log."""
+    def do(self, work: Callable[[], str], doing: str) -> None:
+        """Do it unless it is already done.
+
+        `doing`, and what `work` returns when it is done, are messages for the job's log.
+        """
         os.makedirs(os.path.dirname(self.home), exist_ok=True)
         path = self.home + ".lock"
         lock = take_lock(path)
@@ -60,18 +63,18 @@ class RunOnce:
         self.lock = lock
         try:
             if not self.is_done:
-                self.run_work(work, doing, done)
+                self.run_work(work, doing)
         finally:
             os.close(self.lock)
 
-    def run_work(self, work: Callable[[], None], doing: str, done: str) -> None:
+    def run_work(self, work: Callable[[], str], doing: str) -> None:
         self.folder.log(doing)
         began = time.monotonic()
         shutil.rmtree(self.home, ignore_errors=True)
         os.makedirs(self.home)
         open(self.folder.file(OUTPUT_FILE), "wb", opener=private).close()
         try:
-            work()
+            done = work()
         except Failure:
             with open(self.folder.file("log"), "ab", opener=private) as log:
                 with open(self.folder.file(OUTPUT_FILE), "rb") as output:

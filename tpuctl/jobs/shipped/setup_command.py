@@ -59,14 +59,15 @@ def main(arguments: list[str]) -> int:
     home = os.path.expanduser("~/.tpuctl/setups/" + cache_key(command, code))
     once = RunOnce(folder, home, os.environ)
 
-    def work() -> None:
+    def work() -> str:
         shell = shutil.which("bash") or "/bin/sh"
         exit_code = once.run(shell, "-e", "-c", command, cwd=code)
         if exit_code:
             raise Failure(f"the setup command failed with exit code {exit_code}")
+        return "ran the setup command"
 
     try:
-        once.do(work, "running the setup command", "ran the setup command")
+        once.do(work, "running the setup command")
     except Failure as failure:
         print(failure)
         return 1

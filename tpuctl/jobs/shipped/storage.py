@@ -18,7 +18,7 @@ import urllib.parse  # not urllib.request, which takes as long to load as all of
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import IO, Any
 
 __all__ = ["Account", "Bucket", "HttpError", "unless_missing"]
 
@@ -56,7 +56,7 @@ class Connection:
         self.used_at = 0.0
 
     def request(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, body: bytes | IO[bytes] | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         """The response, open for reading, until the next request."""
         is_idle = self.response is None or (self.response.isclosed() and not self.response.length)
@@ -121,7 +121,7 @@ class Account:
         return "Bearer " + self.token
 
     def request(
-        self, method: str, url: str, body: bytes | None = None, content_type: str = ""
+        self, method: str, url: str, body: bytes | IO[bytes] | None = None, content_type: str = ""
     ) -> Any:
         """The response, open for reading, until this thread's next request.
 
@@ -131,6 +131,8 @@ class Account:
         headers = {"Authorization": self.authorization()}
         if body is not None:
             headers["Content-Type"] = content_type
+        if body is not None and not isinstance(body, bytes):
+            headers["Content-Length"] = str(os.fstat(body.fileno()).st_size)
         connections = vars(self.connections)
         connection = connections.get(address.netloc) or Connection(address.netloc)
         connections[address.netloc] = connection
@@ -145,13 +147,17 @@ class Bucket(Account):
         super().__init__()
         self.name = name
 
-    def open(self, method: str, path: str, body: bytes | None = None, **query: Any) -> Any:
+    def open(
+        self, method: str, path: str, body: bytes | IO[bytes] | None = None, **query: Any
+    ) -> Any:
         url = f"{STORAGE}{path}?{urllib.parse.urlencode(query)}"
         is_media = path.startswith("/upload/")
         content_type = "application/octet-stream" if is_media else "application/json"
         return self.request(method, url, body, content_type)
 
-    def call(self, method: str, path: str, body: bytes | None = None, **query: Any) -> Any:
+    def call(
+        self, method: str, path: str, body: bytes | IO[bytes] | None = None, **query: Any
+    ) -> Any:
         with self.open(method, path, body, **query) as response:
             text = response.read()
         return json.loads(text) if text else None
@@ -170,17 +176,21 @@ class Bucket(Account):
 
     def names(self, prefix: str) -> Iterator[str]:
         """The names of all objects with a prefix."""
-        query: dict[str, Any] = {"prefix": prefix, "fields": "items/name,nextPageToken"}
+        for item in self.objects(prefix, "name"):
+            yield item["name"]
+
+    def objects(self, prefix: str, fields: str) -> Iterator[dict[str, str]]:
+        """All objects with a prefix, with these fields, separated by commas."""
+        query: dict[str, Any] = {"prefix": prefix, "fields": f"items({fields}),nextPageToken"}
         while True:
             page = self.call("GET", f"/storage/v1/b/{self.name}/o", **query) or {}
-            for item in page.get("items", ()):
-                yield item["name"]
+            yield from page.get("items", ())
             if not page.get("nextPageToken"):
                 return
             query["pageToken"] = page["nextPageToken"]
 
-    def put(self, name: str, body: bytes, **query: Any) -> int:
-        """Upload and return the new generation."""
+    def put(self, name: str, body: bytes | IO[bytes], **query: Any) -> int:
+        """Upload bytes or a file, and return the new generation."""
         path = f"/upload/storage/v1/b/{self.name}/o"
         response = self.call("POST", path, body, uploadType="media", name=name, **query)
         return int(response["generation"])

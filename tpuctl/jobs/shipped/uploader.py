@@ -7,6 +7,7 @@ files in the attempt's folder.
 
     log, timestamps, record.json -> bucket while they change; end.json of the bucket -> folder;
     hang_report.json -> hang.json in the bucket -> hang.json, with several workers;
+    compiled programs -> bucket;
     upload_error.json exists while the bucket is unavailable;
     exits with 0 once a final record is in the bucket
 
@@ -28,11 +29,13 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
+    from tpuctl.jobs.shipped.compilation_cache import CompilationCache
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private, wait_for_lock
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.start_barrier import StartBarrier
     from tpuctl.jobs.shipped.storage import Bucket, HttpError
 else:
+    from compilation_cache import CompilationCache
     from folder import ENDED, Folder, private, wait_for_lock
     from logfile import Freed, Log
     from start_barrier import StartBarrier
@@ -65,6 +68,7 @@ class Mirror:
         self.bucket = Bucket(spec["bucket"])
         self.prefix = spec["prefix"]
         self.name = f"{self.prefix}/worker-{spec['worker']}"
+        self.compiled = CompilationCache(spec, self.bucket) if spec.get("cache") else None
         self.start_barrier = StartBarrier(Folder(folder), spec, self.bucket)
         self.interval = float(spec.get("sync_seconds", 5))
         followers = 0 if self.start_barrier.is_first else len(self.start_barrier.workers)
@@ -108,6 +112,7 @@ class Mirror:
         length = self.append(self.log.size())
         self.upload_timestamps(is_last=has_ended)
         self.log.free(length, self.max_disk_bytes)
+        self.upload_compiled(record)
         if record != self.uploaded_record:
             if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
                 self.publish_end(record)
@@ -121,6 +126,25 @@ class Mirror:
             self.start_barrier.poll(record["state"])
             if self.has_hang_watch and record["state"] == "running":
                 self.share_hang()
+
+    def upload_compiled(self, record: dict[str, Any]) -> None:
+        """Upload compiled programs; that this fails is of no consequence for the job.
+
+        A process that was killed may have left an incomplete one.
+        """
+        if self.compiled is None or record["state"] in ("preparing", "ready"):
+            return
+        has_ended = record["state"] in ENDED
+        if has_ended and record["signal"] is not None:
+            return
+        try:
+            self.compiled.upload_new(are_complete=has_ended)
+            if has_ended:
+                self.compiled.prune()
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
 
     def append(self, size: int) -> int:
         """Extend the copy to at least this size; return its length."""

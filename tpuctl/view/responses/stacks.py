@@ -145,6 +145,7 @@ class RemainingResource(Response):
     bytes: int | None = source("holding.bytes")
     objects: int | None = source("holding.objects")
     count_complete: bool | None = source("holding.is_whole")
+    cached_bytes: int | None = source("holding.cached_bytes")
     per_month: Dollars | None
 
 
