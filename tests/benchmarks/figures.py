@@ -108,14 +108,14 @@ def stack_in(
     *,
     name: str = "bench",
     project: str = f"id: {PROJECT}",
+    where: str = "type: v2-8, zones: [us-central1-b]",
     tpu: str = "runtime: tpu-ubuntu2204-base",
     extra: str = "",
 ) -> Tpuctl:
     """A stack of plain Python machines, unless `tpu` says otherwise."""
     path = folder / f"{name}.yaml"
     path.write_text(
-        f"stack: {name}\nproject: {{{project}}}\n"
-        f"tpu: {{type: v2-8, zones: [us-central1-b], {tpu}}}\n{extra}",
+        f"stack: {name}\nproject: {{{project}}}\ntpu: {{{where}, {tpu}}}\n{extra}",
         "utf-8",
     )
     return Tpuctl(path, cloud="local", emit=emit)

@@ -127,6 +127,14 @@ SECTIONS: Mapping[str, Section] = {
         "0.3 s for what a worker does until its job is ready. It shares the processors with the "
         "client; nothing is subtracted for that. The calls to Google's APIs are not delayed.",
     ),
+    "warm-starts": _section(
+        "warm_starts",
+        "warm_starts",
+        "From `run` to the first step of a JAX job on four new workers of the local cloud: without "
+        "`job.cache`, and with it for the first and for the next job. All machines share this "
+        "computer's processors, which compile for a CPU, and pip's downloads are cached in all "
+        "three cases.",
+    ),
     "logs": _section(
         "logs",
         "logs",

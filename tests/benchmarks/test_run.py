@@ -23,7 +23,7 @@ RUN = Path(__file__).with_name("run.py")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
 # Sections that run gcloud, start TensorFlow or several programs, or wait for a pace.
 GCLOUD = ["gcloud", "scripts", "fanout"]
-MACHINES = ["first-line", "logs", "up", "up-real", "workers"]
+MACHINES = ["first-line", "logs", "up", "up-real", "warm-starts", "workers"]
 TENSORFLOW = ["gs", "tokens"]
 QUICK = [name for name in SECTIONS if name not in {*GCLOUD, *MACHINES, *TENSORFLOW}]
 # Environments that download gigabytes are not created for a test.

@@ -6,13 +6,16 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
+from tpuctl.jobs.shipped.bucket_cache import CachedObject
 from tpuctl.model.job import JobRecord
 from tpuctl.model.names import CACHE
 from tpuctl.remote.transport import Transport
@@ -91,6 +94,15 @@ class Machines:
         """Remove what later jobs would find, as on new machines."""
         await self.on_workers("rm", "-rf", ".tpuctl/envs", ".tpuctl/compiled")
 
+    async def programs(self, count: int) -> list[str]:
+        """The compiled programs in the bucket, once there are so many."""
+
+        async def enough() -> list[str]:
+            names = await self.objects(COMPILED)
+            return names if len(names) >= count else []
+
+        return list(await async_until(enough, f"{count} programs"))
+
     async def objects(self, prefix: str) -> list[str]:
         return [info.name for info in await self.stack.store.list(prefix)]
 
@@ -133,6 +145,7 @@ async def test_one_of_four_workers_installs(make_machines: MakeMachines) -> None
     assert archive.endswith(".tar.gz")
 
 
+@pytest.mark.soak
 async def test_new_machine_unpacks_what_another_installed(make_machines: MakeMachines) -> None:
     machines = await make_machines(has_wheel=True)
     secret = "open-sesame"
@@ -174,6 +187,7 @@ async def test_truncated_archive_is_replaced(make_machines: MakeMachines) -> Non
     assert UNPACKED in await machines.log(await machines.run())
 
 
+@pytest.mark.soak
 async def test_lock_of_lost_worker_is_taken_over(make_machines: MakeMachines) -> None:
     machines = await make_machines(has_wheel=True)
     record = await machines.run()
@@ -191,6 +205,28 @@ async def test_lock_of_lost_worker_is_taken_over(make_machines: MakeMachines) ->
     assert "tpuctl: waiting for worker 7 of job lost, which installs the packages\n" in log
     (new_archive,) = await machines.objects(ENVIRONMENTS)
     assert new_archive.endswith(".tar.gz")
+
+
+@pytest.mark.soak
+async def test_oldest_objects_are_pruned(make_machines: MakeMachines) -> None:
+    machines = await make_machines()
+    store = machines.stack.store
+    record = await machines.run("print('has sent the programs')")
+    for name in ("a", "b/c", "d"):
+        await store.put_bytes(f"{ENVIRONMENTS}{name}", b"1234")
+    code = (
+        f"import sys; sys.path.append({record.folder!r}); import bucket_cache, storage; "
+        f"bucket = storage.Bucket({store.name!r}); bucket_cache.prune(bucket, {CACHE!r}, 8)"
+    )
+    await machines.on_workers("python3", "-c", code)
+    assert await machines.objects(ENVIRONMENTS) == [f"{ENVIRONMENTS}b/c", f"{ENVIRONMENTS}d"]
+
+
+@pytest.mark.parametrize(("days", "is_too_old"), [(29, False), (31, True)])
+def test_objects_are_used_for_thirty_days(days: int, is_too_old: bool) -> None:
+    created = (datetime.now(UTC) - timedelta(days=days)).isoformat().replace("+00:00", "Z")
+    item = {"name": "a", "size": "1", "generation": "1", "timeCreated": created}
+    assert CachedObject(item).is_too_old == is_too_old
 
 
 # Compiled programs --------------------------------------------------------------------------
@@ -212,7 +248,7 @@ async def test_new_machine_has_programs_compiled_before(make_machines: MakeMachi
     machines = await make_machines()
     first = await machines.run(COMPILE)
     names = ["jit_loss-2-cache", "jit_step-1-cache"]
-    assert await machines.objects(COMPILED) == [COMPILED + name for name in names]
+    assert await machines.programs(2) == [COMPILED + name for name in names]
     await machines.clear()
     second = await machines.run(COMPILE)
     bucket = machines.stack.stack.bucket
@@ -226,6 +262,7 @@ async def test_new_machine_has_programs_compiled_before(make_machines: MakeMachi
 async def test_incomplete_program_is_not_kept(make_machines: MakeMachines) -> None:
     machines = await make_machines()
     first = await machines.run(COMPILE)
+    await machines.programs(2)
     name = ".tpuctl/compiled/v2/tpu-ubuntu2204-base/jax/jit_{}-cache"
     await machines.on_workers("truncate", "-s", "3", name.format("step-1"))
     await machines.on_workers("touch", name.format("other-3"))
@@ -238,6 +275,7 @@ async def test_incomplete_program_is_not_kept(make_machines: MakeMachines) -> No
     assert len(await machines.objects(COMPILED)) == 2
 
 
+@pytest.mark.soak
 async def test_cache_of_user_is_respected(make_machines: MakeMachines) -> None:
     machines = await make_machines()
     script = "import os; print(os.environ['JAX_COMPILATION_CACHE_DIR'])"

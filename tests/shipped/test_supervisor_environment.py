@@ -20,6 +20,7 @@ import pytest
 import tpuctl.jobs.shipped
 from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
+from tpuctl.jobs.shipped import environment_store
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
 TIMEOUT = 120.0
@@ -35,6 +36,7 @@ class Machine:
         self.home = home
         self.wheels = home / "wheels"
         self.wheels.mkdir()
+        self.spec: dict[str, Any] = {}  # in addition to the usual fields
         self.folder = home / "job"
         (self.folder / "code").mkdir(parents=True)
         (self.folder / "log").touch()
@@ -83,7 +85,7 @@ class Machine:
 
     def begin(self, folder: Path, *, bundle: str = "1", **install: Any) -> subprocess.Popen[bytes]:
         """Start creating the environment of the job in that folder."""
-        spec = {"bundle": {"sha256": bundle}, "install": install}
+        spec = {**self.spec, "bundle": {"sha256": bundle}, "install": install}
         (folder / "spec.json").write_text(json.dumps(spec))
         argv = [sys.executable, "-S", "-I", SCRIPT, "create", folder, self.python]
         return subprocess.Popen(
@@ -194,6 +196,48 @@ def test_requirements_with_files_are_cached_per_bundle(machine: Machine) -> None
     first = machine.create_environment(f"./{wheel.name}\n")
     assert machine.create_environment(f"./{wheel.name}\n", bundle="2") != first
     assert machine.evaluate(first, VERSION_OF.format("small-library")) == "3.0"
+
+
+@pytest.mark.soak
+def test_options_with_urls_are_not_cached_per_bundle(machine: Machine) -> None:
+    make_wheel(machine.wheels, "small-library", "3.0")
+    requirements = "--extra-index-url=http://127.0.0.1:9/\n-f http://127.0.0.1:9/\nsmall-library\n"
+    machine.variables["PIP_RETRIES"] = "0"
+    first = machine.create_environment(requirements)
+    assert machine.create_environment(requirements, bundle="2") == first
+
+
+def test_environment_is_installed_if_bucket_is_unreachable(machine: Machine) -> None:
+    make_wheel(machine.wheels, "small-library", "3.0")
+    cache = {"environments": "tpuctl/cache/environments"}
+    machine.spec = {"job": "j", "worker": 0, "bucket": "absent", "cache": cache}
+    machine.variables["GCE_METADATA_HOST"] = "127.0.0.1:9"
+    environment = machine.create_environment("small-library\n")
+    assert machine.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
+    _, reason, done = machine.log().decode().splitlines()
+    assert reason.startswith("tpuctl: gs://absent/tpuctl/cache/environments/")
+    assert reason.endswith(" is not available: [Errno 111] Connection refused")
+    assert done.startswith("tpuctl: installed requirements.txt (1 package) in ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_elsewhere"),
+    [
+        # packaging.python.org/en/latest/specifications/direct-url
+        ("a.dist-info/direct_url.json", '{"url": "file:///a", "dir_info": {"editable": true}}', 1),
+        ("a.dist-info/direct_url.json", '{"url": "file:///a", "dir_info": {}}', 0),
+        ("a.dist-info/direct_url.json", '{"url": "https://a.org/a.whl", "archive_info": {}}', 0),
+        ("a.egg-link", "/a\n.", 1),
+        ("a.py", "", 0),
+    ],
+)
+def test_editable_packages_are_recognized(
+    tmp_path: Path, name: str, text: str, is_elsewhere: int
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert environment_store.is_editable(str(path)) == bool(is_elsewhere)
 
 
 # Wheels of the bundle -----------------------------------------------------------------------

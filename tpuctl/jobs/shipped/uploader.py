@@ -112,7 +112,6 @@ class Mirror:
         length = self.append(self.log.size())
         self.upload_timestamps(is_last=has_ended)
         self.log.free(length, self.max_disk_bytes)
-        self.upload_compiled(record)
         if record != self.uploaded_record:
             if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
                 self.publish_end(record)
@@ -126,6 +125,7 @@ class Mirror:
             self.start_barrier.poll(record["state"])
             if self.has_hang_watch and record["state"] == "running":
                 self.share_hang()
+        self.upload_compiled(record)  # last: nothing else waits for it
 
     def upload_compiled(self, record: dict[str, Any]) -> None:
         """Upload compiled programs; that this fails is of no consequence for the job.
