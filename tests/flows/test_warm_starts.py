@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -194,7 +195,8 @@ async def test_lock_of_lost_worker_is_taken_over(make_machines: MakeMachines) ->
     (archive,) = await machines.objects(ENVIRONMENTS)
     lock = archive.rpartition("/")[0] + "/lock"
     await machines.stack.store.delete(archive)
-    await machines.stack.store.put_bytes(lock, b'{"worker": "worker 7 of job lost"}')
+    holder = {"worker": "worker 7 of job lost", "machine": "lost"}
+    await machines.stack.store.put_bytes(lock, json.dumps(holder).encode())
     await machines.clear()
     await machines.on_workers(
         *("sed", "-i", 's/"environments"/"lease_seconds": 0.5, &/', f"{record.folder}/spec.json")
@@ -203,8 +205,15 @@ async def test_lock_of_lost_worker_is_taken_over(make_machines: MakeMachines) ->
     await machines.on_workers("sh", "-c", f"python3 -S -I {program} $(command -v python3)")
     (log,) = await machines.on_workers("cat", f"{record.folder}/log")
     assert "tpuctl: waiting for worker 7 of job lost, which installs the packages\n" in log
-    (new_archive,) = await machines.objects(ENVIRONMENTS)
-    assert new_archive.endswith(".tar.gz")
+    (archive,) = await machines.objects(ENVIRONMENTS)
+    assert archive.endswith(".tar.gz")
+    # A job that was stopped while it installed left the machine's own lock.
+    await machines.stack.store.delete(archive)
+    (machine,) = await machines.on_workers("cat", ".tpuctl/machine_id")
+    holder = {"worker": "worker 0 of job stopped", "machine": machine}
+    await machines.stack.store.put_bytes(lock, json.dumps(holder).encode())
+    await machines.clear()
+    assert (await machines.log(await machines.run()))[1:] == [INSTALLED, *PRINTED]
 
 
 @pytest.mark.soak

@@ -66,7 +66,9 @@ class EnvironmentStore:
         self.root: str = spec["cache"]["environments"]
         self.prefix = f"{self.root}/{key}/"
         self.job = " of job {job}".format(**spec)
-        self.worker = "worker {worker}".format(**spec) + self.job  # in all attempts
+        self.machine = machine_id(os.path.expanduser("~/.tpuctl/machine_id"))
+        worker = "worker {worker}".format(**spec) + self.job
+        self.holder = {"worker": worker, "machine": self.machine}
         self.lease_seconds = float(spec["cache"].get("lease_seconds", LEASE_SECONDS))
         workers = (spec.get("start_barrier") or {}).get("workers", ())
         self.poll_seconds = max(POLL_SECONDS, len(workers) / MAX_POLLS)
@@ -122,8 +124,8 @@ class EnvironmentStore:
                 return False
             elif not self.acquire([each for each in objects if each.name == self.lock]):
                 if not is_waiting:
-                    holder = self.holder().replace(self.job, "")
-                    self.folder.log(f"waiting for {holder}, which installs the packages")
+                    worker = self.current_holder()["worker"].replace(self.job, "")
+                    self.folder.log(f"waiting for {worker}, which installs the packages")
                 is_waiting = True
                 time.sleep(self.poll_seconds)
         return False
@@ -134,7 +136,8 @@ class EnvironmentStore:
         if generation != self.lock_generation:
             self.lock_generation, self.lock_changed_at = generation, now
         is_stale = now - self.lock_changed_at > self.lease_seconds
-        if generation and not is_stale and self.holder() != self.worker:
+        # This machine's own lock is left over: only one of its processes gets here at a time.
+        if generation and not is_stale and self.current_holder()["machine"] != self.machine:
             return False
         try:
             self.write_lock()
@@ -145,17 +148,17 @@ class EnvironmentStore:
         self.has_lock = True
         return True
 
-    def holder(self) -> str:
-        """The worker that has the lock, as `self.worker`."""
-        content = self.bucket.read(self.lock)
-        return str(content["worker"]) if content else "another worker"
+    def current_holder(self) -> dict[str, str]:
+        """The worker and machine that have the lock, as `self.holder`."""
+        content: dict[str, str] | None = self.bucket.read(self.lock)
+        return content or {"worker": "another worker", "machine": ""}
 
     def release(self) -> None:
         self.bucket.delete(self.lock, ifGenerationMatch=self.lock_generation)
         self.has_lock, self.lock_generation = False, 0
 
     def write_lock(self) -> None:
-        text = json.dumps({"worker": self.worker}).encode()
+        text = json.dumps(self.holder).encode()
         generation = self.bucket.put(self.lock, text, ifGenerationMatch=self.lock_generation)
         self.lock_generation = generation
 
@@ -206,6 +209,17 @@ class EnvironmentStore:
             return False
         finally:
             os.remove(path)
+
+
+def machine_id(path: str) -> str:
+    """A random name of this machine, saved at `path`."""
+    with open(path, "a+", encoding="utf-8", opener=private) as file:
+        file.seek(0)
+        name = file.read()
+        if not name:
+            name = os.urandom(8).hex()
+            file.write(name)
+    return name
 
 
 def files_of(home: str) -> Iterator[str]:
