@@ -86,6 +86,23 @@ class Evaluator(ABC):
         """Record and return the value of an expression."""
         return value
 
+    def attribute_of(self, value: Value, name: str) -> Value:
+        """The value of an attribute that the project does not define."""
+        return attribute_of(value, name)
+
+    def method_result(self, value: Value, name: str, arguments: list[Value]) -> Value:
+        """The result of a method that the project does not define."""
+        return method_result(value, name, arguments)
+
+    def unknown_result(self, arguments: list[Value]) -> Value:
+        """The result of an unknown callable: tensors for tensors, as for layers."""
+        if any(
+            value.is_symbolic or (value.is_container and value.inner.is_symbolic)
+            for value in arguments
+        ):
+            return STRUCTURE
+        return UNKNOWN
+
     def value(self, node: ast.expr, scope: Scope) -> Value:
         """Evaluate an expression."""
         method = getattr(self, f"_of_{type(node).__name__.lower()}", None)
@@ -137,7 +154,7 @@ class Evaluator(ABC):
         if value.owner is not None:
             result = self.member(*value.owner, node.attr)
         else:
-            result = attribute_of(value, node.attr).holding(())
+            result = self.attribute_of(value, node.attr).holding(())
         return result if field is None else result.holding(field.constants)
 
     def _of_call(self, node: ast.Call, scope: Scope) -> Value:
@@ -155,14 +172,14 @@ class Evaluator(ABC):
                 self.value(node_keyword.value, scope)
         name = scope.module.names.of(node.func)
         if name is not None and scope.find(name.partition(".")[0]) is None:
-            return self._library(node, name, arguments, keywords, scope)
+            return self.library(node, name, arguments, keywords, scope)
         if isinstance(node.func, ast.Name):
             return self._plain_call(node.func, arguments, keywords, scope)
         if isinstance(node.func, ast.Attribute):
             return self._method_call(node.func, arguments, keywords, scope)
-        return self._object_call(self.value(node.func, scope), arguments, keywords)
+        return self.object_call(self.value(node.func, scope), arguments, keywords)
 
-    def _library(
+    def library(
         self,
         node: ast.Call,
         name: str,
@@ -170,8 +187,9 @@ class Evaluator(ABC):
         keywords: dict[str, Value],
         scope: Scope,
     ) -> Value:
+        """The result of calling a function or class with a qualified name."""
         if self.project.find(name) is not None:
-            return self._object_call(self.imported(name), arguments, keywords)
+            return self.object_call(self.imported(name), arguments, keywords)
         results = []
         for number in TRACE_ARGUMENTS.get(name, ()):
             for part in elements_of(argument(node, number, "")):
@@ -216,13 +234,13 @@ class Evaluator(ABC):
         value = scope.find(func.id)
         if value is None and func.id in BUILTINS:
             is_number = func.id in NUMBER_BUILTINS and not self.is_converted
-            result = NUMBER if is_number else _builtin(func.id, arguments)
+            result = NUMBER if is_number else _builtin(func.id, arguments, self.is_converted)
             constants = [argument.all_constants for argument in arguments]
             return result.holding(function_constants(func.id, constants))
         if value is None:
             value = self.global_value(scope.module, func.id)
         self.record(func, value)
-        return self._object_call(value, arguments, keywords)
+        return self.object_call(value, arguments, keywords)
 
     def _method_call(
         self, func: ast.Attribute, arguments: list[Value], keywords: dict[str, Value], scope: Scope
@@ -233,21 +251,21 @@ class Evaluator(ABC):
             if value.kind is Kind.UNKNOWN and func.attr in ("add_weight", "add_variable"):
                 return TENSOR
             if value.kind is not Kind.UNKNOWN or value.closure is not None:
-                return self._object_call(value, arguments, keywords)
-            return _unknown_result([*arguments, *keywords.values()])
+                return self.object_call(value, arguments, keywords)
+            return self.unknown_result([*arguments, *keywords.values()])
         owner = self.value(func.value, scope)
         if owner.owner is not None:
-            return self._object_call(self.member(*owner.owner, func.attr), arguments, keywords)
+            return self.object_call(self.member(*owner.owner, func.attr), arguments, keywords)
         if isinstance(func.value, ast.Call) and getattr(func.value.func, "id", "") == "super":
-            return _unknown_result(arguments)
+            return self.unknown_result(arguments)
         if isinstance(func.value, ast.Name) and func.attr in ("append", "extend", "add"):
             if owner.is_container and arguments:
                 scope.names[func.value.id] = container([owner.inner, arguments[0]])
             return STATIC
         constants = _method_constants(func.attr, owner, arguments)
-        return method_result(owner, func.attr, arguments).holding(constants)
+        return self.method_result(owner, func.attr, arguments).holding(constants)
 
-    def _object_call(
+    def object_call(
         self, value: Value, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
         """The result of calling a value."""
@@ -265,7 +283,7 @@ class Evaluator(ABC):
             return TENSOR
         if value.kind is Kind.STATIC:
             return STATIC
-        return _unknown_result([*arguments, *keywords.values()])
+        return self.unknown_result([*arguments, *keywords.values()])
 
     def _of_subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         value, index = self.value(node.value, scope), self.value(node.slice, scope)
@@ -450,22 +468,13 @@ def _symbolic(value: Value) -> Value:
     return STRUCTURE if value.kind in (Kind.STATIC, Kind.UNKNOWN, Kind.OBJECT) else value
 
 
-def _unknown_result(arguments: list[Value]) -> Value:
-    """The result of an unknown callable: tensors for tensors, as for layers."""
-    if any(
-        value.is_symbolic or (value.is_container and value.inner.is_symbolic) for value in arguments
-    ):
-        return STRUCTURE
-    return UNKNOWN
-
-
-def _builtin(name: str, arguments: list[Value]) -> Value:
+def _builtin(name: str, arguments: list[Value], is_converted: bool) -> Value:
     first = arguments[0] if arguments else STATIC
     if name == "range":
         is_tensor = any(value.is_tensor for value in arguments)
         return Value(max(value.kind for value in arguments)) if is_tensor else container([NUMBER])
     if name == "enumerate":
-        if first.is_tensor:
+        if first.is_tensor and is_converted:
             return Value(Kind.STATIC, element=Value(Kind.STATIC, items=(TENSOR, first.inner)))
         return container([Value(Kind.STATIC, items=(NUMBER, first.inner))])
     if name == "zip":

@@ -4,39 +4,70 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, dotted
-from tpuctl.preflight.analysis.tensorflow_calls import WRAPPERS
+from tpuctl.preflight.analysis.wrappers import PARTIAL, WRAPPERS
 from tpuctl.preflight.findings import Target
 
-__all__ = ["class_of", "function_of", "is_legacy_keras", "keras_bases", "method_of"]
+__all__ = [
+    "Reference",
+    "class_of",
+    "function_of",
+    "is_legacy_keras",
+    "keras_bases",
+    "method_of",
+    "reference_of",
+]
 
 Scoped = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A function of the project, and what `functools.partial` already binds."""
+
+    module: Module
+    function: Function
+    positional: int = 0  # arguments, without `self`
+    keywords: frozenset[str] = frozenset()
+
+
 def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, Function] | None:
+    """The project's function that an expression refers to, if any."""
+    reference = reference_of(project, module, node)
+    return None if reference is None else (reference.module, reference.function)
+
+
+def reference_of(project: Project, module: Module, node: ast.AST) -> Reference | None:
     """The project's function that an expression refers to, if any.
 
-    Resolves names, `self.f`, `tf.function(f)` and `functools.partial(f, …)`.
+    Resolves names, `self.f`, `tf.function(f)`, `jax.jit(f)` and `functools.partial(f, …)`.
     """
     seen: set[ast.AST] = set()
+    positional, keywords = 0, frozenset[str]()
     while node not in seen:
         seen.add(node)
         if isinstance(node, ast.Lambda):
-            return module, node
+            return Reference(module, node, positional, keywords)
         if isinstance(node, ast.Call):
-            if not node.args or module.names.of(node.func) not in WRAPPERS:
+            name = module.names.of(node.func)
+            if not node.args or name not in WRAPPERS:
                 return None
+            if name == PARTIAL:
+                positional += len(node.args) - 1
+                keywords |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
             node = node.args[0]
         elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
             around = module.enclosing_class(node)
-            return None if around is None else method_of(project, module, around, node.attr)
+            method = None if around is None else method_of(project, module, around, node.attr)
+            return None if method is None else Reference(*method, positional, keywords)
         elif isinstance(node, ast.Name) and (bound := _bound(project, module, node)) is not None:
             if not isinstance(bound, ast.Assign):
-                return (module, bound)
+                return Reference(module, bound, positional, keywords)
             node = bound.value
         else:
             break
@@ -45,7 +76,7 @@ def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module
     if definition is not None and isinstance(
         definition[1], (ast.FunctionDef, ast.AsyncFunctionDef)
     ):
-        return definition[0], definition[1]
+        return Reference(definition[0], definition[1], positional, keywords)
     return None
 
 

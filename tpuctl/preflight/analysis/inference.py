@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -52,7 +52,7 @@ def infer(project: Project, target: Target) -> Inference:
     """The inference of a project's traced functions, cached per target."""
     key = ("inference", target)
     if key not in project.cache:
-        project.cache[key] = Inference(project, target)
+        project.cache[key] = Inference(project, find_traced(project, target))
     inference: Inference = project.cache[key]
     return inference
 
@@ -63,11 +63,13 @@ class Inference(Evaluator):
     The recorded value of an expression covers all contexts in which it was evaluated.
     """
 
-    def __init__(self, project: Project, target: Target) -> None:
+    carries_loops = True  # whether variables of loops over tensors become tensors
+
+    def __init__(self, project: Project, traced: Mapping[ast.AST, Traced]) -> None:
         super().__init__(project)
         self.host = HostCode.of(project)
         self.values: dict[ast.AST, Value] = {}
-        self.traced: dict[ast.AST, Traced] = dict(find_traced(project, target))
+        self.traced = dict(traced)
         self.results: dict[tuple[ast.AST, tuple[Value, ...]], Value] = {}
         self.contexts: dict[ast.AST, int] = {}
         self.active: list[ast.AST] = []
@@ -136,6 +138,15 @@ class Inference(Evaluator):
         self.values[node] = value if previous is None else join(previous, value)
         return value
 
+    def joined(self, *values: Value) -> Value:
+        """The value of a name or a result that has one of several values."""
+        return join(*values)
+
+    @property
+    def circumstances(self) -> tuple[Value, ...]:
+        """What a function's analysis depends on, in addition to its arguments."""
+        return ()
+
     # Names ------------------------------------------------------------------------------------
 
     def global_value(self, module: Module, name: str) -> Value:
@@ -164,16 +175,16 @@ class Inference(Evaluator):
             if index == 0 and is_method and parameter.arg in ("self", "cls"):
                 arguments[parameter.arg] = OBJECT
             else:
-                arguments[parameter.arg] = self._parameter_value(
+                arguments[parameter.arg] = self.parameter_value(
                     traced, parameter, index - is_method
                 )
         owners: list[Owner | None] = []
         if owner is not None:
             owners += [(module, owner), *self._subclasses_of((module, owner))]
         for class_owner in owners[:MAX_CONTEXTS] or [None]:
-            self._run(Closure(module, node, scope, class_owner), traced, arguments)
+            self.run(Closure(module, node, scope, class_owner), traced, arguments)
 
-    def _parameter_value(self, traced: Traced, parameter: ast.arg, index: int) -> Value:
+    def parameter_value(self, traced: Traced, parameter: ast.arg, index: int) -> Value:
         """The value of a root function's parameter."""
         default = default_of(traced.node, parameter.arg)
         if default is not None and not (
@@ -268,18 +279,20 @@ class Inference(Evaluator):
             else:
                 default = default_of(node, parameter.arg)
                 bound[parameter.arg] = STATIC if default is not None else UNKNOWN
-        key = (node, tuple(bound.values()))
+        key = (node, (*bound.values(), *self.circumstances))
         if key in self.results:
             return self.results[key]
         if self.contexts.get(node, 0) >= MAX_CONTEXTS:
-            return join(*(value for (other, _), value in self.results.items() if other is node))
+            values = (value for (other, _), value in self.results.items() if other is node)
+            return self.joined(*values)
         if all(value.kind is not Kind.UNKNOWN for value in bound.values()):
             self.certain.add(node)
-        result = self._run(closure, traced, bound)
+        result = self.run(closure, traced, bound)
         self.results[key] = result
         return result
 
-    def _run(self, closure: Closure, traced: Traced, bound: dict[str, Value]) -> Value:
+    def run(self, closure: Closure, traced: Traced, bound: dict[str, Value]) -> Value:
+        """Interpret a function with these arguments, and return its result."""
         node = closure.node
         self.contexts[node] = self.contexts.get(node, 0) + 1
         scope = Scope(closure.module, node, dict(bound), closure.scope, closure.owner)
@@ -298,7 +311,7 @@ class Inference(Evaluator):
                 return self.value(node.body, scope)
             self.run_body(node.body, scope)
             results = self.returned[-1]
-            return join(*results) if results else STATIC
+            return self.joined(*results) if results else STATIC
         finally:
             self.active.pop()
             self.current.pop()
@@ -387,6 +400,10 @@ class Inference(Evaluator):
 
     def _on_if(self, statement: ast.If, scope: Scope) -> bool:
         self.value(statement.test, scope)
+        return self.branches(statement, scope)
+
+    def branches(self, statement: ast.If, scope: Scope) -> bool:
+        """Interpret both branches of a conditional."""
         before = dict(scope.names)
         self._narrow(statement.test, scope)
         is_reached = self.run_body(statement.body, scope)
@@ -396,7 +413,7 @@ class Inference(Evaluator):
         if is_reached and is_other_reached:
             for name, value in after.items():
                 previous = scope.names.get(name)
-                scope.names[name] = value if previous is None else join(previous, value)
+                scope.names[name] = value if previous is None else self.joined(previous, value)
         elif is_reached:
             scope.names = after
         return is_reached or is_other_reached
@@ -434,10 +451,11 @@ class Inference(Evaluator):
             self.run_body(loop.body, scope)
             for name, value in before.items():
                 after = scope.names.get(name, value)
-                if is_symbolic and after is not value and not after.is_container:
+                is_carried = is_symbolic and self.carries_loops
+                if is_carried and after is not value and not after.is_container:
                     after = loop_carried(after)
-                scope.names[name] = join(value, after)
-            if is_symbolic:
+                scope.names[name] = self.joined(value, after)
+            if is_symbolic and self.carries_loops:
                 self._carry_counters(loop, scope)
         self.run_body(loop.orelse, scope)
         return True

@@ -16,8 +16,9 @@ from tpuctl.preflight.analysis.functions import keras_bases
 from tpuctl.preflight.analysis.scope_definitions import Definitions, is_super
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
-from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, WRAPPERS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, is_host
 from tpuctl.preflight.analysis.value_flow import Item, ValueFlow
+from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
 __all__ = ["Caller", "Reachability", "reachability_of"]
 

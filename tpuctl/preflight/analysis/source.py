@@ -151,6 +151,23 @@ class Project:
             for name in module.names.imports.values()
         )
 
+    @cached_property
+    def uses_jax(self) -> bool:
+        """Whether any file imports JAX."""
+        return self._imports("jax")
+
+    @cached_property
+    def uses_torch_xla(self) -> bool:
+        """Whether any file imports PyTorch/XLA."""
+        return self._imports("torch_xla")
+
+    def _imports(self, package: str) -> bool:
+        return any(
+            name == package or name.startswith(f"{package}.")
+            for module in self
+            for name in module.names.imports.values()
+        )
+
     @property
     def script(self) -> Module:
         return self.modules["__main__"]

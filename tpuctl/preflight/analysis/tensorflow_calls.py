@@ -6,15 +6,8 @@ import ast
 
 from tpuctl.preflight.analysis.source import Module
 
-__all__ = ["KERAS_METHODS", "TRACE_ARGUMENTS", "WRAPPERS", "is_host"]
+__all__ = ["KERAS_METHODS", "TRACE_ARGUMENTS", "is_host"]
 
-WRAPPERS = (
-    "tensorflow.function",
-    "functools.partial",
-    "tensorflow.autograph.experimental.do_not_convert",
-    "tensorflow.recompute_grad",
-    "tensorflow.custom_gradient",
-)
 # Methods that Keras traces, and whether it differentiates them.
 KERAS_METHODS = {
     "call": True,
@@ -58,4 +51,5 @@ def is_host(module: Module, call: ast.Call) -> bool:
     if name in HOST_FUNCTIONS:
         return True
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in HOST_METHODS
-    return is_method and name not in TRACE_ARGUMENTS
+    is_jax = (name or "").startswith("jax.")
+    return is_method and not is_jax and name not in TRACE_ARGUMENTS

@@ -62,6 +62,7 @@ class Traced:
     is_own_program: bool = False  # whether it is a tf.function
     is_reached: bool = True  # whether the script calls it, directly or not
     calls: tuple[tuple[Module, ast.Call], ...] = ()  # calls that pass it to a strategy
+    untraced: frozenset[str] = frozenset()  # parameters that are, or may be, Python values
 
 
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
@@ -126,7 +127,7 @@ class _Search:
         self.reachability = reachability_of(project)
         roots = [root for module in project for root in self._roots(module)]
         pending = list(self._with_callers(roots))
-        if not any(traced.is_reached for traced in pending):
+        if self.has_tensorflow and not any(traced.is_reached for traced in pending):
             self.reachability.treat_as_library()
             pending = list(self._with_callers(roots))
         while pending:

@@ -15,7 +15,8 @@ from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.scope_definitions import Definition, Definitions, Key
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
-from tpuctl.preflight.analysis.tensorflow_calls import WRAPPERS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import is_host
+from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
 __all__ = ["Item", "ValueFlow"]
 

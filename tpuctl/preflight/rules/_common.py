@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from tpuctl.preflight.analysis.jax_inference import JaxInference
+from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.findings import Finding, Rule, Severity
 
-__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "weighting_hint"]
+__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "failure", "weighting_hint"]
 
 # Shared first sentences of rationales.
 UNKNOWN_SIZE = (
@@ -26,6 +29,25 @@ tf.config.experimental_connect_to_cluster(resolver)
 tf.tpu.experimental.initialize_tpu_system(resolver)
 strategy = tf.distribute.TPUStrategy(resolver)
 """
+
+
+def failure(
+    inference: JaxInference,
+    rule: Rule,
+    traced: Traced,
+    node: ast.AST,
+    message: str,
+    hint: str,
+    evaluated: ast.AST | None = None,
+) -> Finding:
+    """A finding in code that JAX traces: a risk where a conditional decides whether it runs.
+
+    `evaluated` is the expression whose evaluation fails, if it is not the node itself.
+    """
+    if inference.is_certain(evaluated or node):
+        return finding_at(rule, traced, node, message, hint)
+    message += "; an error if this code runs"
+    return finding_at(rule, traced, node, message, hint, severity=Severity.risk)
 
 
 def weighting_hint(traced: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:

@@ -1,0 +1,67 @@
+"""TPU702 step-not-synced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.analysis.torch_loops import training_loops, uses_any
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU702",
+    name="step-not-synced",
+    severity=Severity.cost,
+    summary="Training loop for PyTorch/XLA never runs what it records",
+    rationale=(
+        "PyTorch/XLA records operations, and runs them at `torch_xla.sync()` (formerly "
+        "`xm.mark_step()`), which `MpDeviceLoader` and `xm.optimizer_step(…, barrier=True)` also "
+        "call. Without any of them, the recorded program grows in each iteration: nothing runs "
+        "until a value is read, and each read compiles a longer program."
+    ),
+    bad="""\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+model = torch.nn.Linear(8, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+""",
+    good="""\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+model = torch.nn.Linear(8, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch_xla.sync()
+""",
+)
+
+# Whatever runs the recorded operations, or lets other code do so.
+SYNCS = (
+    *("mark_step", "sync(", "DeviceLoader", "ParallelLoader", "barrier=True", "torch_xla.step"),
+    *("xla.step", "torch_xla.compile", "eager", "accelerate", "openxla", "StepMarker", "Trainer"),
+    *("lightning", "wait_device_ops"),
+)
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for loop in training_loops(project):
+        if not uses_any(project, *SYNCS):
+            message = "the loop records its operations, but nothing runs them"
+            hint = "Call torch_xla.sync() at the end of each iteration."
+            yield finding_at(RULE, loop.module, loop.loop, message, hint)
