@@ -107,6 +107,8 @@ lock: $(VENV)/.ready
 	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
 	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
+	$(LOCK) requirements/jax.in -o requirements/jax.lock
+	$(LOCK) requirements/torch.in -o requirements/torch.lock
 	$(LOCK) requirements/wikipedia.in -o requirements/wikipedia.lock
 	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
 

@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,14 +34,16 @@ def count_reads() -> None:
     """Count how often Python asks for the values of an array."""
     from jax._src.array import ArrayImpl
 
+    def counted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(array: Any, *arguments: Any) -> Any:
+            counts["reads"] += 1
+            return read(array, *arguments)
+
+        return counting
+
     value = ArrayImpl._value
-    read = value.fget if isinstance(value, property) else value.func
-
-    def counted(array: Any) -> Any:
-        counts["reads"] += 1
-        return read(array)
-
-    ArrayImpl._value = property(counted)
+    ArrayImpl._value = property(counted(value.fget if isinstance(value, property) else value.func))
+    ArrayImpl.item = counted(ArrayImpl.item)
 
 
 def short_range(*bounds: int) -> range:

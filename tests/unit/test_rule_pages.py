@@ -20,6 +20,8 @@ PUBLISHED = (
     *("TPU301", "TPU302", "TPU303", "TPU304"),
     *("TPU401", "TPU402", "TPU403", "TPU404", "TPU405", "TPU406"),
     *("TPU501", "TPU502", "TPU503", "TPU504", "TPU505"),
+    *(f"TPU6{number:02}" for number in range(1, 13)),
+    *("TPU701", "TPU702", "TPU703", "TPU704", "TPU705"),
 )
 # Comments in a file that cannot be parsed are not read.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]

@@ -1,0 +1,70 @@
+"""The rules about PyTorch/XLA say what it does: their examples and cases run with it, on a CPU.
+
+Several processes that train together need several devices, so TPU705 is not held against it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.locked_environment import locked_python
+from tpuctl.preflight.rules import RULES
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = ROOT / "tests" / "cases" / "check"
+PACKAGES = ROOT / "requirements" / "torch.lock"
+OBSERVER = Path(__file__).with_name("torch_observer.py")
+ITERATIONS = 25  # the observer shortens loops to a few more
+Observation = dict[str, Any]
+# Whether a program does what a rule says.
+VERDICTS: Mapping[str, Callable[[Observation], bool]] = {
+    "TPU701": lambda seen: seen["error"] in ("RuntimeError", "AssertionError", "ValueError"),
+    "TPU702": lambda seen: seen["executions"] < ITERATIONS or seen["compilations"] >= ITERATIONS,
+    "TPU703": lambda seen: bool(seen["reads"] >= ITERATIONS),
+    "TPU704": lambda seen: bool(seen["compilations"] >= ITERATIONS / 3),
+}
+
+
+def cases(code: str) -> list[dict[str, Any]]:
+    (file,) = CASES.glob(f"{code.lower()}_*.toml")
+    listed: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["case"]
+    return [case for case in listed if case.get("runs", True)]
+
+
+def test_rules_about_torch_are_held_against_it() -> None:
+    assert [code for code in RULES if code.startswith("TPU7")] == [*VERDICTS, "TPU705"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("code", VERDICTS)
+def test_marked_programs_do_what_rule_says(code: str) -> None:
+    rule = RULES[code]
+    sources = [rule.bad, rule.good, *(case["source"] for case in cases(code))]
+    done = subprocess.run(
+        [locked_python(PACKAGES), OBSERVER],
+        input=json.dumps(sources),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PJRT_DEVICE": "CPU"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    does = VERDICTS[code]
+    bad, good, *others = json.loads(done.stdout)
+    assert does(bad), bad
+    assert not good["error"], good
+    assert not does(good), good
+    for case, seen in zip(cases(code), others, strict=True):
+        lines = [number for number, line in enumerate(case["source"].split("\n"), 1)
+                 if f"# {code}" in line and " risk" not in line]  # fmt: skip
+        assert does(seen) == bool(lines), (case["why"], seen)
+        assert seen["line"] == (lines[0] if seen["error"] else 0), (case["why"], seen)
