@@ -18,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "templates" / "jobs"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
-# Real risks by script: code and line.
+# Real risks and costs by script: code and line.
 RISKS: dict[str, list[str]] = {}
+COSTS = {"jax_classifier.py": ["TPU610:76", "TPU609:79", "TPU609:80"]}
 # Scripts that other libraries run, which the environment does not have.
 SOME = 3  # of the other scripts are run
 OTHERS = {"jax_classifier.py", "keras_on_jax.py", "keras_on_torch.py", "pytorch_images.py"}
@@ -43,7 +44,9 @@ def test_script_has_no_false_positives(script: str) -> None:
     report = check_project(FOLDER / script, VM)
     risks = [finding for finding in report.findings if finding.severity is Severity.risk]
     others = [finding for finding in report.findings if finding.severity is not Severity.risk]
-    assert format_findings(tuple(others)) == []
+    assert [f"{finding.code}:{finding.line}" for finding in others] == COSTS.get(script, []), (
+        format_findings(tuple(others))
+    )
     assert [f"{finding.code}:{finding.line}" for finding in risks] == RISKS.get(script, []), (
         format_findings(tuple(risks))
     )

@@ -41,10 +41,16 @@ def is_in_branch(module: Module, node: ast.AST, outer: ast.AST | None) -> bool:
                 return True
         if ancestor is outer or isinstance(ancestor, FUNCTIONS):
             return False
-        if isinstance(ancestor, BRANCHES) and not _is_guard(ancestor):
+        is_choice = isinstance(ancestor, BRANCHES) and not _is_guard(ancestor)
+        if is_choice and below is not _decision(ancestor):
             return True
         below = ancestor
     return False
+
+
+def _decision(node: ast.AST) -> ast.AST | None:
+    """The expression of a conditional that is always evaluated."""
+    return node.values[0] if isinstance(node, ast.BoolOp) else getattr(node, "test", None)
 
 
 def _leaves(node: ast.If) -> bool:

@@ -1,4 +1,4 @@
-"""TPU612 float64-not-enabled."""
+"""TPU612 double-precision-not-enabled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RULE", "find"]
 
 RULE = Rule(
     code="TPU612",
-    name="float64-not-enabled",
+    name="double-precision-not-enabled",
     severity=Severity.risk,
     summary="64-bit numbers are requested, but JAX uses 32 bits unless they are enabled",
     rationale=(
