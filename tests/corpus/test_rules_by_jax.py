@@ -34,12 +34,15 @@ ERRORS = {
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {
     **dict.fromkeys(
-        ("TPU605", "TPU606", "TPU607"), lambda seen: bool(seen["compilations"] >= ITERATIONS)
+        ("TPU605", "TPU606", "TPU607"),
+        lambda observation: bool(observation["compilations"] >= ITERATIONS),
     ),
-    "TPU608": lambda seen: bool(seen["lines"] >= ITERATIONS),
-    "TPU609": lambda seen: bool(seen["reads"] >= ITERATIONS),
-    "TPU610": lambda seen: not seen["is_donated"],
-    "TPU612": lambda seen: any("dtype float64 requested" in text for text in seen["warnings"]),
+    "TPU608": lambda observation: bool(observation["lines"] >= ITERATIONS),
+    "TPU609": lambda observation: bool(observation["reads"] >= ITERATIONS),
+    "TPU610": lambda observation: not observation["is_donated"],
+    "TPU612": lambda observation: any(
+        "dtype float64 requested" in text for text in observation["warnings"]
+    ),
 }
 CODES = sorted({*ERRORS, *COSTS})
 
@@ -104,13 +107,16 @@ def test_marked_programs_raise_in_marked_line(
     bad, good, *others = observed(code)
     assert bad["error"] in ERRORS[code], bad
     assert not good["error"], good
-    for case, seen in zip(cases(code), others, strict=True):
+    for case, observation in zip(cases(code), others, strict=True):
         lines = [number for number, line in enumerate(case["source"].split("\n"), 1)
                  if f"# {code}" in line and (code == "TPU611" or "error" in line)]  # fmt: skip
-        assert bool(seen["error"]) == bool(lines), (case["why"], seen)
+        assert bool(observation["error"]) == bool(lines), (case["why"], observation)
         if lines:
-            assert seen["error"] == case.get("raises", "KeyReuseError"), (case["why"], seen)
-            assert seen["line"] == lines[0] or code == "TPU611", (case["why"], seen)
+            assert observation["error"] == case.get("raises", "KeyReuseError"), (
+                case["why"],
+                observation,
+            )
+            assert observation["line"] == lines[0] or code == "TPU611", (case["why"], observation)
 
 
 @pytest.mark.soak
@@ -125,6 +131,6 @@ def test_marked_programs_cost_what_rule_says(
     assert not good["error"], good
     assert is_costly(bad), bad
     assert not is_costly(good), good
-    for case, seen in zip(cases(code), others, strict=True):
-        assert not seen["error"], (case["why"], seen)
-        assert is_costly(seen) == (f"# {code}" in case["source"]), (case["why"], seen)
+    for case, observation in zip(cases(code), others, strict=True):
+        assert not observation["error"], (case["why"], observation)
+        assert is_costly(observation) == (f"# {code}" in case["source"]), (case["why"], observation)

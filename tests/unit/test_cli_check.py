@@ -271,3 +271,14 @@ def test_files_of_every_kind(
     assert words in captured.out
     assert captured.err == ""
     assert "Errno" not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("framework", "target"),
+    [("jax", "a TPU VM, as"), ("torch_xla", "a TPU VM, as"), ("tensorflow", "with TensorFlow 2.")],
+)
+def test_target_names_tensorflow_only_for_its_scripts(
+    here: Path, capsys: pytest.CaptureFixture[str], framework: str, target: str
+) -> None:
+    write(here, train=f"import {framework}\n")
+    assert target in envelope(capsys, "check", "train.py")["data"]["target"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -188,17 +188,20 @@ class _Check:
         from tpuctl.preflight.check import default_target, describe_target, target_of
 
         target = target_of(stack) if stack is not None else default_target()
-        name = stack.accelerator.name if stack is not None else ""
-        target_name = describe_target(target, name)
-        if stack is None:
-            target_name += f", as there is no {state.stack_file}"
         words = ["-m", module] if module is not None else [str(path) for path in scripts]
 
         def look() -> Report:
             return _run_check(scripts, module, target).only(codes)
 
+        report = look()
+        if report.framework in ("jax", "torch"):
+            target = replace(target, tensorflow=None)  # which such scripts do not use
+        name = stack.accelerator.name if stack is not None else ""
+        target_name = describe_target(target, name)
+        if stack is None:
+            target_name += f", as there is no {state.stack_file}"
         facts = _facts(stack) if stack is not None else {}
-        return cls(state, facts, target_name, words, look, look())
+        return cls(state, facts, target_name, words, look, report)
 
     def output(self, format: Format) -> None:
         state, report = self.state, self.report

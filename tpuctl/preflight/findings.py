@@ -103,17 +103,19 @@ class Report:
     files: tuple[Path, ...]  # the checked files
     suppressed: int = 0
     notes: tuple[CheckNote, ...] = ()
-    framework: Framework | None = None  # of one script, if its imports tell
+    framework: Framework | None = None  # of all scripts, if their imports tell
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:
         """Merge the reports of several scripts, without duplicate findings."""
         merged = list(reports)
+        frameworks = {part.framework for part in merged}
         return cls(
             tuple(sorted({finding for part in merged for finding in part.findings}, key=_sort_key)),
             tuple(dict.fromkeys(path for part in merged for path in part.files)),
             sum(part.suppressed for part in merged),
             tuple(dict.fromkeys(note for part in merged for note in part.notes)),
+            frameworks.pop() if len(frameworks) == 1 else None,
         )
 
     def only(self, codes: Collection[str]) -> Report:

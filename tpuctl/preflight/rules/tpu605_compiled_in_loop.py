@@ -76,8 +76,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if created is None or not is_called:
                 continue
             if not any(_depends_on_loop(loop, part) for part in (node, created)):
-                what = quoted(module, node) if isinstance(node, ast.Call) else f"`{node.name}`"
-                message = f"{what} is traced and compiled again in each iteration of the loop"
+                text = quoted(module, node) if isinstance(node, ast.Call) else f"`{node.name}`"
+                message = f"{text} is traced and compiled again in each iteration of the loop"
                 yield finding_at(RULE, module, node, message, "Create it once, before the loop.")
 
 

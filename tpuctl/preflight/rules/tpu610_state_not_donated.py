@@ -85,10 +85,10 @@ def _replaced(loop_call: LoopCall, assignment: ast.Assign) -> list[tuple[int, st
     target = assignment.targets[0]
     parts = target.elts if isinstance(target, ast.Tuple) else [target]
     results = {part.id for part in parts if isinstance(part, ast.Name)}
-    kept = {
+    retained = {
         part.id
         for part in ast.walk(loop_call.loop)
-        if isinstance(part, ast.Name) and _is_kept(loop_call.module, part)
+        if isinstance(part, ast.Name) and _is_retained(loop_call.module, part)
     }
     compiled = loop_call.compiled
     return [
@@ -96,11 +96,13 @@ def _replaced(loop_call: LoopCall, assignment: ast.Assign) -> list[tuple[int, st
         for number, value in enumerate(
             loop_call.call.args, compiled.is_method and compiled.is_decorated
         )
-        if isinstance(value, ast.Name) and value.id in results - kept and not _is_small(value.id)
+        if isinstance(value, ast.Name)
+        and value.id in results - retained
+        and not _is_small(value.id)
     ]
 
 
-def _is_kept(module: Module, node: ast.Name) -> bool:
+def _is_retained(module: Module, node: ast.Name) -> bool:
     """Whether a name's value gets another name, or becomes part of a list."""
     parent = module.parents.get(node)
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
