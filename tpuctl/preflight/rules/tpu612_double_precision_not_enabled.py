@@ -15,7 +15,7 @@ RULE = Rule(
     code="TPU612",
     name="double-precision-not-enabled",
     severity=Severity.risk,
-    summary="64-bit numbers are requested, but JAX uses 32 bits unless they are enabled",
+    summary="JAX uses 32 bits where 64 are requested, unless they are enabled",
     rationale=(
         "Without `jax_enable_x64`, JAX truncates each request for float64 to float32 and warns "
         "once. The results have 32 bits of precision, whatever the code says. A TPU has no "
