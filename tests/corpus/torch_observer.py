@@ -39,6 +39,8 @@ def observe(source: str) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             exec(compile(source, FILE, "exec"), names)
+        except SystemExit:
+            pass
         except (RuntimeError, AssertionError, ValueError) as exception:
             error = type(exception).__name__
             frames = traceback.extract_tb(exception.__traceback__)

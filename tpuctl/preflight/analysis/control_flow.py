@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tpuctl.preflight.analysis.source import Module
-from tpuctl.preflight.analysis.syntax import FUNCTIONS, SCOPES
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, SCOPES, dotted
 
 __all__ = ["LOOPS", "Loop", "is_in_branch", "loop_around", "names_in"]
 
@@ -13,6 +13,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.Match, ast.BoolOp)
 LEAVING = (ast.Return, ast.Continue, ast.Break)
+EXITING_FUNCTIONS = ("sys.exit", "exit", "quit", "os._exit")
 
 
 def loop_around(module: Module, node: ast.AST) -> Loop | None:
@@ -54,7 +55,11 @@ def _decision(node: ast.AST) -> ast.AST | None:
 
 
 def _leaves(node: ast.If) -> bool:
-    return any(isinstance(part, LEAVING) for part in ast.walk(node))
+    return any(
+        isinstance(part, LEAVING)
+        or (isinstance(part, ast.Call) and dotted(part.func) in EXITING_FUNCTIONS)
+        for part in ast.walk(node)
+    )
 
 
 def _is_guard(node: ast.AST) -> bool:

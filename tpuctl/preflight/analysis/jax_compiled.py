@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from tpuctl.preflight.analysis.functions import Reference, reference_of
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, argument, elements_of, parameters_of, title
+from tpuctl.preflight.analysis.syntax import (
+    Function,
+    argument,
+    dotted,
+    elements_of,
+    parameters_of,
+    title,
+)
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.analysis.wrappers import COMPILERS, FILTERED, PARTIAL, TRANSFORMS
 
@@ -45,6 +52,7 @@ class Compiled:
     reference: Reference | None  # the function, if it is the project's
     is_method: bool = False  # whether it is called without its first parameter
     is_decorated: bool = False  # and whether positions count that parameter nevertheless
+    is_wrapped: bool = False  # by a decorator that may change its arguments
 
     def keyword(self, name: str) -> ast.expr | None:
         return next((each.value for each in self.keywords if each.arg == name), None)
@@ -66,7 +74,8 @@ class Compiled:
     def static(self) -> frozenset[str] | None:
         """The parameters that are not traced; None if that is not known."""
         numbers, names = (self.keyword(name) for name in COMPILERS[self.name])
-        if self.name in FILTERED or any(keyword.arg is None for keyword in self.keywords):
+        has_others = self.is_wrapped or any(keyword.arg is None for keyword in self.keywords)
+        if self.name in FILTERED or has_others:
             return None
         positions, titles = _constants(numbers), _constants(names)
         if positions is None or titles is None:
@@ -116,15 +125,25 @@ def called_compiler(project: Project, module: Module, node: ast.AST) -> Compiled
 
 def decorated(module: Module, function: Function) -> Compiled | None:
     """The compiled function, if a decorator compiles it."""
-    for decorator in getattr(function, "decorator_list", []):
+    decorators: list[ast.expr] = getattr(function, "decorator_list", [])
+    for number, decorator in enumerate(decorators):
         name, keywords = _compiler(module, decorator)
         if not name and isinstance(decorator, ast.Call) and not decorator.args:
             name, keywords = _compiler(module, decorator.func)
             keywords = (*keywords, *decorator.keywords)
         if name:
             reference = Reference(module, function)
-            return Compiled(name, module, keywords, reference, is_decorated=True)
+            is_wrapped = not all(_is_plain(module, inner) for inner in decorators[number + 1 :])
+            return Compiled(
+                name, module, keywords, reference, is_decorated=True, is_wrapped=is_wrapped
+            )
     return None
+
+
+def _is_plain(module: Module, decorator: ast.expr) -> bool:
+    """Whether a decorator certainly leaves the arguments as they are."""
+    head = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return module.names.of(head) in TRANSFORMS or dotted(head) in ("staticmethod", "classmethod")
 
 
 def _compiler(module: Module, node: ast.AST) -> tuple[str, tuple[ast.keyword, ...]]:
