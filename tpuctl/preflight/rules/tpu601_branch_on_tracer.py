@@ -64,7 +64,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if inference.of(condition).is_computed:
                 text = quoted(traced.module, condition)
                 message = f"`{word}` on {text}, which has no value while JAX traces the function"
-                yield failure(inference, RULE, traced, node, message, _hint(word, text), condition)
+                yield failure(
+                    inference, RULE, traced, node, message, _hint(word, condition), condition
+                )
 
 
 def _conditions(
@@ -111,7 +113,7 @@ def _compared(
             return
 
 
-def _hint(word: str, text: str) -> str:
+def _hint(word: str, condition: ast.expr) -> str:
     if word == "assert":
         return "Check it outside the compiled function, or with jax.experimental.checkify."
     if word in ("and", "or", "not"):
@@ -121,4 +123,10 @@ def _hint(word: str, text: str) -> str:
         return f"Use jnp.{function}."
     if word == "while":
         return "Use jax.lax.while_loop."
+    if isinstance(condition, ast.Name):
+        return (
+            f"If `{condition.id}` is a setting, make it static: static_argnames="
+            f'"{condition.id}".\nOtherwise, select values with jnp.where, or run one branch with '
+            "jax.lax.cond."
+        )
     return "Select values with jnp.where, or run one branch with jax.lax.cond."

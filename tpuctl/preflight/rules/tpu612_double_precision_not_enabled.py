@@ -17,9 +17,9 @@ RULE = Rule(
     severity=Severity.risk,
     summary="JAX uses 32 bits where 64 are requested, unless they are enabled",
     rationale=(
-        "Without `jax_enable_x64`, JAX truncates each request for float64 to float32 and warns "
-        "once. The results have 32 bits of precision, whatever the code says. A TPU has no "
-        "64-bit arithmetic: with the option, XLA emulates it, many times slower."
+        "Without `jax_enable_x64`, JAX truncates each request for float64 to float32, and only "
+        "warns. The results have 32 bits of precision, whatever the code says. A TPU has no "
+        "64-bit arithmetic: with the option, XLA emulates it."
     ),
     bad="""\
 import jax.numpy as jnp
