@@ -57,7 +57,7 @@ class Submission:
     installation: Installation = field(default_factory=Installation)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Secrets = field(default_factory=Secrets)
-    compiled: str | None = None  # as in Launch
+    compiled: str | None = None  # as in Launch, once known
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
@@ -112,7 +112,6 @@ class Submission:
             secrets=Secrets.of(
                 {**job.secrets, **(secrets or {})}, stack.project, environment=os.environ
             ),
-            compiled=_compiled(stack),
             max_hours=stack.file.limits.max_hours,
             timeout=timeout,
             retries=Retries.model_validate(
@@ -165,7 +164,6 @@ class Submission:
             installation=record.installation,
             env={name: values[name] for name in record.env},
             secrets=Secrets.of(record.secrets, record.project, environment=os.environ),
-            compiled=_compiled(stack),
             max_hours=record.max_hours,
             timeout=record.timeout,
             retries=record.retries,
@@ -211,6 +209,7 @@ async def bind_to_nodes(
         node=first.name,
         endpoints=first.endpoints,
         runtime=first.runtime,
+        compiled=_compiled(stack.on_runtime(first.runtime)),
         first_access=access,
         secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
         placement=Placement(
