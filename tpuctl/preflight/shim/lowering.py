@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
+from .host_connection import LoweringFailed
 from .pure_function import ImpureOperation, PureFunction, called_graphs, required_operations
 from .user_lines import UserLines, Where
 
-__all__ = ["Lowered", "LoweringFailed", "lower"]
+__all__ = ["Lowered", "lower"]
 
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
@@ -31,25 +32,6 @@ NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
 Registry = dict[str, list[dict[str, frozenset[int]]]]
 # Not in the kernel registry: inputs, outputs and control dependencies.
 STRUCTURAL = ("Placeholder", "_Arg", "_Retval", "NoOp")
-
-
-class LoweringFailed(Exception):
-    """A step cannot be lowered; the message is the compiler's.
-
-    `operations` are {"operation": type, "where": the user's line}. `origin` is `script` if tracing
-    the step failed, `compiler`, or `tpuctl` if tpuctl cannot lower the step although a TPU may run
-    it.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        origin: str,
-        where: Where | None = None,
-        operations: Sequence[dict[str, Any]] = (),
-    ) -> None:
-        super().__init__(message)
-        self.origin, self.where, self.operations = origin, where, list(operations)
 
 
 @dataclass(frozen=True)
