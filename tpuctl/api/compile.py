@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["compile_script"]
 
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")  # supported by the compiler
+TENSORFLOW_VARIABLES = {
+    # Importing TensorFlow would wait minutes for a TPU.
+    "TPU_LIBRARY_PATH": "/nonexistent",
+    # transformers does not recognize the TensorFlow package built for TPUs.
+    "FORCE_TF_AVAILABLE": "1",
+}
+JAX_VARIABLES = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU to lock
+    "TPU_WORKER_HOSTNAMES": "localhost",  # not asked of the metadata server
+}
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 
 
@@ -51,16 +63,26 @@ async def compile_script(
     unsupported machine, OperationFailed if the script does not reach its first step.
     """
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
-    from tpuctl.preflight.compile.environments import COMPILER, Environments, require_machine
+    from tpuctl.preflight.compile.environments import (
+        COMPILER,
+        Environments,
+        require_machine,
+        require_platform,
+    )
     from tpuctl.preflight.rehearsal.script_process import Command
     from tpuctl.preflight.submit_gate import check_script
 
     check_script(script)
     request = _compile_request(script, stack, type_name, batch)
-    require_machine()
     environments = Environments()
-    packages = await _packages(environments, script, stack, emit)
-    compiler = await _ensure_environment(environments, COMPILER, emit)
+    if request.is_jax:
+        require_platform()
+        packages = await _jax_packages(environments, script, stack, emit)
+        compiler = packages.python
+    else:
+        require_machine()
+        packages = await _packages(environments, script, stack, emit)
+        compiler = await _ensure_environment(environments, COMPILER, emit)
     # The path of a Unix socket is limited to about 100 characters.
     base = "/tmp" if Path("/tmp").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
@@ -111,7 +133,10 @@ def _compile_request(
         )
     is_stack_type = stack is not None and name == stack.accelerator.name
     nodes = len(stack.nodes) if is_stack_type and stack is not None else 1
-    replicas = accelerator.devices * nodes
+    runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
+    version = runtime.tensorflow if runtime is not None else None
+    is_jax = _is_jax(script, version)
+    replicas = accelerator.devices * (1 if is_jax else nodes)
     if batch is not None and (batch < 1 or batch % replicas):
         raise Usage(
             "Invalid batch size",
@@ -119,10 +144,10 @@ def _compile_request(
             hint=f"Use a multiple of {replicas}.",
             where="--batch",
         )
-    runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
-    version = runtime.tensorflow if runtime is not None else None
     notes = []
-    if version is not None and version != LOWERED_WITH:
+    if is_jax and nodes > 1:
+        notes.append(f"compiled for one of {nodes} slices")
+    if version is not None and version != LOWERED_WITH and not is_jax:
         notes.append(
             f"the runtime has TensorFlow {version}: its operations and compiler may differ"
         )
@@ -136,7 +161,18 @@ def _compile_request(
         runtime=version,
         batch=batch,
         notes=tuple(notes),
+        is_jax=is_jax,
+        topology=accelerator.topology,
     )
+
+
+def _is_jax(script: Path, tensorflow: str | None) -> bool:
+    """Whether a script uses JAX: its imports say so, or the runtime has no TensorFlow."""
+    from tpuctl.preflight.analysis.source import load
+    from tpuctl.preflight.framework import framework_of
+
+    framework = framework_of(load(script).script)
+    return framework == "JAX" or (not framework and tensorflow is None)
 
 
 async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:
@@ -150,12 +186,57 @@ async def _packages(
     environments: Environments, script: Path, stack: Stack | None, emit: Emit
 ) -> Packages:
     """The environment that lowers the step, with the job's packages on top."""
-    from tpuctl.jobs.installation import read_installation
-    from tpuctl.model.schema import JobSection
     from tpuctl.preflight.compile.environments import LOWERING
-    from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
     image = await _ensure_environment(environments, LOWERING, emit)
+    return await _install(environments, image, script, stack, emit)
+
+
+async def _jax_packages(
+    environments: Environments, script: Path, stack: Stack | None, emit: Emit
+) -> Packages:
+    """The job's packages, with the libtpu for its JAX if that is not among them."""
+    from tpuctl.api.local_cloud import prepare_image
+    from tpuctl.emulator.machines.images import ImageStore
+
+    await prepare_image(None, emit, lambda question: False)
+    image = ImageStore().path_of(None) / "bin" / "python3"
+    packages = await _install(environments, image, script, stack, emit)
+    versions = await _versions(packages.python, "jax", "libtpu")
+    if versions["jax"] is None or versions["libtpu"] is not None:
+        return packages
+    requirement = {"dependencies": [f"jax[tpu]=={versions['jax']}"]}
+    compiler = await _install_packages(
+        environments, packages.python, requirement, script.resolve().parent, emit
+    )
+    return replace(compiler, modules=packages.modules)
+
+
+async def _versions(python: Path, *names: str) -> dict[str, str | None]:
+    """The versions of packages that a Python sees; None if it does not."""
+    program = (
+        "import importlib.metadata, json, sys\n"
+        "found = {}\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: found[name] = importlib.metadata.version(name)\n"
+        "    except importlib.metadata.PackageNotFoundError: found[name] = None\n"
+        "print(json.dumps(found))\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(str(python), "-I", "-c", program, *names), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    return dict(json.loads(output))
+
+
+async def _install(
+    environments: Environments, image: Path, script: Path, stack: Stack | None, emit: Emit
+) -> Packages:
+    """A Python with the job's packages on top."""
+    from tpuctl.jobs.installation import read_installation
+    from tpuctl.model.schema import JobSection
+    from tpuctl.preflight.rehearsal.job_packages import Packages
+
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
     installation = read_installation(job, folder)
@@ -173,6 +254,18 @@ async def _packages(
             hint="Use a requirements file instead.",
             where="job.requirements",
         )
+    return await _install_packages(environments, image, installation.model_dump(), folder, emit)
+
+
+async def _install_packages(
+    environments: Environments,
+    image: Path,
+    installation: Mapping[str, object],
+    folder: Path,
+    emit: Emit,
+) -> Packages:
+    from tpuctl.preflight.rehearsal.job_packages import install
+
     home = private_folder(environments.cache / "compile" / "jobs")
     variables = {name: value for name, value in os.environ.items() if name[:6] != "PYTHON"}
     variables.pop("VIRTUAL_ENV", None)
@@ -183,7 +276,7 @@ async def _packages(
     ):
         return await install(
             image,
-            installation.model_dump(),
+            installation,
             folder,
             "",
             folder=Path(scratch, "requirements"),
@@ -226,10 +319,8 @@ def _job_variables(
 ) -> dict[str, str]:
     """The variables of the first worker, as far as a stack defines them."""
     job = {
-        # Importing TensorFlow would wait minutes for a TPU.
-        "TPU_LIBRARY_PATH": "/nonexistent",
-        # transformers does not recognize the TensorFlow package built for TPUs.
-        "FORCE_TF_AVAILABLE": "1",
+        **(JAX_VARIABLES if request.is_jax else TENSORFLOW_VARIABLES),
+        "TPU_ACCELERATOR_TYPE": request.type,
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TPU_NAME": "local",
         "TPUCTL_WORKER": "0",

@@ -19,6 +19,7 @@ __all__ = [
     "Sample",
     "bucket_names",
     "create_buckets",
+    "list_objects",
     "parse_sample",
     "prepare_local_cloud",
     "upload_sample",
@@ -94,6 +95,18 @@ async def prepare_local_cloud(
             uploaded, unchanged = await upload_sample(cloud, sample, progress.report)
             progress.result = f"{uploaded} files uploaded, {unchanged} up to date"
     return environment_for(running, shell_variables(os.environ))
+
+
+async def list_objects(uri: str, emit: Emit) -> list[str]:
+    """The gs:// paths of the objects below a folder on the local cloud."""
+    from tpuctl.api.local_cloud import running_endpoint
+    from tpuctl.cloud.clients import Cloud
+    from tpuctl.cloud.objects import ObjectStore
+    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
+
+    bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+    client = Cloud(running_endpoint(emit), DEFAULT_PROJECT).client("storage")
+    return [f"gs://{bucket}/{info.name}" for info in await ObjectStore(client, bucket).list(prefix)]
 
 
 async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:

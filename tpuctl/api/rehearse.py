@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
+from tpuctl.api.local_buckets import bucket_names, list_objects, prepare_local_cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
@@ -46,7 +46,8 @@ TIMEOUT_SECONDS = 600.0  # for each pass
 Report = Callable[[str, float | None], None]
 GRACE_SECONDS = 20.0  # for a script to save after SIGTERM
 SECOND_PASS_STEPS = 3  # enough to show that the second pass starts and continues
-MAX_REPLICAS = 8  # logical devices: more only take longer
+MAX_REPLICAS = 8  # of a TensorFlow strategy: more only take longer
+MAX_DEVICES = 64  # of JAX, whose programs may depend on their number
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def _target(stack: Stack) -> Target:
         per_hour=None if price is None else price.per_hour * nodes,
         price_note="" if price is None else f"{price.kind}, prices of {price.read}",
         is_spot=stack.is_spot,
+        workers=accelerator.workers * nodes,
     )
 
 
@@ -227,6 +229,11 @@ class RehearsalRun:
         self.cloud: Mapping[str, str | None] = {}
 
     @property
+    def devices(self) -> int:
+        """The CPU devices of a JAX script."""
+        return min(self.target.replicas, MAX_DEVICES)
+
+    @property
     def limitations(self) -> tuple[str, ...]:
         notes = []
         if self.submission.installation.setup:
@@ -277,7 +284,7 @@ class RehearsalRun:
         from tpuctl.cloud.threads import in_thread
         from tpuctl.emulator.machines.images import ImageStore
         from tpuctl.emulator.machines.process_environment import pip_configuration
-        from tpuctl.preflight.rehearsal.job_packages import Packages, install
+        from tpuctl.preflight.rehearsal.job_packages import Packages, install, without_libtpu
 
         installation = self.submission.installation
         if not (
@@ -287,12 +294,19 @@ class RehearsalRun:
             or installation.wheels
         ):
             return Packages(image)
-        code = self.root
-        if installation.project is not None or any(
-            dependency.startswith("./") for dependency in installation.dependencies
+        installation = installation.model_copy(
+            update={"dependencies": tuple(map(without_libtpu, installation.dependencies))}
+        )
+        code, changed = self.root, self._cpu_requirements()
+        if (
+            changed is not None
+            or installation.project is not None
+            or any(dependency.startswith("./") for dependency in installation.dependencies)
         ):
             code = self.scratch / "project"  # a build writes into its folder
             await in_thread(self._copy, code)
+        if changed is not None:
+            (code / str(installation.requirements)).write_text(changed, "utf-8")
         text, settings = await in_thread(pip_configuration)
         config = self.scratch / "pip.conf"
         config.write_text(text, "utf-8")
@@ -314,6 +328,17 @@ class RehearsalRun:
                 variables=variables,
                 report=progress.report,
             )
+
+    def _cpu_requirements(self) -> str | None:
+        """The requirements file without libtpu; None if it does not require it."""
+        from tpuctl.preflight.rehearsal.job_packages import without_libtpu
+
+        file = self.root / (self.submission.installation.requirements or "")
+        if not file.is_file():
+            return None
+        text = file.read_text("utf-8", "replace")
+        changed = without_libtpu(text)
+        return None if changed == text else changed
 
     def _copy(self, target: Path) -> None:
         from tpuctl.jobs.file_selection import select_files
@@ -375,6 +400,9 @@ class RehearsalRun:
                 raised_in(folder / "log"),
                 exit_status.stopped,
             )
+            if result.jax is not None:
+                outputs = await list_objects(self.output, self.emit)
+                result = replace(result, replicas=self.devices, outputs=tuple(outputs))
             progress.result = _describe_pass(result)
         return result
 
@@ -387,6 +415,7 @@ class RehearsalRun:
             "mode": mode,
             "steps": steps,
             "replicas": replicas,
+            "devices": self.devices,
             "script": str(script),
             "root": str(self.root),
             "kind": self.target.kind,

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 from tpuctl.units import decimal_size
 
 if TYPE_CHECKING:
-    from tpuctl.preflight.compile.compile_report import BatchResult, CompileReport, Refusal
+    from tpuctl.preflight.compile.compile_report import (
+        BatchResult,
+        Collective,
+        CompileReport,
+        Refusal,
+    )
 
 __all__ = ["report_lines"]
 
 MAX_MESSAGE_LINES = 12  # of the compiler's message
 MAX_LINE_LENGTH = 300
 VERDICTS = {
-    "script": "the step failed while TensorFlow traced it",
+    "script": "the step failed while it was traced",
     "compiler": "the TPU compiler rejects the step",
     "tpuctl": "tpuctl cannot compile the step, but a TPU may run it",
 }
@@ -44,14 +49,27 @@ def _lines(report: CompileReport) -> Iterator[str]:
             f"  cost      {report.dynamic_dimensions} dimensions are dynamic (bounded): "
             "slower, and uses more memory"
         )
-    yield f"  with      TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
+    if report.collectives:
+        yield f"  network   {', '.join(map(_collective, report.collectives))} per step and core"
+    yield f"  with      {_versions(report)}"
     for note in report.notes:
         yield f"  note      {note}"
-    if report.requested is not None and report.replicas > 1:
+    if report.requested is not None and report.replicas > 1 and report.jax is None:
         yield (
             f"  excluded  the sum of gradients over {report.replicas} replicas: leave a few "
             "hundred megabytes"
         )
+
+
+def _collective(collective: Collective) -> str:
+    return f"{collective.count} {collective.operation} ({decimal_size(collective.bytes)})"
+
+
+def _versions(report: CompileReport) -> str:
+    if report.tensorflow is not None:
+        return f"TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
+    versions = f"JAX {report.jax} and libtpu {report.libtpu}" if report.jax else "the job's JAX"
+    return f"{versions}, the devices of {report.type}"
 
 
 def _verdict(report: CompileReport) -> str:

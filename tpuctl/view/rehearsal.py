@@ -39,7 +39,7 @@ def rehearsal_lines(
         )
         if paper.is_terminal:
             yield ""
-    version = f" with TensorFlow {target.tensorflow}" if target.tensorflow else ""
+    version = _framework(done)
     yield paper.colored(f"Rehearsed for {target.type}{version}, on this machine's CPU", "1")
     rest = [finding for finding in done.assessment.findings if not finding.is_problem]
     facts = [
@@ -87,6 +87,14 @@ def _problem_lines(finding: Finding, paper: TextOutput) -> Iterator[str]:
 def _with_commands(hint: str, command: Callable[[str], str]) -> str:
     """With its commands as the user has to type them for this script."""
     return COMMAND.sub(lambda match: f"{match[1]}{command(match[2])}", hint)
+
+
+def _framework(done: Rehearsal) -> str:
+    jax = done.passes[0].jax
+    if jax is not None:
+        return f" with JAX {jax}"
+    tensorflow = done.target.tensorflow
+    return f" with TensorFlow {tensorflow}" if tensorflow else ""
 
 
 def _fact(finding: Finding) -> str:

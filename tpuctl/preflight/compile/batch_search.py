@@ -18,8 +18,9 @@ __all__ = [
 
 MAX_BATCH = 1 << 16  # per core; larger batches are not tried
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# The compiler's messages for lack of memory: current, older, and for a single buffer.
+# The compiler's messages for lack of memory: libtpu 0.0.42's, 0.0.17's, older, for a single buffer.
 REFUSED = re.compile(
+    r"\(([\d.]+[KMG])\) exceeds available HBM \(([\d.]+[KMG])\)|"
     r"Used ([\d.]+[KMG]) of ([\d.]+[KMG]) hbm|([\d.]+[KMG]) > ([\d.]+[KMG])|"
     r"\(size=(\d+)\) would exceed memory \(size=(\d+)\)"
 )

@@ -20,6 +20,7 @@ from tpuctl.preflight.compile.batch_search import (
 )
 from tpuctl.preflight.compile.compile_report import (
     BatchResult,
+    Collective,
     CompileReport,
     Obstacle,
     Refusal,
@@ -35,12 +36,13 @@ __all__ = ["LOWERED_WITH", "CompileRequest", "compile_step", "settings_of"]
 
 LOWERED_WITH = "2.18.0"
 BEFORE_STEP_SECONDS = 1800.0  # until the first step: data may have to be read
+SLOW_SECONDS = 20.0
 TICK_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 OBSERVATIONS = "observations.jsonl"
 TRAINING_HINT = (
     "Train with Keras fit, with strategy.run, or with a tf.function that takes a batch and "
-    "computes the gradients."
+    "computes the gradients; with JAX, with a function under jax.jit that computes the gradients."
 )
 DEFAULT_BATCH = 32  # per core, if the script does not set one
 
@@ -57,6 +59,8 @@ class CompileRequest:
     runtime: str | None  # the TensorFlow of the type's runtime
     batch: int | None = None
     notes: tuple[str, ...] = ()
+    is_jax: bool = False
+    topology: str = ""  # of a slice, such as 2x2
 
 
 def settings_of(
@@ -71,7 +75,11 @@ def settings_of(
         "script": str(script),
         "root": str(root),
         "kind": kind,
-        "compile": {"folder": str(folder)},
+        "devices": request.replicas,
+        "compile": {
+            "folder": str(folder),
+            "topology": f"{request.generation}:{request.topology}",
+        },
     }
 
 
@@ -79,6 +87,8 @@ async def compile_step(
     request: CompileRequest, command: Command, compiler: Sequence[str], folder: Path, emit: Emit
 ) -> CompileReport:
     """Run the script up to its first step, lower that, and compile it for one core.
+
+    The process of a JAX script compiles, too; `compiler` is not started then.
 
     `folder` is the one passed to `settings_of`. Both processes are stopped on return. Raises
     OperationFailed if the script exits before its step, Refused if it has none.
@@ -177,6 +187,7 @@ class _Compilation:
         self.request, self.socket, self.tpu, self.emit = request, socket, tpu, emit
         self.results: dict[int | None, BatchResult] = {}
         self.refusals: dict[int | None, Refusal] = {}
+        self.collectives: dict[int | None, tuple[Collective, ...]] = {}
         self.lowered: dict[str, Any] = {}
 
     async def report(self, captured: dict[str, Any]) -> CompileReport:
@@ -185,10 +196,12 @@ class _Compilation:
             script=request.script,
             type=request.type,
             generation=request.generation,
-            replicas=request.replicas,
-            tensorflow=str(captured.get("tensorflow", LOWERED_WITH)),
+            replicas=int(captured["replicas"]) if "jax" in captured else request.replicas,
+            tensorflow=None if request.is_jax else captured.get("tensorflow", LOWERED_WITH),
             runtime=request.runtime,
             notes=request.notes,
+            jax=captured.get("jax"),
+            libtpu=captured.get("libtpu"),
         )
         if captured["kind"] == "refused":
             return replace(report, refusal=_refusal(captured))
@@ -198,7 +211,9 @@ class _Compilation:
             where=source_line(captured["where"]),
             inputs=tuple((kind, tuple(shape)) for kind, shape in captured["inputs"]),
         )
-        batch = captured["batch"] if request.batch is None else request.batch // request.replicas
+        if request.is_jax:
+            report = replace(report, notes=(*report.notes, *_device_notes(request, captured)))
+        batch = captured["batch"] if request.batch is None else request.batch // report.replicas
         if captured["has_batch"] and batch is None:
             batch = DEFAULT_BATCH
             note = f"the script's batches differ in size: compiled for {batch} per core"
@@ -217,16 +232,25 @@ class _Compilation:
             report,
             requested=result,
             available_bytes=await self._available_bytes(),
-            dynamic_dimensions=self.lowered["dynamic"],
+            dynamic_dimensions=self.lowered.get("dynamic", 0),
             has_bfloat16=self.lowered["has_bfloat16"],
             variable_bytes=self.lowered["variable_bytes"],
+            collectives=self.collectives.get(batch),
         )
+        if request.is_jax and not self.lowered["is_donated"]:
+            note = "no argument is donated: the old and the new state are in memory together"
+            report = replace(report, notes=(*report.notes, note))
         if request.batch is not None or batch is None:
             return report
         return await self._search(report, result)
 
     async def _search(self, report: CompileReport, first_result: BatchResult) -> CompileReport:
+        slow: list[int] = []
+
         async def fits(batch: int) -> bool:
+            if self._is_growing_slow(batch):
+                slow.append(batch)
+                return False
             result = await self.compile_batch(batch)
             return result is not None and result.sizes is not None
 
@@ -236,6 +260,8 @@ class _Compilation:
         if following in self.refusals:
             reason = self.refusals[following]
             notes += (f"{following} per core was rejected: {reason.message.splitlines()[0][:300]}",)
+        if following in slow:
+            notes += (f"{following} per core was not tried: it would take minutes to compile",)
         return replace(
             report,
             largest_batch=largest,
@@ -246,7 +272,16 @@ class _Compilation:
             notes=notes,
         )
 
+    def _is_growing_slow(self, batch: int) -> bool:
+        """Whether larger batches take ever longer to compile, usually only those of toys."""
+        last, previous = self.results.get(batch // 2), self.results.get(batch // 4)
+        if last is None or previous is None or batch in self.results:
+            return False
+        return last.seconds > SLOW_SECONDS and last.seconds > 1.5 * previous.seconds
+
     async def _available_bytes(self) -> int | None:
+        if self.request.is_jax:
+            return memory_limit(self.lowered["limit"])
         reply = await self.tpu.query(generation=self.request.generation)
         return memory_limit(reply.get("refused", ""))
 
@@ -256,12 +291,13 @@ class _Compilation:
             return self.results.get(batch)
         label = "as it is" if batch is None else str(batch)
         with step(self.emit, f"batch/{label}", "compile", self._where()) as progress:
-            lowered = await _timed("lowering", self.socket.lower(batch), progress)
+            activity = "compiling" if self.request.is_jax else "lowering"
+            lowered = await _timed(activity, self.socket.lower(batch), progress)
             if lowered["kind"] == "refused":
                 self.refusals[batch] = _refusal(lowered)
                 progress.result = "not lowered"
                 return None
-            if lowered["kind"] != "lowered":
+            if lowered["kind"] not in ("lowered", "compiled"):
                 raise OperationFailed(
                     "Failed to lower the step",
                     str(lowered.get("traceback", lowered)),
@@ -269,15 +305,9 @@ class _Compilation:
                     "    tpuctl check SCRIPT",
                 )
             self.lowered = lowered
-            program = Path(lowered["program"])
-            compiling = self.tpu.query(
-                generation=self.request.generation,
-                program=str(program),
-                results=lowered["results"],
-                updated_variables=lowered["updated_variables"],
-            )
-            compiled = await _timed("compiling", compiling, progress)
-            program.unlink(missing_ok=True)
+            compiled = lowered
+            if lowered["kind"] == "lowered":
+                compiled = await self._compile(lowered, progress)
             if "failed" in compiled:
                 self.refusals[batch] = Refusal(compiled["failed"], "compiler")
                 progress.result = "rejected"
@@ -286,6 +316,10 @@ class _Compilation:
             sizes = None
             if not message:
                 sizes = Sizes(*(compiled[name] for name in Sizes.__dataclass_fields__))
+            self.collectives[batch] = tuple(
+                Collective(operation, *numbers)
+                for operation, numbers in sorted(compiled.get("collectives", {}).items())
+            )
             result = BatchResult(
                 batch, sizes, excess_text(message) if message else "", message, compiled["seconds"]
             )
@@ -295,8 +329,30 @@ class _Compilation:
         self.results[batch] = result
         return result
 
+    async def _compile(self, lowered: dict[str, Any], progress: Step) -> dict[str, Any]:
+        program = Path(lowered["program"])
+        compiling = self.tpu.query(
+            generation=self.request.generation,
+            program=str(program),
+            results=lowered["results"],
+            updated_variables=lowered["updated_variables"],
+        )
+        compiled = await _timed("compiling", compiling, progress)
+        program.unlink(missing_ok=True)
+        return compiled
+
     def _where(self) -> str:
-        return f"one core of {self.request.type}"
+        return f"{'the topology' if self.request.is_jax else 'one core'} of {self.request.type}"
+
+
+def _device_notes(request: CompileRequest, captured: dict[str, Any]) -> list[str]:
+    """What limits the use of the slice's devices."""
+    devices = int(captured["devices"])
+    if devices < request.replicas:
+        return [f"the step uses {devices} of {request.replicas} devices: shard its batch"]
+    if int(captured["replicas"]) < devices and captured["has_batch"]:
+        return [f"the batch is not a multiple of the {devices} devices: not divided"]
+    return []
 
 
 async def _timed(

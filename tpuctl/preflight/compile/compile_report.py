@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 __all__ = [
     "BatchResult",
+    "Collective",
     "CompileReport",
     "Obstacle",
     "Refusal",
@@ -79,14 +80,24 @@ class BatchResult:
 
 
 @dataclass(frozen=True)
+class Collective:
+    """How often a program communicates between devices in this way, and the bytes of the results
+    on each."""
+
+    operation: str  # such as all-reduce
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class CompileReport:
-    """The result of compiling a step for one core of a TPU type."""
+    """The result of compiling a step for one core of a TPU type; with JAX, for all that it uses."""
 
     script: str
     type: str
     generation: str
     replicas: int
-    tensorflow: str  # the version that lowered the step
+    tensorflow: str | None  # the version that lowered the step, None for JAX
     runtime: str | None  # the TensorFlow version of the type's runtime
     function: str = ""
     where: SourceLine | None = None
@@ -101,6 +112,9 @@ class CompileReport:
     has_bfloat16: bool = False
     variable_bytes: int = 0
     notes: tuple[str, ...] = ()
+    jax: str | None = None  # the job's version
+    libtpu: str | None = None  # the job's version, whose compiler was used
+    collectives: tuple[Collective, ...] | None = None  # None if unknown
 
     @property
     def exit_code(self) -> int:

@@ -20,7 +20,14 @@ from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 from tpuctl.units import decimal_size
 
-__all__ = ["COMPILER", "LOWERING", "Environments", "Kind", "require_machine"]
+__all__ = [
+    "COMPILER",
+    "LOWERING",
+    "Environments",
+    "Kind",
+    "require_machine",
+    "require_platform",
+]
 
 MARKER = "complete"
 PYTHONS = ("3.11", "3.12")  # versions that both tpuctl and TensorFlow 2.18 support
@@ -46,6 +53,12 @@ COMPILER = Kind("compiler", "the TPU compiler", 300_000_000, 1_000_000_000, HERE
 
 
 def require_machine() -> None:
+    """Raise Refused unless both environments can be created on this machine."""
+    require_platform()
+    _interpreter()
+
+
+def require_platform() -> None:
     """Raise Refused on unsupported platforms: the TPU packages exist for one platform only."""
     platform_name = f"{platform.system()} on {platform.machine()}"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
@@ -55,7 +68,6 @@ def require_machine() -> None:
             hint="Compile on such a machine, or run the script on the TPU.",
             where="--compile",
         )
-    _interpreter()
 
 
 @functools.cache

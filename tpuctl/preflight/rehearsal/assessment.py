@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tpuctl.preflight.rehearsal import compile_findings, exit_findings, training_findings
+from tpuctl.preflight.rehearsal import (
+    compile_findings,
+    exit_findings,
+    jax_findings,
+    training_findings,
+)
 from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
 from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
 from tpuctl.preflight.rehearsal.passes import Pass
@@ -33,7 +38,10 @@ def _findings(
     yield from exit_findings.first_pass(first, requested_steps)
     if second is not None:
         yield from exit_findings.second_pass(second, first)
-    if not exit_findings.used_tensorflow(first):
+    if not exit_findings.was_observed(first):
+        return
+    if first.jax is not None:
+        yield from _jax_findings(first, second, target, run_estimate)
         return
     yield from compile_findings.refusals(first)
     if not first.steps:
@@ -48,12 +56,29 @@ def _findings(
     yield training_findings.duration_and_cost(run_estimate, target)
 
 
+def _jax_findings(
+    first: Pass, second: Pass | None, target: Target, run_estimate: Estimate
+) -> Iterator[Finding]:
+    if not first.steps:
+        return
+    yield from jax_findings.compilations(first)
+    yield from jax_findings.transfers(first)
+    yield from jax_findings.callbacks(first)
+    if first.training_step is not None or first.losses:
+        yield training_findings.loss(first, second)
+        yield from training_findings.checkpoints(first, second, target)
+    yield compile_findings.memory(first, second, target)
+    yield training_findings.pipeline(first, run_estimate)
+    yield jax_findings.devices(first, target)
+    yield training_findings.duration_and_cost(run_estimate, target)
+
+
 def _estimate(
     first: Pass, second: Pass | None, target: Target, operations: float | None
 ) -> Estimate:
     step_examples = first.examples
     global_examples = second.examples if second is not None else None
-    if target.replicas == 1:
+    if target.replicas == 1 or first.jax is not None:
         global_examples = step_examples
     if operations is not None and step_examples and global_examples:
         operations *= global_examples / step_examples
@@ -77,7 +102,8 @@ def _program_bytes(first: Pass, global_examples: int | None) -> int | None:
     if not first.examples or not global_examples:
         return None
     peak = max((function.peak or 0 for function in first.functions), default=0)
-    return int(peak * (global_examples / first.examples)) or None
+    devices = first.replicas if first.jax is not None else 1
+    return int(peak * devices * (global_examples / first.examples)) or None
 
 
 def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:
@@ -86,6 +112,7 @@ def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:
     if first.examples and first.step_seconds:
         rate = first.examples / first.step_seconds
     return {
+        "jax": first.jax,
         "steps": len(first.steps),
         "step_seconds": first.step_seconds,
         "waited_share": first.waited_share,

@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from tpuctl.preflight.rehearsal.exit_findings import shorten
 from tpuctl.preflight.rehearsal.findings import Finding, Target
-from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused
+from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused, Shape
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
 from tpuctl.units import binary_size
 
-__all__ = ["compilations", "dynamic_shapes", "memory", "refusals"]
+__all__ = [
+    "compilations",
+    "describe",
+    "dynamic_shapes",
+    "memory",
+    "refusals",
+    "varying_shape_hints",
+]
 
 GIB = 1 << 30
 MAX_LISTED = 6  # shapes in a list
@@ -104,7 +111,7 @@ def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
 
 def _has_core_batch(first: Pass, second: Pass | None, target: Target) -> bool:
     """Whether the first pass ran one core's batch, not the global batch."""
-    if target.replicas == 1:
+    if target.replicas == 1 or first.jax:
         return True
     if second is None or not first.examples or not second.examples:
         return False
@@ -150,23 +157,33 @@ def _recompilation(function: Function) -> Finding:
     hints = []
     if any(variation.is_remainder for variation in variations):
         hints.append("Drop the last, smaller batch:\n    dataset.batch(N, drop_remainder=True)")
-    padding = padding_for(shapes_seen, variations)
-    if padding is not None:
-        hints.append(
-            f"Pad to multiples of {padding.multiple}: {padding.compilations} instead of "
-            f"{padding.original_compilations}, {padding.waste:.0%} longer"
-        )
-    elif not hints:
+    hints += varying_shape_hints(shapes_seen, variations)
+    if not hints:
         hints.append("Give every batch the same shape: drop_remainder=True, padded_shapes=…")
-    message = f"{times}, because shapes vary: {'; '.join(map(_describe, variations))}"
+    message = f"{times}, because shapes vary: {'; '.join(map(describe, variations))}"
     return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)
 
 
-def _describe(variation: Variation) -> str:
+def varying_shape_hints(
+    shapes: Sequence[tuple[Shape, ...]], variations: Sequence[Variation]
+) -> list[str]:
+    """The padding that leaves few distinct shapes, if there is any."""
+    padding = padding_for(shapes, variations)
+    if padding is None:
+        return []
+    return [
+        f"Pad to multiples of {padding.multiple}: {padding.compilations} instead of "
+        f"{padding.original_compilations}, {padding.waste:.0%} longer"
+    ]
+
+
+def describe(variation: Variation, names: Sequence[str] = ()) -> str:
+    """The values of a dimension, with the argument's name if it is known."""
     values = list(dict.fromkeys(variation.values))
     listed = ", ".join(map(str, values[:MAX_LISTED])) + (", …" if len(values) > MAX_LISTED else "")
     subject = "the batch" if variation.is_batch else f"dimension {variation.dimension}"
-    return f"{subject} of argument {variation.argument + 1} is {listed}"
+    name = names[variation.argument] if names else f"argument {variation.argument + 1}"
+    return f"{subject} of {name} is {listed}"
 
 
 def _shape_lines(compilations: Sequence[Compiled]) -> str:

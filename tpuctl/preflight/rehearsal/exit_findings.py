@@ -7,11 +7,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tpuctl.preflight.rehearsal.findings import Finding
-from tpuctl.preflight.rehearsal.observations import Failure, Read, Refused, ShimFailed, Started
+from tpuctl.preflight.rehearsal.observations import (
+    Distributed,
+    Failure,
+    Read,
+    Refused,
+    ShimFailed,
+    Started,
+)
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.units import counted
 
-__all__ = ["first_pass", "missing_objects", "second_pass", "shorten", "used_tensorflow"]
+__all__ = ["first_pass", "missing_objects", "second_pass", "shorten", "was_observed"]
 
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
@@ -22,13 +29,27 @@ NOT_FOUND = re.compile(
     re.IGNORECASE,
 )
 NOT_FOUND_TYPES = ("NotFoundError", "FileNotFoundError", "NotFound")  # TensorFlow, Python, Google
+TENSORFLOW_STEPS = (
+    "Only fit, train_on_batch, strategy.run, and apply_gradients in a tf.function are observed."
+)
+JAX_STEPS = (
+    "Only gradients, and calls of functions compiled by jax.jit or jax.pmap are observed, in the "
+    "main thread. Functions compiled ahead of time, with lower(…).compile(), are not."
+)
+JAX_SIGTERM_HINT = (
+    "jax.distributed.initialize() handles SIGTERM itself. Save and exit when\n"
+    "    multihost_utils.reached_preemption_sync_point(step)\n"
+    "is true, or install your own handler after initialize()."
+)
 SIGKILL_CODE = 137
 MAX_MESSAGE_LENGTH = 240
 SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={}"
 
 
-def used_tensorflow(run: Pass) -> bool:
-    return any(start.tensorflow for start in run.of(Started)) or bool(run.steps)
+def was_observed(run: Pass) -> bool:
+    """Whether the script uses TensorFlow or JAX."""
+    imported = any(start.tensorflow or start.jax for start in run.of(Started))
+    return imported or bool(run.steps)
 
 
 def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
@@ -44,21 +65,20 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
         yield Finding(
             TOPIC, "unknown", f"interrupted {after}: the findings are based on these steps"
         )
-    elif not used_tensorflow(run):
+    elif not was_observed(run):
         others = sorted({name for start in run.of(Started) for name in start.others})
         instead = f" (it imported {', '.join(others)})" if others else ""
         yield Finding(
             TOPIC,
             "unknown",
-            f"finished without importing TensorFlow{instead}: no steps were observed",
+            f"finished without importing TensorFlow or JAX{instead}: no steps were observed",
         )
     elif not run.steps:
         yield Finding(
             TOPIC,
             "unknown",
             "finished without an observable training step",
-            hint="Only fit, train_on_batch, strategy.run, and apply_gradients in a tf.function are "
-            "observed.",
+            hint=JAX_STEPS if run.jax else TENSORFLOW_STEPS,
         )
     elif len(run.steps) < requested_steps:
         yield Finding(TOPIC, "fine", f"finished after {counted(len(run.steps), 'step')}")
@@ -144,7 +164,8 @@ def _stop(run: Pass) -> Finding:
         message = (
             f"{after}, it kept running after SIGTERM: a preempted machine is stopped after 30 s"
         )
-        return Finding(TOPIC, "risk", message)
+        hint = JAX_SIGTERM_HINT if run.of(Distributed) else ""
+        return Finding(TOPIC, "risk", message, hint=hint)
     return Finding(TOPIC, "fine", f"ran and was {after}")
 
 

@@ -24,13 +24,14 @@ class Target:
     type: str  # "v3-8"
     generation: str
     chips: int
-    replicas: int  # of a TPUStrategy over all chips
+    replicas: int  # devices of all chips, as TensorFlow and JAX count them
     bytes_per_replica: int  # share of the chip's memory
     kind: Literal["vm", "node"] = "vm"
     tensorflow: str | None = None
     per_hour: float | None = None  # US dollars
     price_note: str = ""  # "on demand, prices of mid-2026"
     is_spot: bool = False
+    workers: int = 1
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,16 @@ from typing import Any
 from tpuctl.assets import program
 from tpuctl.errors import RemoteFailed
 
-__all__ = ["Packages", "install"]
+__all__ = ["Packages", "install", "without_libtpu"]
 
+# `jax[tpu]` and `torch_xla[tpu]` require libtpu, which a CPU does not need and which exists for
+# Linux on x86_64 only.
+TPU_EXTRA = re.compile(
+    r"^(?P<name>\s*(?:jax|torch[-_.]xla)\s*\[)(?P<extras>[^\]]*)\]", re.IGNORECASE | re.MULTILINE
+)
+LIBTPU = re.compile(
+    r"^[ \t]*libtpu(?:[-_.]nightly)?(?![\w-])(?:.*\\\n)*.*\n?", re.IGNORECASE | re.MULTILINE
+)
 PROGRAMS = ("environment.py", "run_once.py", "folder.py")
 LOG = "log"
 
@@ -26,6 +35,21 @@ class Packages:
     virtual_env: Path | None = None  # the virtual environment, if any
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+
+
+def without_libtpu(requirements: str) -> str:
+    """Requirements for a CPU instead of a TPU.
+
+    >>> without_libtpu("jax[tpu]>=0.6\\nlibtpu==0.0.20\\noptax\\n")
+    'jax>=0.6\\noptax\\n'
+    """
+
+    def remove(match: re.Match[str]) -> str:
+        extras = [extra.strip() for extra in match["extras"].split(",")]
+        others = ",".join(extra for extra in extras if extra.lower() != "tpu")
+        return match["name"] + others + "]" if others else match["name"].rstrip("[")
+
+    return TPU_EXTRA.sub(remove, LIBTPU.sub("", requirements))
 
 
 async def install(

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 __all__ = [
+    "Callback",
     "Captured",
     "Checkpoint",
     "Compiled",
+    "Distributed",
     "Eager",
     "Ended",
     "Failure",
+    "Fetched",
     "Observation",
     "Operation",
     "Planned",
@@ -91,9 +94,10 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Observation):
-    """A Python process imported TensorFlow, or exited without importing it."""
+    """A Python process imported TensorFlow, trains with JAX, or exited without either."""
 
     tensorflow: str | None = None
+    jax: str | None = None  # its version, if it trains or the process imported nothing else
     keras: str | None = None  # the version of tf.keras
     devices: tuple[str, ...] = ()  # logical devices
     script: str = ""  # sys.argv, joined by spaces
@@ -130,6 +134,11 @@ class Compiled(Observation):
     peak: int | None = None  # bytes: arguments, results and temporaries
     program: str | None = None  # file with the HLO text; only for a function's first compilation
     trains: bool = True  # computes gradients; False for evaluation, prediction and so on
+    # With JAX:
+    names: tuple[str, ...] = ()  # of the arguments in `shapes`, which exclude the state
+    changes: tuple[str, ...] = ()  # of the arguments since the previous compilation
+    devices: int | None = None  # that the results are on
+    after_step: int | None = None  # an operation outside of any function, so many steps before it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +198,29 @@ class Eager(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fetched(Observation):
+    """The script read the value of a JAX array after a step."""
+
+    after_step: int
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callback(Observation):
+    """A function compiled by JAX calls back to the host."""
+
+    function: str  # such as jax.debug.print
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distributed(Observation):
+    """The script called `jax.distributed.initialize`."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Captured(Observation):
     """The training step was captured for lowering instead of being executed."""
 
@@ -206,7 +238,7 @@ class Read(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Wrote(Observation):
-    """A file was opened for writing, copied or renamed through TensorFlow."""
+    """A file was opened for writing, by Python, or through TensorFlow, which also copies them."""
 
     path: str
 
@@ -230,11 +262,14 @@ class ShimFailed(Observation):
 
 
 KINDS: Mapping[str, type[Observation]] = {
+    "callback": Callback,
     "captured": Captured,
     "checkpoint": Checkpoint,
     "compiled": Compiled,
+    "distributed": Distributed,
     "eager": Eager,
     "ended": Ended,
+    "fetched": Fetched,
     "planned": Planned,
     "read": Read,
     "refused": Refused,
@@ -295,7 +330,7 @@ def _value(name: str, plain: Any) -> Any:
         )
     if name == "error":
         return Failure(str(plain["type"]), str(plain["message"]), _where(plain.get("where")))
-    if name in ("devices", "others"):
+    if isinstance(plain, list):
         return tuple(str(item) for item in plain)
     return plain
 

@@ -15,6 +15,7 @@ from tpuctl.preflight.rehearsal.observations import (
     Ended,
     Observation,
     Planned,
+    Started,
     Step,
     Strategy,
 )
@@ -39,10 +40,16 @@ class Pass:
     tail: tuple[str, ...] = ()  # the last lines of its output
     raised_in: str = ""  # the file of the innermost frame of its last traceback
     stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
+    outputs: tuple[str, ...] = ()  # gs:// paths below the output folder when it exited
 
     def of(self, kind: type[T]) -> list[T]:
         """The observations of one kind, in order."""
         return [observation for observation in self.observations if isinstance(observation, kind)]
+
+    @property
+    def jax(self) -> str | None:
+        """The version of JAX, if the script trains with it."""
+        return next((start.jax for start in self.of(Started) if start.jax), None)
 
     @property
     def steps(self) -> list[Step]:
@@ -128,7 +135,9 @@ class Pass:
 
     @property
     def functions(self) -> list[Function]:
-        return group_by_function(self.of(Compiled))
+        return group_by_function(
+            compiled for compiled in self.of(Compiled) if compiled.after_step is None
+        )
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,21 @@ __all__ = ["checkpoints", "duration_and_cost", "loss", "pipeline", "replicas"]
 
 MAX_WAIT_SHARE = 0.3  # of a step's duration, spent waiting for data
 MIN_WAIT_SECONDS = 0.005  # per batch; shorter waits mainly measure the call itself
+MAX_FILES = 3  # in a list
+SAVE = "Save to the job's folder in the bucket, and resume from there:\n"
 BACKUP_HINT = (
-    "Save to the job's folder in the bucket, and resume from there:\n"
-    '    tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")'
+    f'{SAVE}    tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")'
 )
+ORBAX_HINT = (
+    f'{SAVE}    orbax.checkpoint.CheckpointManager(os.environ["TPUCTL_OUTPUT"] + "/checkpoints")'
+)
+NAN_HINT = "Find the first operation that produces it, on this machine:\n"
+PREFETCH_HINT = (
+    "Prefetch with tf.data: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
+    "cache(), prefetch(tf.data.AUTOTUNE)."
+)
+JAX_PREFETCH_HINT = "Load the next batches in other threads or processes while a step runs."
+LOGS = ("events.out.tfevents", ".log", ".jsonl", ".csv", ".txt")  # in names of files
 
 
 def loss(first: Pass, second: Pass | None) -> Finding:
@@ -34,8 +45,7 @@ def loss(first: Pass, second: Pass | None) -> Finding:
                 "loss",
                 "error",
                 f"is {nonfinite[0].loss} at step {nonfinite[0].number}{where}",
-                hint="Find the first operation that produces it, on this machine:\n"
-                "    tf.debugging.enable_check_numerics()",
+                hint=NAN_HINT + f"    {_nan_check(first)}",
             )
     losses = first.losses
     if not losses:
@@ -55,6 +65,12 @@ def loss(first: Pass, second: Pass | None) -> Finding:
     return Finding("loss", "fine", f"changes: {change}, too few for a trend")
 
 
+def _nan_check(run: Pass) -> str:
+    if run.jax:
+        return 'jax.config.update("jax_debug_nans", True)'
+    return "tf.debugging.enable_check_numerics()"
+
+
 def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     """Whether steps wait for data. On a TPU, whose steps are faster, they wait even longer."""
     share, seconds, examples = first.waited_share, first.step_seconds, first.examples
@@ -65,12 +81,12 @@ def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     if share >= MAX_WAIT_SHARE and wait_seconds < MIN_WAIT_SECONDS:
         return Finding("data", "fine", f"a batch is ready in {wait_seconds * 1000:.1f} ms{rate}")
     if share >= MAX_WAIT_SHARE:
+        reason = "in other code, such as loading it" if first.jax else "waiting for it"
         return Finding(
             "data",
             "cost",
-            f"steps spend {share:.0%} of their time waiting for it even on this machine{rate}",
-            hint="Prefetch with tf.data: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
-            "cache(), prefetch(tf.data.AUTOTUNE).",
+            f"steps spend {share:.0%} of their time {reason}, even on this machine{rate}",
+            hint=JAX_PREFETCH_HINT if first.jax else PREFETCH_HINT,
         )
     message = f"keeps up with this machine's steps{rate}; waiting is {share:.0%}"
     if examples and run_estimate.step_seconds is not None:
@@ -104,19 +120,29 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
     """Whether checkpoints are saved in a bucket, and whether the second pass resumed from them."""
     saved = first.saved or (second.saved if second is not None else [])
     risk = "a spot machine can be preempted at any time" if target.is_spot else "machines fail"
+    outputs = [path for path in first.outputs if not _is_log(path)]
+    backup_hint = ORBAX_HINT if first.jax else BACKUP_HINT
+    if not saved and outputs:
+        listed = ", ".join(outputs[:MAX_FILES]) + (", …" if len(outputs) > MAX_FILES else "")
+        message = f"wrote {listed}; whether it resumes from there was not observed"
+        yield Finding("checkpoint", "unknown", message)
+        return
     if not saved:
+        files = [write.path for write in first.of(Wrote) if not _is_in_bucket(write.path)]
+        files = [path for path in files if not _is_log(path)][:MAX_FILES]
         yield Finding(
             "checkpoint",
             "risk",
             f"none in {len(first.steps)} steps or after SIGTERM: {risk}",
-            hint=BACKUP_HINT,
+            "\n".join(["files on the machine's disk are lost with it:", *files] if files else ()),
+            backup_hint,
         )
         return
     last = saved[-1]
     local = [checkpoint for checkpoint in saved if not _is_in_bucket(checkpoint.path)]
     if local and not _is_copied(local[-1].path, first, second):
         message = f"saved only on the machine's disk, and lost with it: {local[-1].path}"
-        yield Finding("checkpoint", "risk", message, hint=BACKUP_HINT, where=local[-1].where)
+        yield Finding("checkpoint", "risk", message, hint=backup_hint, where=local[-1].where)
     at = f" at step {last.step}" if last.step is not None else ""
     if second is None or not second.steps:
         yield Finding("checkpoint", "unknown", f"saved{at}; resuming from it was not tested")
@@ -143,6 +169,10 @@ def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
         paths += [checkpoint.path for checkpoint in second.restored]
         paths += [write.path for write in second.of(Wrote)]
     return any(_is_in_bucket(candidate) and name in candidate for candidate in paths)
+
+
+def _is_log(path: str) -> bool:
+    return any(part in PurePosixPath(path).name for part in LOGS)
 
 
 def _is_in_bucket(path: str) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .context import Rehearsal
 
-__all__ = ["install", "install_keras"]
+__all__ = ["install", "install_keras", "install_orbax"]
 
 CHECKPOINT_ACTIONS = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
 MODEL_ACTIONS = {
@@ -30,6 +31,7 @@ KERAS_MODULES = (
     "saving.saving_lib",
     "saving.legacy.save",
 )
+ORBAX_CHECKPOINTERS = ("Checkpointer", "AsyncCheckpointer", "StandardCheckpointer")
 _nesting = threading.local()  # only the outermost call is recorded
 
 
@@ -62,6 +64,50 @@ def install_keras(rehearsal: Rehearsal, keras: Any) -> None:
                 setattr(module, name, wrapper)
 
 
+def install_orbax(rehearsal: Rehearsal, orbax: Any) -> None:
+    """Observe Orbax's checkpoints, including those of managers."""
+    kinds = [getattr(orbax, name, None) for name in ORBAX_CHECKPOINTERS]
+    for name, action in (("save", "saved"), ("restore", "restored")):
+        for kind in kinds:
+            if name in vars(kind or object):
+                setattr(kind, name, _watch(rehearsal, getattr(kind, name), action))
+        manager = orbax.CheckpointManager
+        setattr(manager, name, _watch_manager(rehearsal, getattr(manager, name), action))
+
+
+def _watch_manager(
+    rehearsal: Rehearsal, original: Callable[..., Any], action: str
+) -> Callable[..., Any]:
+    """Observe a manager's method: it takes the step, and does not save at every call."""
+
+    @functools.wraps(original)
+    def call(manager: Any, *arguments: Any, **keywords: Any) -> Any:
+        where = rehearsal.user_lines.current()
+        with _nested(rehearsal):
+            result = original(manager, *arguments, **keywords)
+        if result is not False:
+            step = arguments[0] if arguments else keywords.get("step")
+            path = os.path.join(str(manager.directory), "" if step is None else str(step))
+            rehearsal.writer.attempt("a checkpoint", _record, rehearsal, action, path, None, where)
+        return result
+
+    return call
+
+
+@contextlib.contextmanager
+def _nested(rehearsal: Rehearsal) -> Iterator[None]:
+    """Within a call that is recorded itself; a step does not wait for data meanwhile."""
+    depth = getattr(_nesting, "depth", 0)
+    _nesting.depth = depth + 1
+    was_waiting = rehearsal.steps.end_wait()
+    try:
+        yield
+    finally:
+        _nesting.depth = depth
+        if was_waiting:
+            rehearsal.steps.begin_wait()
+
+
 def _watch(
     rehearsal: Rehearsal, original: Callable[..., Any], action: str, position: int = 1
 ) -> Callable[..., Any]:
@@ -69,11 +115,8 @@ def _watch(
     def call(*arguments: Any, **keywords: Any) -> Any:
         depth = getattr(_nesting, "depth", 0)
         where = None if depth else rehearsal.user_lines.current()
-        _nesting.depth = depth + 1
-        try:
+        with _nested(rehearsal):
             result = original(*arguments, **keywords)
-        finally:
-            _nesting.depth = depth
         if not depth:
             path = arguments[position] if len(arguments) > position else None
             path = next(iter(keywords.values()), None) if path is None else path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .observation_writer import Writer
@@ -32,6 +33,7 @@ class Rehearsal:
         self.script_exit = ScriptExit(self.writer, settings.grace)
         self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported
+        self.report_jax: Callable[[], None] = lambda: None  # writes, once, that JAX trains
         self.fit_depth = 0  # nesting of calls of Keras' fit
         self.gradient_count = 0  # calls that computed gradients, eagerly or in graphs
 

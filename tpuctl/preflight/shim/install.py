@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import settings
 from .context import Rehearsal
 from .import_hooks import AfterImport
 from .process_exit import ScriptExit
+
+if TYPE_CHECKING:
+    from .jax_functions import JaxFunctions
+    from .xla_dumps import XlaDumps
 
 __all__ = ["start"]
 
@@ -33,6 +37,8 @@ class Hooks:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.others: list[str] = []
+        self.dumps: XlaDumps | None = None
+        self.jax_functions: JaxFunctions | None = None
         self.has_reported = False
 
     def install(self) -> None:
@@ -49,10 +55,40 @@ class Hooks:
         }
         for name in OTHER_FRAMEWORKS:
             functions[name] = self._record_other
+        functions["jax"] = lambda module: attempt("JAX", self._watch_jax, module)
+        functions["jax.experimental"] = lambda module: attempt(
+            "callbacks", self._watch_jax_callbacks, module
+        )
+        functions["orbax.checkpoint"] = lambda module: attempt("Orbax", self._watch_orbax, module)
         AfterImport(functions).install()
 
     def _record_other(self, module: ModuleType) -> None:
         self.others.append(module.__name__)
+
+    def _watch_jax(self, jax: ModuleType) -> None:
+        from . import jax_setup, written_files
+        from .jax_functions import JaxFunctions
+
+        rehearsal = self.rehearsal
+        self._record_other(jax)
+        attempt = rehearsal.writer.attempt
+        rehearsal.report_jax = self._report_jax
+        attempt("JAX", jax_setup.install, rehearsal, jax)
+        self.jax_functions = JaxFunctions(rehearsal, jax, self.dumps)
+        attempt("JAX", self.jax_functions.install)
+        attempt("files", written_files.install, rehearsal)
+
+    def _watch_jax_callbacks(self, experimental: ModuleType) -> None:
+        if self.jax_functions is not None:
+            self.jax_functions.watch_callbacks(experimental)
+
+    def _watch_orbax(self, orbax: ModuleType) -> None:
+        from . import checkpoints
+
+        checkpoints.install_orbax(self.rehearsal, orbax)
+
+    def _report_jax(self) -> None:
+        self._report_start(None, _version("jax"))
 
     def _prepare_dumps(self) -> None:
         from .xla_dumps import XlaDumps
@@ -87,7 +123,7 @@ class Hooks:
 
         keras_fit.install(self.rehearsal, keras)
 
-    def _report_start(self, version: str | None) -> None:
+    def _report_start(self, version: str | None, jax: str | None = None) -> None:
         """Write the start, with device names that do not require initializing devices."""
         self.has_reported = True
         devices: list[str] = []
@@ -98,6 +134,7 @@ class Hooks:
         self.rehearsal.writer.write(
             "started",
             tensorflow=version,
+            jax=jax,
             keras=_keras_version(),
             devices=devices,
             script=" ".join(getattr(sys, "argv", [])),
@@ -109,7 +146,7 @@ class Hooks:
         started = getattr(sys, "orig_argv", [])[1:3] + list(getattr(sys, "argv", []))[:1]
         is_helper = any(name in word for word in started for name in HELPER_PROGRAMS)
         if not self.has_reported and not is_helper:
-            self._report_start(None)
+            self._report_start(None, _version("jax") if "jax" in self.others else None)
 
 
 def _keras_version() -> str | None:

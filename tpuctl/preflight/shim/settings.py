@@ -18,7 +18,8 @@ class Settings:
     observations: str
     mode: str = "xla"
     steps: int = 8
-    replicas: int = 1
+    replicas: int = 1  # of a TensorFlow strategy
+    devices: int = 1  # of JAX
     script: str = ""
     root: str = ""
     kind: str = "vm"

@@ -56,13 +56,15 @@ class Steps:
             if self._waiting == 1:
                 self._wait_began = time.monotonic()
 
-    def end_wait(self) -> None:
+    def end_wait(self) -> bool:
+        """Whether there was a wait to end."""
         with self._lock:
             if self._waiting == 0:
-                return
+                return False
             self._waiting -= 1
             if self._waiting == 0:
                 self._waited = (self._waited or 0.0) + time.monotonic() - self._wait_began
+            return True
 
     def end(self, loss: float | None = None, examples: int | None = None) -> None:
         """End a step; the time until the next one begins belongs to neither."""
@@ -84,6 +86,10 @@ class Steps:
             self._write(step)
         if self.count >= self.limit:
             self.script_exit.request_exit()
+
+    def add(self, seconds: float) -> None:
+        """Record a step that was not recognized as one when it ran."""
+        self._write({"seconds": round(seconds, 6), "waited": None, "loss": None, "examples": None})
 
     def discard(self) -> None:
         """Discard a step that was begun: it was none, or the call ended."""

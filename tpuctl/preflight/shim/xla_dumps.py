@@ -16,6 +16,7 @@ UNOPTIMIZED = re.compile(
     r"^(?P<module>module_\d+)\.(?:a_)?_*inference_(?P<function>.+?_\d+)__(?:XlaMustCompile.*)?"
     r"\.\d+\.before_optimizations\.txt$"
 )
+JAX_MODULE = re.compile(r"^(?P<module>module_\d+)\.p?(?:jit|map)_*(?P<function>.*?)\.before_opt")
 LAYOUT = re.compile(r"entry_computation_layout=\{\((?P<parameters>.*?)\)->", re.DOTALL)
 PARAMETER = re.compile(r"(?P<type>[a-z]+\d*)\[(?P<dims>[^\]]*)\]")
 TOTAL = re.compile(r"^Total bytes used: (?P<bytes>\d+)", re.MULTILINE)
@@ -88,6 +89,26 @@ class XlaDumps:
             program=self._save_program(trace.name, unoptimized),
         )
 
+    def program_of(self, function: str) -> dict[str, Any]:
+        """The memory and the program of JAX's newest compilation of a function."""
+        for name in sorted(os.listdir(self.folder), reverse=True):
+            match = JAX_MODULE.match(name)
+            if match is None or _letters(match["function"]) != _letters(function):
+                continue
+            prefix = name.partition(".before_optimizations")[0]
+            assignment = f"{prefix}.cpu_after_optimizations-buffer-assignment-values.txt"
+            total = TOTAL.search(self._text(assignment))
+            program = self._save_program(function, name)
+            self._remove_code()
+            return {"peak": int(total["bytes"]) if total else None, "program": program}
+        return {}
+
+    def _remove_code(self) -> None:
+        for name in os.listdir(self.folder):
+            if name.endswith((".ll", ".o")):
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(self.folder, name))
+
     def _trace_of(self, function: str) -> Trace:
         for key, trace in self.rehearsal.traces.items():
             if re.sub(r"\W", "_", key) == function:
@@ -128,6 +149,11 @@ def _type(name: str) -> str:
     """
     kind = name.rstrip("0123456789")
     return "bool" if name == "pred" else KINDS.get(kind, kind) + name[len(kind) :]
+
+
+def _letters(name: str) -> str:
+    """A name without the characters that XLA replaces in the names of files."""
+    return re.sub(r"\W|_", "", name)
 
 
 def _count_dynamic(program: str) -> int:

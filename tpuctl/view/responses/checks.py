@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator
 
 from tpuctl.model.role import Grant, RoleGroup
-from tpuctl.preflight.compile.compile_report import Refusal, Sizes, SourceLine
+from tpuctl.preflight.compile.compile_report import Collective, Refusal, Sizes, SourceLine
 from tpuctl.view.responses.base import (
     ABSENT,
     Measurement,
@@ -168,8 +168,10 @@ class MeasuredFunction(Response):
 
 
 class Measurements(Response):
-    """What was measured on this machine, in the first run; `replica_…` in the second."""
+    """What was measured on this machine, in the first run; `replica_…` in the second. `jax` is the
+    version of JAX if the script trains with it."""
 
+    jax: str | None
     steps: int
     step_seconds: Measurement | None
     waited_share: Measurement | None
@@ -237,7 +239,9 @@ class Compilation(Response):
     type: str
     generation: str
     replicas: int
-    tensorflow: str
+    tensorflow: str | None
+    jax: str | None
+    libtpu: str | None
     runtime: str | None
     function: str
     where: SourceLine | None
@@ -251,6 +255,7 @@ class Compilation(Response):
     dynamic_dimensions: int
     has_bfloat16: bool
     variable_bytes: int
+    collectives: list[Collective] | None
     notes: list[str]
     batch_per_core: int | None = source("requested.batch")
     batch: int | None

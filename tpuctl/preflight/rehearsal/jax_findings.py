@@ -1,0 +1,154 @@
+"""Findings about training with JAX: compilations, what runs on the host, the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from tpuctl.preflight.rehearsal.compile_findings import describe, varying_shape_hints
+from tpuctl.preflight.rehearsal.findings import Finding, Target
+from tpuctl.preflight.rehearsal.observations import (
+    Callback,
+    Compiled,
+    Eager,
+    Fetched,
+    Where,
+)
+from tpuctl.preflight.rehearsal.passes import Function, Pass
+from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
+
+__all__ = ["callbacks", "compilations", "devices", "transfers"]
+
+MAX_LINES = 3  # of the script, each with a finding
+MIN_READS = 3  # at one line, to conclude that every step reads a value
+FIRST_STEPS = 2  # in which operations are compiled for the first time
+MIN_OPERATIONS = 3  # compiled at one line after that
+STEP_HINT = "Put the whole step, gradients and update, into one function under jax.jit."
+
+
+def compilations(run: Pass) -> Iterator[Finding]:
+    """The number of compilations of the training step, and of operations between steps."""
+    training = [function for function in run.functions if function.compilations[0].trains]
+    for function in training:
+        if len(function.compilations) > 1:
+            yield _recompilation(function)
+    compiled_once = [function for function in training if len(function.compilations) == 1]
+    if compiled_once:
+        names = ", ".join(f"{entry.name} in {entry.seconds:.1f} s" for entry in compiled_once)
+        yield Finding("compiling", "fine", f"each function once: {names}")
+    eager = run.of(Eager)
+    if eager:
+        message = "computes gradients outside of jax.jit, one operation at a time"
+        yield Finding("compiling", "cost", message, hint=STEP_HINT, where=eager[0].where)
+    elif not training:
+        message = "no compiled function computes gradients: calls of one were taken as steps"
+        yield Finding("compiling", "unknown", message)
+    yield from islice(_operations(run), MAX_LINES)
+
+
+def transfers(run: Pass) -> Iterator[Finding]:
+    """Lines that read a value of every step, for which the next step waits."""
+    steps_by_line: dict[Where, set[int]] = {}
+    for read in run.of(Fetched):
+        if read.where is not None:
+            steps_by_line.setdefault(read.where, set()).add(read.after_step)
+    every = max(MIN_READS, len(run.steps) - 1)  # the script may end within the last step
+    lines = [where for where, steps in steps_by_line.items() if len(steps) >= every]
+    for where in lines[:MAX_LINES]:
+        yield Finding(
+            "transfers",
+            "cost",
+            "reads a value after every step: the TPU is idle until the next one is started",
+            hint="Read it every 50 steps, say, or start the next step first.",
+            where=where,
+        )
+    if run.steps and not lines:
+        yield Finding("transfers", "fine", "no value is read after every step")
+
+
+def callbacks(run: Pass) -> Iterator[Finding]:
+    """Functions that the compiled program calls on the host."""
+    for callback in run.of(Callback)[:MAX_LINES]:
+        yield Finding(
+            "transfers",
+            "cost",
+            f"{callback.function} in a compiled function: the TPU sends values to the host",
+            hint="Return the values from the step instead, or use it only to debug.",
+            where=callback.where,
+        )
+
+
+def devices(run: Pass, target: Target) -> Finding:
+    """Whether the step runs on all devices of the slice."""
+    counts = [
+        compiled.devices
+        for function in run.functions
+        for compiled in function.compilations
+        if compiled.devices and compiled.trains
+    ]
+    if not counts:
+        return Finding("replicas", "unknown", "the devices of the step are unknown")
+    used, simulated = max(counts), run.replicas
+    if used < simulated:
+        return Finding(
+            "replicas",
+            "cost",
+            f"the step runs on {used} of {target.replicas} devices of {target.type}",
+            hint="Shard the batch over all devices:\n"
+            '    mesh = jax.make_mesh((jax.device_count(),), ("data",))\n'
+            '    batch = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))',
+        )
+    of_all = "" if used == target.replicas else f" ({target.type} has {target.replicas})"
+    message = f"the step runs on {used} devices{of_all}" if used > 1 else "one device"
+    if target.workers > 1:
+        message += (
+            f". One process took the part of {target.workers}: what differs between processes was "
+            "not tested"
+        )
+        hint = "Run it on the local cloud, with a process for each worker:\n"
+        hint += "    tpuctl --cloud local run"
+        return Finding("replicas", "unknown", message, hint=hint)
+    return Finding("replicas", "fine", message)
+
+
+def _recompilation(function: Function) -> Finding:
+    shapes = [compilation.shapes for compilation in function.compilations]
+    times = f"{function.name} was compiled {len(shapes)} times in {function.seconds:.0f} s"
+    where = function.compilations[0].where
+    changes = [change for entry in function.compilations[1:] for change in entry.changes]
+    detail = "\n".join(dict.fromkeys(changes))
+    variations = varying_dimensions(shapes)
+    if variations:
+        names = function.compilations[0].names
+        varying = "; ".join(describe(variation, names) for variation in variations)
+        hints = varying_shape_hints(shapes, variations) or [
+            "Give every batch the same shape: pad it, or drop the last one."
+        ]
+        message = f"{times}, because shapes vary: {varying}"
+        return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)
+    if changes and all(": on " in change for change in changes):
+        message = f"{times}, because its arguments are placed differently in the next call"
+        hint = (
+            "Place the first state as the step returns it:\n"
+            "    state = jax.device_put(state, NamedSharding(mesh, PartitionSpec()))"
+        )
+        return Finding("compiling", "cost", message, detail, hint, where)
+    hint = "Pass arrays of the same type instead of Python values that change."
+    return Finding("shapes", "cost", f"{times}, for other arguments", detail, hint, where)
+
+
+def _operations(run: Pass) -> Iterator[Finding]:
+    """Operations outside of compiled functions that are compiled again and again."""
+    by_line: dict[Where | None, list[Compiled]] = {}
+    for compiled in run.of(Compiled):
+        if compiled.after_step is not None and compiled.after_step > FIRST_STEPS:
+            by_line.setdefault(compiled.where, []).append(compiled)
+    for where, group in by_line.items():
+        if where is not None and len(group) >= MIN_OPERATIONS:
+            names = ", ".join(sorted({compiled.function for compiled in group})[:3])
+            message = (
+                f"operations outside of jax.jit ({names}) are compiled between steps, "
+                f"{len(group)} times: their shapes vary"
+            )
+            hint = "Do it in NumPy, or with fixed shapes in the compiled step."
+            yield Finding("compiling", "cost", message, hint=hint, where=where)

@@ -1,0 +1,375 @@
+"""Hooks for JAX's compiled functions: counts steps and compilations, or captures the step.
+
+A step is a call, in the main thread and outside of other compiled functions, of a function compiled
+by `jax.jit` or `jax.pmap` that computes gradients. In a script that computes none, it is a call of
+the function that was called most often.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import threading
+import time
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .context import Rehearsal
+from .jax_values import CallSignature, batch_size, device_count, loss_of, parameter_names
+from .xla_dumps import XlaDumps
+
+__all__ = ["JaxFunctions"]
+
+COMPILED = ("jit", "pmap")
+DIRECT_GRADIENTS = ("vjp", "linearize")  # compute, instead of returning a function
+GRADIENTS = ("grad", "value_and_grad", *DIRECT_GRADIENTS)
+COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+# Functions that run on the host, by their module.
+CALLBACKS = {
+    "jax": ("pure_callback",),
+    "jax.debug": ("print", "callback"),
+    "jax.experimental": ("io_callback",),
+}
+MAX_CHANGES = 6  # of arguments, in an explanation
+MAX_READS = 200  # of values on the host
+CALLS_PER_STEP = 10  # after so many times the steps, a script without gradients is stopped
+
+
+class FunctionState:
+    """The state of one function of the script, however often it is passed to `jax.jit`."""
+
+    def __init__(self) -> None:
+        self.trains = False
+        self.calls = 0
+        self.signatures: list[CallSignature] = []  # of its compilations
+        self.seconds: list[float] = []  # of the first calls
+        self.capture: Callable[[], Any] | None = None  # lowers its last call
+
+
+class JaxFunction:
+    """Stands in for a compiled function; everything but calls is passed on to it."""
+
+    def __init__(self, functions: JaxFunctions, compiled: Any, options: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, compiled)
+        self._functions, self._compiled, self._options = functions, compiled, options
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._functions.call(self, self._compiled, arguments, keywords)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __repr__(self) -> str:
+        return repr(self._compiled)
+
+    def donated(self, call: tuple[Any, Any]) -> list[bool]:
+        """Which arrays of a call's arguments the function may overwrite."""
+        numbers = _as_tuple(self._options.get("donate_argnums"))
+        names = {*_as_tuple(self._options.get("donate_argnames"))}
+        parameters = parameter_names(self)
+        names |= {parameters[number] for number in numbers if number < len(parameters)}
+        flags = []
+        for number, argument in enumerate(call[0]):
+            name = parameters[number] if number < len(parameters) else None
+            is_donated = number in numbers or name in names
+            flags += [is_donated] * len(self._functions.leaves(argument))
+        for name, argument in sorted(call[1].items()):
+            flags += [name in names] * len(self._functions.leaves(argument))
+        return flags
+
+
+class JaxFunctions:
+    """Observes calls of compiled functions, and what happens between them."""
+
+    def __init__(self, rehearsal: Rehearsal, jax: Any, dumps: XlaDumps | None) -> None:
+        self.rehearsal, self.jax, self.dumps = rehearsal, jax, dumps
+        self.states: dict[Any, FunctionState] = {}  # by the code of the function
+        self.depth = 0  # nesting of calls, in the main thread
+        self.compilations: list[tuple[str, float]] = []  # of the current call
+        self.eager = FunctionState()
+        self.step_function: FunctionState | None = None
+        self.is_reading = False  # the shim itself reads a value
+        self.callbacks: set[tuple[str, str]] = set()
+        self.reads: set[Any] = set()  # recorded lines and steps
+
+    def install(self) -> None:
+        jax, attempt = self.jax, self.rehearsal.writer.attempt
+        for name in COMPILED:
+            attempt(f"jax.{name}", self._watch_compiler, name)
+        for name in GRADIENTS:
+            attempt(f"jax.{name}", self._watch_gradient, name)
+        attempt("compilations", self._watch_compilations)
+        attempt("reads of values", self._watch_reads)
+        attempt("callbacks", self.watch_callbacks, jax)
+        attempt("callbacks", self.watch_callbacks, jax.debug)
+        self.rehearsal.script_exit.callbacks.insert(0, self._finish)
+
+    def watch_callbacks(self, module: Any) -> None:
+        """Observe functions that call back to the host, when a compiled function is traced."""
+        for name in CALLBACKS[module.__name__]:
+            self._watch_callback(module, name)
+
+    def _watch_callback(self, module: Any, name: str) -> None:
+        original, rehearsal = getattr(module, name), self.rehearsal
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if self.depth and self._is_observed():
+                rehearsal.writer.attempt("callbacks", self._record_callback, module, name)
+                if rehearsal.is_compile and module.__name__ == "jax.debug":
+                    return None
+            return original(*arguments, **keywords)
+
+        setattr(module, name, call)
+
+    def _record_callback(self, module: Any, name: str) -> None:
+        where = self.rehearsal.user_lines.current()
+        label = f"{module.__name__}.{name}"
+        if (label, repr(where)) not in self.callbacks:  # a function may be traced several times
+            self.callbacks.add((label, repr(where)))
+            self.rehearsal.writer.write("callback", function=label, where=where)
+
+    def leaves(self, value: Any) -> list[Any]:
+        return list(self.jax.tree_util.tree_leaves(value))
+
+    def call(self, function: JaxFunction, compiled: Any, arguments: Any, keywords: Any) -> Any:
+        if self.depth or not self._is_observed() or self._is_traced((arguments, keywords)):
+            return compiled(*arguments, **keywords)
+        rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
+        state = attempt("a function", self._state, compiled) or FunctionState()
+        if rehearsal.is_compile:
+            call = (arguments, keywords)
+            attempt("capturing the training step", self._capture, state, function, call)
+        signature = attempt("arguments", CallSignature, self.jax, compiled, arguments, keywords)
+        steps, before = rehearsal.steps, rehearsal.gradient_count
+        self.compilations = []
+        steps.end_wait()
+        steps.begin()
+        began = time.monotonic()
+        self.depth += 1
+        try:
+            result = compiled(*arguments, **keywords)
+            self.jax.block_until_ready(result)
+        finally:
+            self.depth -= 1
+        state.trains = state.trains or rehearsal.gradient_count > before
+        if len(state.seconds) <= steps.limit * CALLS_PER_STEP:
+            state.seconds.append(time.monotonic() - began)
+        if signature is not None:
+            attempt("a call", self._after_call, state, compiled, signature, result)
+        self._end_step(state, signature, result)
+        return result
+
+    # what happened in a call
+
+    def _after_call(
+        self, state: FunctionState, compiled: Any, signature: CallSignature, result: Any
+    ) -> None:
+        if not self.compilations:
+            return
+        signature.find_state(self.jax, result)
+        changes = state.signatures[-1].changes(signature) if state.signatures else []
+        state.signatures.append(signature)
+        name = str(getattr(compiled, "__name__", "?"))
+        program = self.dumps.program_of(name) if self.dumps is not None else {}
+        lines = self.rehearsal.user_lines
+        inputs = signature.inputs
+        self.rehearsal.writer.write(
+            "compiled",
+            function=name,
+            where=lines.definition(compiled) or lines.current(),
+            seconds=round(sum(seconds for _, seconds in self.compilations), 3),
+            shapes=[[leaf.dtype, leaf.dims] for leaf in inputs],
+            names=[leaf.name for leaf in inputs],
+            changes=changes[:MAX_CHANGES],
+            trains=state.trains,
+            devices=device_count(self.jax, result),
+            **program,
+        )
+
+    def _end_step(self, state: FunctionState, signature: CallSignature | None, result: Any) -> None:
+        """Record a step if this is the function whose calls are the steps."""
+        steps, attempt = self.rehearsal.steps, self.rehearsal.writer.attempt
+        state.calls += 1
+        if state.trains and (self.step_function is None or state.calls > self.step_function.calls):
+            if self.step_function is None:
+                self.rehearsal.report_jax()
+            self.step_function = state
+        if state is self.step_function:
+            self.is_reading = True
+            loss = attempt("the loss", loss_of, self.jax, result)
+            self.is_reading = False
+            examples = attempt("the batch", batch_size, self.jax, signature, result)
+            steps.end(loss, examples)
+        elif self.step_function is None and state.calls >= steps.limit * CALLS_PER_STEP:
+            self.rehearsal.script_exit.request_exit()
+        if self.step_function is not None:
+            steps.begin_wait()
+
+    def _finish(self) -> None:
+        """At exit, without a function that computes gradients: the calls of another are steps."""
+        self.rehearsal.steps.discard()
+        if self.step_function is not None or not self.states:
+            return
+        state = max(self.states.values(), key=lambda state: state.calls)
+        if self.rehearsal.is_compile:
+            if state.capture is not None and state.calls > 1:
+                state.capture()
+        elif state.calls > 1:
+            self.rehearsal.report_jax()
+            for seconds in state.seconds[: self.rehearsal.steps.limit]:
+                self.rehearsal.steps.add(seconds)
+
+    # hooks
+
+    def _watch_compiler(self, name: str) -> None:
+        original = getattr(self.jax, name)
+
+        @functools.wraps(original)
+        def compile_function(*arguments: Any, **keywords: Any) -> Any:
+            compiled = original(*arguments, **keywords)
+            if hasattr(compiled, "lower"):
+                return JaxFunction(self, compiled, keywords)
+
+            def decorate(function: Any) -> Any:  # without a function, `jax.jit` is a decorator
+                return JaxFunction(self, compiled(function), keywords)
+
+            return decorate
+
+        setattr(self.jax, name, compile_function)
+
+    def _watch_gradient(self, name: str) -> None:
+        original = getattr(self.jax, name)
+
+        @functools.wraps(original)
+        def gradient(*arguments: Any, **keywords: Any) -> Any:
+            result = original(*arguments, **keywords)
+            if name in DIRECT_GRADIENTS:
+                self.rehearsal.gradient_count += 1
+                return result
+
+            @functools.wraps(result)
+            def call(*inputs: Any, **named: Any) -> Any:
+                self.rehearsal.gradient_count += 1
+                if self.depth or not self._is_observed() or self._is_traced((inputs, named)):
+                    return result(*inputs, **named)
+                return self._run_eager_step(functools.partial(result, *inputs, **named))
+
+            return call
+
+        setattr(self.jax, name, gradient)
+
+    def _run_eager_step(self, compute: Callable[[], Any]) -> Any:
+        """Compute gradients outside of a compiled function, which is a step, too."""
+        self.rehearsal.record_eager()
+        self.rehearsal.steps.end_wait()
+        self.rehearsal.steps.begin()
+        result = self.jax.block_until_ready(compute())
+        self.eager.trains = True
+        self._end_step(self.eager, None, result)
+        return result
+
+    def _watch_compilations(self) -> None:
+        monitoring = importlib.import_module("jax.monitoring")
+
+        def listen(event: str, seconds: float, **details: Any) -> None:
+            if event == COMPILE_EVENT and self._is_observed():
+                name = _function_name(str(details.get("fun_name", "?")))
+                if self.depth:
+                    self.compilations.append((name, seconds))
+                elif self.step_function is not None:
+                    self._record_eager_compilation(name, seconds)
+
+        monitoring.register_event_duration_secs_listener(listen)
+
+    def _record_eager_compilation(self, name: str, seconds: float) -> None:
+        rehearsal = self.rehearsal
+        rehearsal.writer.write(
+            "compiled",
+            function=name,
+            where=rehearsal.user_lines.current(),
+            seconds=round(seconds, 3),
+            trains=False,
+            after_step=rehearsal.steps.count,
+        )
+
+    def _watch_reads(self) -> None:
+        """Observe conversions of arrays to values on the host (`_value` is private: jax 0.4-0.10).
+
+        NumPy reads arrays in the memory of this machine directly, which is not observed.
+        """
+        array = importlib.import_module("jax._src.array").ArrayImpl
+        value, item = array._value, array.item
+
+        def read_value(array: Any) -> Any:
+            self.rehearsal.writer.attempt("reads of values", self._record_read)
+            return value.fget(array)
+
+        @functools.wraps(item)
+        def read_item(array: Any, *arguments: Any) -> Any:
+            self.rehearsal.writer.attempt("reads of values", self._record_read)
+            return item(array, *arguments)
+
+        array._value = property(read_value)
+        array.item = read_item
+
+    def _record_read(self) -> None:
+        step = self.rehearsal.steps.count
+        if self.depth or self.is_reading or not step or not self._is_observed():
+            return
+        where = self.rehearsal.user_lines.current()
+        if where is None or len(self.reads) >= MAX_READS:
+            return
+        key = (where["file"], where["line"], step)
+        if key not in self.reads:
+            self.reads.add(key)
+            self.rehearsal.writer.write("fetched", where=where, after_step=step)
+
+    def _state(self, compiled: Any) -> FunctionState:
+        function = compiled
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        key = getattr(function, "__code__", None) or id(function)
+        return self.states.setdefault(key, FunctionState())
+
+    def _is_traced(self, values: Any) -> bool:
+        """Whether a call is part of a function that is being traced or differentiated."""
+        return any(isinstance(leaf, self.jax.core.Tracer) for leaf in self.leaves(values))
+
+    def _is_observed(self) -> bool:
+        """Whether this is the script's main thread, before it is told to end."""
+        rehearsal = self.rehearsal
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and not (rehearsal.writer.is_forked() or rehearsal.script_exit.is_requested)
+
+    def _capture(self, state: FunctionState, function: JaxFunction, call: Any) -> None:
+        """Lower the step for the host, instead of running it, if the function trains."""
+        lowering = importlib.import_module(f"{__package__}.jax_lowering")
+        state.capture = functools.partial(lowering.lower_step, self, function, call)
+        before = self.rehearsal.gradient_count
+        self.depth += 1
+        try:
+            function.eval_shape(*call[0], **call[1])
+        except Exception:
+            return  # the call fails, too
+        finally:
+            self.depth -= 1
+        if self.rehearsal.gradient_count > before or state.trains:
+            state.capture()
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, (int, str)) else tuple(value)
+
+
+def _function_name(name: str) -> str:
+    """The name of a compiled function: `step` for `jit(step)` and `jit_step`."""
+    match = re.fullmatch(r"\w+\((.*)\)|jit_(.*)", name)
+    return name if match is None else match[1] or match[2]
