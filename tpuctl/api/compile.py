@@ -216,11 +216,11 @@ async def _versions(python: Path, *names: str) -> dict[str, str | None]:
     """The versions of packages that a Python sees; None if it does not."""
     program = (
         "import importlib.metadata, json, sys\n"
-        "found = {}\n"
+        "versions = {}\n"
         "for name in sys.argv[1:]:\n"
-        "    try: found[name] = importlib.metadata.version(name)\n"
-        "    except importlib.metadata.PackageNotFoundError: found[name] = None\n"
-        "print(json.dumps(found))\n"
+        "    try: versions[name] = importlib.metadata.version(name)\n"
+        "    except importlib.metadata.PackageNotFoundError: versions[name] = None\n"
+        "print(json.dumps(versions))\n"
     )
     process = await asyncio.create_subprocess_exec(
         *(str(python), "-I", "-c", program, *names), stdout=asyncio.subprocess.PIPE

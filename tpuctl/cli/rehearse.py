@@ -94,8 +94,8 @@ def rehearse(
     """Run a few steps of a script on this machine, as on the TPU, and report problems.
 
     Uses the runtime's TensorFlow with XLA, or the job's JAX, and as many replicas as the TPU has;
-    gs:// is served by the local cloud. Nothing is sent to Google or charged. Exits with 1 if something would not
-    run on the TPU.
+    gs:// is served by the local cloud. Nothing is sent to Google or charged. Exits with 1 if
+    something would not run on the TPU.
 
     Example: tpuctl rehearse train.py -- --batch 64
     """

@@ -26,6 +26,8 @@ NO_METADATA_SERVER = {
 }
 # Avoids log messages of TensorFlow that appear only on CPUs and GPUs.
 CPU_SETTINGS = {"TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
+# The devices of PyTorch/XLA and JAX, whatever the job sets for a TPU.
+NO_TPU = {"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"}
 
 
 def shell_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,6 +63,7 @@ def script_variables(
         **CPU_SETTINGS,
         **job,
         **NO_METADATA_SERVER,
+        **NO_TPU,
     }
     for name, value in cloud.items():
         if value is None:

@@ -62,7 +62,13 @@ class JaxFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._compiled, name)
+        return getattr(vars(self)["_compiled"], name)
+
+    def __copy__(self) -> JaxFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> JaxFunction:
+        return self
 
     def __repr__(self) -> str:
         return repr(self._compiled)
@@ -88,6 +94,7 @@ class JaxFunctions:
 
     def __init__(self, rehearsal: Rehearsal, jax: Any, dumps: XlaDumps | None) -> None:
         self.rehearsal, self.jax, self.dumps = rehearsal, jax, dumps
+        self.tracer = getattr(jax.core, "Tracer", ())
         self.states: dict[Any, FunctionState] = {}  # by the code of the function
         self.depth = 0  # nesting of calls, in the main thread
         self.compilations: list[tuple[str, float]] = []  # of the current call
@@ -148,8 +155,7 @@ class JaxFunctions:
         signature = attempt("arguments", CallSignature, self.jax, compiled, arguments, keywords)
         steps, before = rehearsal.steps, rehearsal.gradient_count
         self.compilations = []
-        steps.end_wait()
-        steps.begin()
+        self._begin_step()
         began = time.monotonic()
         self.depth += 1
         try:
@@ -192,6 +198,13 @@ class JaxFunctions:
             **program,
         )
 
+    def _begin_step(self) -> None:
+        steps = self.rehearsal.steps
+        if self.step_function is None:
+            steps.discard()  # calls before the first step are none
+        steps.end_wait()
+        steps.begin()
+
     def _end_step(self, state: FunctionState, signature: CallSignature | None, result: Any) -> None:
         """Record a step if this is the function whose calls are the steps."""
         steps, attempt = self.rehearsal.steps, self.rehearsal.writer.attempt
@@ -201,6 +214,8 @@ class JaxFunctions:
                 self.rehearsal.report_jax()
             self.step_function = state
         if state is self.step_function:
+            if state is self.eager and state.calls > 1:
+                self.rehearsal.record_eager()
             self.is_reading = True
             loss = attempt("the loss", loss_of, self.jax, result)
             self.is_reading = False
@@ -254,11 +269,11 @@ class JaxFunctions:
                 return result
 
             @functools.wraps(result)
-            def call(*inputs: Any, **named: Any) -> Any:
+            def call(*inputs: Any, **options: Any) -> Any:
                 self.rehearsal.gradient_count += 1
-                if self.depth or not self._is_observed() or self._is_traced((inputs, named)):
-                    return result(*inputs, **named)
-                return self._run_eager_step(functools.partial(result, *inputs, **named))
+                if self.depth or not self._is_observed() or self._is_traced((inputs, options)):
+                    return result(*inputs, **options)
+                return self._run_eager_step(functools.partial(result, *inputs, **options))
 
             return call
 
@@ -266,9 +281,7 @@ class JaxFunctions:
 
     def _run_eager_step(self, compute: Callable[[], Any]) -> Any:
         """Compute gradients outside of a compiled function, which is a step, too."""
-        self.rehearsal.record_eager()
-        self.rehearsal.steps.end_wait()
-        self.rehearsal.steps.begin()
+        self._begin_step()
         result = self.jax.block_until_ready(compute())
         self.eager.trains = True
         self._end_step(self.eager, None, result)
@@ -339,7 +352,7 @@ class JaxFunctions:
 
     def _is_traced(self, values: Any) -> bool:
         """Whether a call is part of a function that is being traced or differentiated."""
-        return any(isinstance(leaf, self.jax.core.Tracer) for leaf in self.leaves(values))
+        return any(isinstance(leaf, self.tracer) for leaf in self.leaves(values))
 
     def _is_observed(self) -> bool:
         """Whether this is the script's main thread, before it is told to end."""

@@ -64,15 +64,15 @@ class Step:
             raise LoweringFailed(_text(error), "script", lines.of_exception(error)) from error
         signature = CallSignature(jax, function, *call)
         signature.find_state(jax, result)
-        named = [leaf for leaves in signature.arguments for leaf in leaves]
+        leaves = [leaf for argument in signature.arguments for leaf in argument]
         inputs = set(map(id, signature.inputs))
         values, self.tree = jax.tree_util.tree_flatten(call)
         donated = function.donated(call)
         self.values = [self._spec(value) for value in values]
         self.arrays = [number for number, value in enumerate(self.values) if self._is_spec(value)]
         self.donated = [place for place, number in enumerate(self.arrays) if donated[number]]
-        self.inputs = [number for number in self.arrays if id(named[number]) in inputs]
-        batched = [number for number in self.inputs if named[number].is_batched]
+        self.inputs = [number for number in self.arrays if id(leaves[number]) in inputs]
+        batched = [number for number in self.inputs if leaves[number].is_batched]
         self.batch = self.values[batched[0]].shape[0] if batched else None
         self.batched = [number for number in batched if self.values[number].shape[0] == self.batch]
         shardings = [self.values[number].sharding for number in self.arrays]
