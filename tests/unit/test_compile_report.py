@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tpuctl.preflight.compile.compile_report import (
     BatchResult,
+    Collective,
     CompileReport,
     Obstacle,
     Refusal,
@@ -92,3 +93,20 @@ def test_json_has_peak_and_both_batches() -> None:
     assert plain["requested"]["peak"] == 2_600_000_000
     assert (plain["batch_per_core"], plain["batch"]) == (32, 256)
     assert plain["largest_total_batch"] == 1024
+
+
+def test_jax_report_has_versions_and_collectives_of_the_topology() -> None:
+    report = replace(
+        REPORT,
+        tensorflow=None,
+        jax="0.10.2",
+        libtpu="0.0.42.1",
+        requested=FITS,
+        collectives=(Collective("all-reduce", 2, 4_200_000),),
+    )
+    text = rendered(report)
+    assert "network   2 all-reduce (4.2 MB) per step and core" in text
+    assert "with      JAX 0.10.2 and libtpu 0.0.42.1, the devices of v3-8" in text
+    assert "sum of gradients" not in text  # is among the collectives
+    answer = Compilation.model_validate(report).model_dump(mode="json")
+    assert answer["collectives"] == [{"operation": "all-reduce", "count": 2, "bytes": 4_200_000}]

@@ -19,6 +19,10 @@ NEW = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
     "Used 18.24G of 15.48G hbm. Exceeded hbm capacity by 2.76G."
 )
+NEWEST = (
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
+    "(48.01G) exceeds available HBM (15.75G)."
+)
 ONE_PART = (
     "RESOURCE_EXHAUSTED: Allocation (size=1610612736) would exceed memory (size=1073741824) :: "
     "#allocation148 [shape = 'u32[…"
@@ -76,6 +80,7 @@ def test_first_batch_scales_down_from_refusal() -> None:
     [
         (OLD, "8.29G of 7.48G"),
         (NEW, "18.24G of 15.48G"),
+        (NEWEST, "48.01G of 15.75G"),
         (ONE_PART, "1.50G of 1.00G"),
         ("INTERNAL: something else\nmore", "INTERNAL: something else"),
     ],
@@ -86,6 +91,7 @@ def test_excess_uses_compiler_numbers(words: str, expected: str) -> None:
 
 def test_memory_limit_uses_binary_units() -> None:
     assert memory_limit("Used 256.00G of 0.50G hbm") == 1 << 29
+    assert memory_limit(NEWEST) == int(15.75 * 1024**3)
     assert memory_limit(ONE_PART) == 1 << 30
     assert memory_limit(OLD) == int(7.48 * 1024**3)
     assert memory_limit("INTERNAL: something else") is None
