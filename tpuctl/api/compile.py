@@ -135,7 +135,7 @@ def _compile_request(
     nodes = len(stack.nodes) if is_stack_type and stack is not None else 1
     runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
     version = runtime.tensorflow if runtime is not None else None
-    is_jax = _is_jax(script, version)
+    is_jax = _is_jax(script, stack, version)
     replicas = accelerator.devices * (1 if is_jax else nodes)
     if batch is not None and (batch < 1 or batch % replicas):
         raise Usage(
@@ -166,13 +166,17 @@ def _compile_request(
     )
 
 
-def _is_jax(script: Path, tensorflow: str | None) -> bool:
-    """Whether a script uses JAX: its imports say so, or the runtime has no TensorFlow."""
+def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
+    """Whether a script uses JAX: its framework, or nothing tells and there is no TensorFlow."""
     from tpuctl.preflight.analysis.source import load
     from tpuctl.preflight.framework import framework_of
 
+    if stack is not None and stack.file.job.framework != "auto":
+        return stack.file.job.framework == "jax"
     framework = framework_of(load(script).script)
-    return framework == "JAX" or (not framework and tensorflow is None)
+    if framework is None and stack is not None and stack.framework is not None:
+        framework = stack.framework.framework
+    return framework == "jax" or (framework is None and tensorflow is None)
 
 
 async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:
