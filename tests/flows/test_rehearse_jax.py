@@ -161,6 +161,21 @@ def train_step(weights, batch):
 
 train_step(jnp.ones((8, 8)), jnp.ones((8, 8)))
 """
+CALLBACK = """
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def train_step(weights):
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    value, gradient = jax.value_and_grad(lambda weights: jnp.mean(weights**2))(weights)
+    jax.debug.print("loss {}", value)
+    return weights - jax.pure_callback(lambda rate: rate, scalar, jnp.float32(0.1)) * gradient
+
+
+train_step(jnp.ones(8))
+"""
 
 
 @pytest.fixture
@@ -279,3 +294,13 @@ def test_operation_without_tpu_support_is_reported_with_its_line(
     [obstacle] = report["refusal"]["obstacles"]
     assert obstacle["operation"] == "eig"
     assert obstacle["where"]["text"].startswith("return weights - gradient")
+
+
+def test_callback_is_not_the_compilers_refusal(command: RehearseCommand) -> None:
+    command.write(CALLBACK)
+    code, report = command.data("--compile", "--no-check", "train.py")
+    assert code == 1
+    refusal = report["refusal"]
+    assert refusal["origin"] == "tpuctl"
+    assert refusal["message"].startswith("jax.pure_callback ")
+    assert "pure_callback" in refusal["where"]["text"]

@@ -36,10 +36,6 @@ TENSORFLOW_VARIABLES = {
     # transformers does not recognize the TensorFlow package built for TPUs.
     "FORCE_TF_AVAILABLE": "1",
 }
-JAX_VARIABLES = {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU to lock
-    "TPU_WORKER_HOSTNAMES": "localhost",  # not asked of the metadata server
-}
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
 
 
@@ -323,8 +319,7 @@ def _job_variables(
 ) -> dict[str, str]:
     """The variables of the first worker, as far as a stack defines them."""
     job = {
-        **(JAX_VARIABLES if request.is_jax else TENSORFLOW_VARIABLES),
-        "TPU_ACCELERATOR_TYPE": request.type,
+        **(_jax_variables(request.type) if request.is_jax else TENSORFLOW_VARIABLES),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "TPU_NAME": "local",
         "TPUCTL_WORKER": "0",
@@ -337,6 +332,15 @@ def _job_variables(
         job["TPUCTL_OUTPUT"] = f"gs://{stack.bucket}/tpuctl/compile/output"
         job |= stack.file.job.env
     return job | dict(variables)
+
+
+def _jax_variables(type_name: str) -> dict[str, str]:
+    return {
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # there is no TPU to lock
+        # libtpu would ask the metadata server for these.
+        "TPU_ACCELERATOR_TYPE": type_name,
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }
 
 
 def _environment(

@@ -101,7 +101,7 @@ class JaxFunctions:
         self.eager = FunctionState()
         self.step_function: FunctionState | None = None
         self.is_reading = False  # the shim itself reads a value
-        self.callbacks: set[tuple[str, str]] = set()
+        self.callbacks: dict[tuple[str, str], Any] = {}  # lines by function and text
         self.reads: set[Any] = set()  # recorded lines and steps
 
     def install(self) -> None:
@@ -138,7 +138,7 @@ class JaxFunctions:
         where = self.rehearsal.user_lines.current()
         label = f"{module.__name__}.{name}"
         if (label, repr(where)) not in self.callbacks:  # a function may be traced several times
-            self.callbacks.add((label, repr(where)))
+            self.callbacks[label, repr(where)] = where
             self.rehearsal.writer.write("callback", function=label, where=where)
 
     def leaves(self, value: Any) -> list[Any]:

@@ -55,6 +55,7 @@ class Step:
     ) -> None:
         self.jax = jax = functions.jax
         self.function, self.lines, self.where = function, lines, where
+        self.callbacks = functions.callbacks
         compile_settings = functions.rehearsal.settings.compile
         assert compile_settings is not None
         self.topology = _topology(str(compile_settings["topology"]))
@@ -228,8 +229,11 @@ class Step:
         text = _text(error)
         missing = MISSING_RULE.search(str(error))
         if missing is None:
-            origin = "tpuctl" if "callback" in text or "serialize" in text else "compiler"
-            return LoweringFailed(text, origin, self.lines.of_exception(error))
+            for (name, _), where in self.callbacks.items():
+                if not name.startswith("jax.debug."):  # those are left out
+                    message = f"{name} calls this machine, and cannot be compiled for another"
+                    return LoweringFailed(message, "tpuctl", where)
+            return LoweringFailed(text, "compiler", self.lines.of_exception(error))
         name = missing["name"]
         message = f"A TPU has no operation {name}"
         places = self._lines_of(name)
