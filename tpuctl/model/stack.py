@@ -242,13 +242,12 @@ def read_stack(path: Path) -> Stack:
     zones = resolve_zones(file, accelerator)
     location = file.bucket.location.lower()
     framework = _framework(file, text.folder)
-    chosen = framework.framework if framework is not None else None
     return Stack(
         path=path,
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator, chosen) or _placeholder_runtime(file),
+        runtime=_runtime(file, accelerator, framework and framework.framework) or _placeholder_runtime(file),
         framework=framework,
         zone=zones[0],
         zones=zones,
