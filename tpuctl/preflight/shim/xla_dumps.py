@@ -96,12 +96,19 @@ class XlaDumps:
             if match is None or _letters(match["function"]) != _letters(function):
                 continue
             prefix = name.partition(".before_optimizations")[0]
-            assignment = f"{prefix}.cpu_after_optimizations-buffer-assignment-values.txt"
-            total = TOTAL.search(self._text(assignment))
+            total = self._total_bytes(f"{prefix}.cpu_after_optimizations-buffer-assignment")
             program = self._save_program(function, name)
             self._remove_code()
             return {"peak": int(total["bytes"]) if total else None, "program": program}
         return {}
+
+    def _total_bytes(self, prefix: str) -> re.Match[str] | None:
+        """In one of two files, depending on the version of XLA."""
+        for name in sorted(os.listdir(self.folder)):
+            total = TOTAL.search(self._text(name)) if name.startswith(prefix) else None
+            if total is not None:
+                return total
+        return None
 
     def _remove_code(self) -> None:
         for name in os.listdir(self.folder):
