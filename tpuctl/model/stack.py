@@ -247,7 +247,8 @@ def read_stack(path: Path) -> Stack:
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator, framework and framework.framework) or _placeholder_runtime(file),
+        runtime=_runtime(file, accelerator, framework.framework if framework else None)
+        or _placeholder_runtime(file),
         framework=framework,
         zone=zones[0],
         zones=zones,
