@@ -14,7 +14,7 @@ import pytest
 from tests.support.polling import async_until
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
-from tpuctl.flows.submission import Submission
+from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.flows.submit import submit
 from tpuctl.jobs.shipped.bucket_cache import CachedObject
 from tpuctl.model.job import JobRecord
@@ -63,7 +63,10 @@ class Machines:
         exit_code: int = 0,
     ) -> JobRecord:
         (self.folder / "job.py").write_text(script)
-        submission = Submission.of(self.stack.stack, self.folder / "job.py", cloud="local")
+        stack = self.stack.stack
+        submission = Submission.of(stack, self.folder / "job.py", cloud="local")
+        nodes = [await self.stack.node()]
+        submission = await bind_to_nodes(submission, stack, self.stack.cloud, nodes)
         submission = replace(submission, env={**submission.env, **(env or {})})
         record = await submit(submission, self.stack.store, self.transports, lambda _: None)
         assert await self.stack.follow(record) == exit_code
