@@ -284,7 +284,9 @@ def test_non_utf8_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> 
     assert "UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("template", ["bert-pretraining", "empty", "keras", "slice", "tpu-node"])
+@pytest.mark.parametrize(
+    "template", ["bert-pretraining", "empty", "jax", "keras", "slice", "torch", "tpu-node"]
+)
 def test_template_files_pass_checks(
     template: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,11 @@ JOBS_ALONE = sorted(set(JOBS) - set(STACKS))
 JOBS_WITH_STACK = sorted(set(JOBS) & set(STACKS))
 
 # Files and lines of a job, without its sample text; every other job is one file.
-LIMITS = {"bert-pretraining": (14, 2000), "korean-wikipedia": (10, 1200)}
+LIMITS = {
+    "bert-pretraining": (14, 2000),
+    "korean-wikipedia": (10, 1200),
+    **dict.fromkeys(("jax", "torch"), (2, 260)),  # with requirements.txt
+}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -90,3 +95,13 @@ def test_template_job_stays_small(name: str) -> None:
     max_files, max_lines = LIMITS.get(name, (1, 260))
     assert len(files) <= max_files, sorted(str(path.relative_to(folder)) for path in files)
     assert lines <= max_lines
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_template_job_runs_without_tpuctl(name: str) -> None:
+    """It is the user's code: on machines, in notebooks, and on laptops tpuctl is not installed."""
+    for path in (assets.templates() / "jobs" / name).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert "tpuctl" not in {module.partition(".")[0] for module in modules}, path
