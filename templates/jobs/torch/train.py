@@ -128,6 +128,7 @@ class Hosts:
         if self.count > 1:
             self.store = dist.TCPStore(first, PORT, self.count, is_master=self.index == 0)
             if not self.mesh:
+                torch.set_num_threads(1)  # the hosts of the local cloud share its cores
                 dist.init_process_group(
                     "gloo", store=self.store, rank=self.index, world_size=self.count
                 )
