@@ -19,10 +19,9 @@ from tpuctl import assets
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event
 
-# Of the same PyTorch without PyTorch/XLA: the index for CPUs, or wheels on this computer.
+# Without PyTorch/XLA, which cannot connect the CPUs of several hosts.
 CPU_TORCH = """\
---extra-index-url https://download.pytorch.org/whl/cpu
-torch==2.13.0+cpu
+torch==2.13.0
 numpy
 gcsfs
 """

@@ -227,10 +227,11 @@ async def test_oldest_objects_are_pruned(make_machines: MakeMachines) -> None:
     for name in ("a", "b/c", "d"):
         await store.put_bytes(f"{ENVIRONMENTS}{name}", b"1234")
     code = (
-        f"import sys; sys.path.append({record.folder!r}); import bucket_cache, storage; "
+        "import bucket_cache, storage; "
         f"bucket = storage.Bucket({store.name!r}); bucket_cache.prune(bucket, {CACHE!r}, 8)"
     )
-    await machines.on_workers("python3", "-c", code)
+    path = f"PYTHONPATH={record.folder}"
+    await machines.on_workers("env", path, "python3", "-c", code)
     assert await machines.objects(ENVIRONMENTS) == [f"{ENVIRONMENTS}b/c", f"{ENVIRONMENTS}d"]
 
 
