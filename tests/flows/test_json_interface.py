@@ -35,7 +35,7 @@ STACK = (
 # `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines,
 # `local replay` with recordings.
 TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
-TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay"}
+TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),

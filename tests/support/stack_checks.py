@@ -21,7 +21,7 @@ APIS = {"tpu.googleapis.com"} | {
     for name in ("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage")
 }
 BUCKET_ROLES = {"roles/storage.objectAdmin", "roles/storage.legacyBucketReader"}
-DAYS_OF_BUNDLES = 30
+DAYS_IN_BUCKET = 30
 
 
 async def call(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
@@ -84,8 +84,9 @@ async def check_bucket(stack: Tpuctl, account: str) -> None:
     assert bucket.soft_delete_policy.retention_duration_seconds == 0
     (rule,) = bucket.lifecycle_rules
     assert rule["action"] == {"type": "Delete"}
-    assert rule["condition"]["age"] == DAYS_OF_BUNDLES
-    assert rule["condition"]["matchesPrefix"] == ["tpuctl/bundles/"], "jobs and output stay"
+    assert rule["condition"]["age"] == DAYS_IN_BUCKET
+    temporary = ["tpuctl/bundles/", "tpuctl/cache/"]
+    assert rule["condition"]["matchesPrefix"] == temporary, "jobs and output stay"
     policy = await policy_of(stack, bucket)
     roles = {
         entry["role"]
