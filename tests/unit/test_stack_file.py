@@ -82,6 +82,7 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         (MINIMAL + "bucket: {location: asia-east1}\n", ("Bucket outside the TPU's region", "3")),
         (MINIMAL + "job: {workers: [0, 1]}\n", ("No such worker", "3")),
         (MINIMAL + "job: {retries: {failures: 1}}\n", ("Unknown key", "3")),
+        (MINIMAL + "job: {framework: jaxx}\n", ("Invalid value", "3")),
         (MINIMAL + "job: {limits: {hang: often}}\n", ("Invalid value", "3")),
         (MINIMAL + "job: {limits: {hang: 10}}\n", ("Invalid value", "3")),
         (MINIMAL + "job:\n  limits: {hang: 0s}\n", ("Invalid value", "4")),

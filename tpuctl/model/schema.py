@@ -17,7 +17,6 @@ from pydantic import (
 
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
-from tpuctl.model.framework import Framework
 from tpuctl.model.hang import JobLimits
 from tpuctl.model.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 from tpuctl.model.secret_sources import FORMS, SOURCE
@@ -290,7 +289,7 @@ class JobLimitsSection(JobLimits):
 
 
 class JobSection(Section):
-    framework: Literal["auto"] | Framework = Field(
+    framework: Literal["auto", "tensorflow", "jax", "torch", "other"] = Field(
         "auto",
         description="Framework, which selects the runtime and the workers; auto: from the "
         "requirements and the imports of the scripts in the stack's folder, else tensorflow.",
