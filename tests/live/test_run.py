@@ -87,7 +87,8 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeRun]:
     for run in runs:
         if run.process.poll() is None:
             run.process.kill()
-            run.process.communicate()
+        with run.process:  # closes its output, also of one that a failed test has not read
+            pass
         server_process.stop(run.cloud.home)
 
 
