@@ -209,7 +209,7 @@ class Cloud:
     def _storage(self) -> Any:
         from google.cloud.storage import Client
 
-        # Otherwise a thread reads each bucket's metadata for traces that nobody collects.
+        # Otherwise a thread reads each bucket's metadata for OpenTelemetry traces, unused here.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
         client = Client(project=self.project, credentials=self._credentials, client_options=options)

@@ -29,7 +29,7 @@ def collect() -> None:
     try:
         with open(os.path.join(FOLDER, "request.json"), encoding="utf-8") as request:
             seconds = json.load(request)["seconds"]
-    except FileNotFoundError:  # the main thread was busy for so long that nobody waits any more
+    except FileNotFoundError:  # the request has timed out: the main thread was busy for too long
         return
     try:
         result["framework"], start, stop = profiler()

@@ -189,7 +189,7 @@ class Mirror:
             self.timestamps = timestamps
 
     def share_hang(self) -> None:
-        """Tell the other workers of a hang, or be told by them."""
+        """Report a hang to the other workers, and read theirs."""
         report = Folder(self.folder).read("hang_report.json")
         if report is not None and report != self.hang_report:
             self.bucket.put(self.prefix + "/hang.json", json.dumps(report).encode())

@@ -355,7 +355,7 @@ class JaxFunctions:
         return any(isinstance(leaf, self.tracer) for leaf in self.leaves(values))
 
     def _is_observed(self) -> bool:
-        """Whether this is the script's main thread, before it is told to end."""
+        """Whether this is the script's main thread, before it receives SIGTERM."""
         rehearsal = self.rehearsal
         is_main = threading.current_thread() is threading.main_thread()
         return is_main and not (rehearsal.writer.is_forked() or rehearsal.script_exit.is_requested)
