@@ -50,6 +50,25 @@ def failure(
     return finding_at(rule, traced, node, message, hint, severity=Severity.risk)
 
 
+# The beginning of a training loop for PyTorch/XLA, and its step.
+TORCH_LOOP = """\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+model = torch.nn.Linear(8, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    optimizer.zero_grad()
+"""
+TORCH_STEP = f"""\
+{TORCH_LOOP}\
+    loss = model(torch.ones(4, 8, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
 def weighting_hint(traced: Traced, node: ast.expr, data: ast.expr, mask: ast.expr) -> str:
     """A hint that replaces masking with weights, written with the names in the source."""
     values, condition = traced.module.segment(data), traced.module.segment(mask)

@@ -13,6 +13,24 @@ from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
 
+LOOP = """\
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+
+@partial(jax.jit, donate_argnums=0)
+def step(weights, x):
+    loss, gradient = jax.value_and_grad(lambda weights: jnp.mean((x @ weights) ** 2))(weights)
+    return weights - 0.1 * gradient, loss
+
+
+weights = jnp.ones(8)
+for number in range(1000):
+    weights, loss = step(weights, jnp.ones((4, 8)))
+"""
+
 RULE = Rule(
     code="TPU609",
     name="wait-in-loop",
@@ -24,40 +42,12 @@ RULE = Rule(
         "wait for the step, and the TPU then waits for Python. Results that are read every "
         "hundred steps cost nothing."
     ),
-    bad="""\
-from functools import partial
-
-import jax
-import jax.numpy as jnp
-
-
-@partial(jax.jit, donate_argnums=0)
-def step(weights, x):
-    loss, gradient = jax.value_and_grad(lambda weights: jnp.mean((x @ weights) ** 2))(weights)
-    return weights - 0.1 * gradient, loss
-
-
-weights = jnp.ones(8)
-for number in range(1000):
-    weights, loss = step(weights, jnp.ones((4, 8)))
+    bad=LOOP
+    + """\
     print(float(loss))
 """,
-    good="""\
-from functools import partial
-
-import jax
-import jax.numpy as jnp
-
-
-@partial(jax.jit, donate_argnums=0)
-def step(weights, x):
-    loss, gradient = jax.value_and_grad(lambda weights: jnp.mean((x @ weights) ** 2))(weights)
-    return weights - 0.1 * gradient, loss
-
-
-weights = jnp.ones(8)
-for number in range(1000):
-    weights, loss = step(weights, jnp.ones((4, 8)))
+    good=LOOP
+    + """\
     if number % 100 == 0:
         print(float(loss))
 """,

@@ -8,6 +8,7 @@ from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.torch_loops import training_loops, uses_any
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import TORCH_STEP
 
 __all__ = ["RULE", "find"]
 
@@ -22,31 +23,9 @@ RULE = Rule(
         "call. Without any of them, the recorded program grows in each iteration: nothing runs "
         "until a value is read, and each read compiles a longer program."
     ),
-    bad="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
-    loss = model(torch.ones(4, 8, device=device)).square().mean()
-    loss.backward()
-    optimizer.step()
-""",
-    good="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
-    loss = model(torch.ones(4, 8, device=device)).square().mean()
-    loss.backward()
-    optimizer.step()
+    bad=TORCH_STEP,
+    good=TORCH_STEP
+    + """\
     torch_xla.sync()
 """,
 )

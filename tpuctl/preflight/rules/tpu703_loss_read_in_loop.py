@@ -10,6 +10,7 @@ from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.torch_loops import training_loops
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import TORCH_STEP
 
 __all__ = ["RULE", "find"]
 
@@ -23,33 +24,13 @@ RULE = Rule(
         "copy the result from the TPU, and wait for it, so that the TPU waits for Python in each "
         "step. Before `torch_xla.sync()`, they also split the step into two programs."
     ),
-    bad="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
-    loss = model(torch.ones(4, 8, device=device)).square().mean()
-    loss.backward()
-    optimizer.step()
+    bad=TORCH_STEP
+    + """\
     print(step, loss.item())
     torch_xla.sync()
 """,
-    good="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
-    loss = model(torch.ones(4, 8, device=device)).square().mean()
-    loss.backward()
-    optimizer.step()
+    good=TORCH_STEP
+    + """\
     torch_xla.sync()
     if step % 100 == 0:
         print(step, loss.item())

@@ -10,6 +10,7 @@ from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.torch_loops import training_loops
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import TORCH_LOOP
 
 __all__ = ["RULE", "find"]
 
@@ -23,30 +24,16 @@ RULE = Rule(
         "depends on values. PyTorch/XLA runs what is recorded so far to learn the size, and "
         "compiles the rest of the step again for each size."
     ),
-    bad="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
+    bad=TORCH_LOOP
+    + """\
     errors = model(torch.randn(64, 8, device=device))
     loss = torch.masked_select(errors, errors > 0).mean()
     loss.backward()
     optimizer.step()
     torch_xla.sync()
 """,
-    good="""\
-import torch
-import torch_xla
-
-device = torch_xla.device()
-model = torch.nn.Linear(8, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1000):
-    optimizer.zero_grad()
+    good=TORCH_LOOP
+    + """\
     errors = model(torch.randn(64, 8, device=device))
     weights = (errors > 0).float()
     loss = (errors * weights).sum() / weights.sum()
