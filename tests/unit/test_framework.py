@@ -8,7 +8,7 @@ import pytest
 from google.cloud.tpu_v2.types import Node
 
 from tpuctl.errors import InvalidStack
-from tpuctl.model.framework import framework_in
+from tpuctl.model.framework import Framework, FrameworkChoice, framework_in
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.preflight.check import check_project, default_target
 from tpuctl.preflight.framework import runtime_warning
@@ -42,7 +42,7 @@ def test_framework_by_imports(tmp_path: Path, source: str, framework: str | None
     assert imported_framework(tmp_path, source) == framework
 
 
-def imported_framework(folder: Path, source: str) -> str | None:
+def imported_framework(folder: Path, source: str) -> Framework | None:
     script = folder / "train.py"
     script.write_text(source)
     return check_project(script, default_target()).framework
@@ -171,10 +171,10 @@ def test_jax_needs_tpu_vms(tmp_path: Path) -> None:
 def test_script_decides_if_folder_does_not(tmp_path: Path) -> None:
     stack = load(tmp_path, V5E)
     assert stack.runtime.tensorflow is not None
-    assert stack.for_framework("jax", "train.py").runtime.version == BASE
-    assert stack.for_framework(None, "").runtime == stack.runtime
+    assert stack.for_framework(FrameworkChoice("jax", "train.py")).runtime.version == BASE
+    assert stack.for_framework(None).runtime == stack.runtime
     explicit = load(tmp_path, V5E, "{framework: tensorflow}")
-    assert explicit.for_framework("jax", "train.py") == explicit
+    assert explicit.for_framework(FrameworkChoice("jax", "train.py")) == explicit
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,8 @@ def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple
     """The detail and the hint."""
     stack = load(folder, tpu, job)
     framework = imported_framework(folder, source)
-    stack = stack.for_framework(framework, "train.py")  # type: ignore[arg-type]
+    if framework is not None:
+        stack = stack.for_framework(FrameworkChoice(framework, "train.py"))
     diagnostic = runtime_warning(stack, folder / "train.py")
     return None if diagnostic is None else (diagnostic.detail, diagnostic.hint)
 
@@ -225,7 +226,7 @@ def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
 
 def test_existing_node_of_another_framework_is_reported(tmp_path: Path) -> None:
     """It was created before the script told."""
-    stack = load(tmp_path, V5E).for_framework("jax", "train.py")
+    stack = load(tmp_path, V5E).for_framework(FrameworkChoice("jax", "train.py"))
     stack = stack.on_runtime(OLDER)
     diagnostic = runtime_warning(stack, tmp_path / "train.py")
     assert diagnostic is not None

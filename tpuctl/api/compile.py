@@ -15,6 +15,7 @@ from tpuctl.catalog import accelerator_type, accelerator_types, runtime_for
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
+from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.job import as_argument
 from tpuctl.spelling import nearest
 
@@ -167,12 +168,11 @@ def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
     from tpuctl.preflight.analysis.source import load
     from tpuctl.preflight.framework import framework_of
 
-    if stack is not None and stack.file.job.framework != "auto":
-        return stack.file.job.framework == "jax"
     framework = framework_of(load(script).script)
-    if framework is None and stack is not None and stack.framework is not None:
-        framework = stack.framework.framework
-    return framework == "jax" or (framework is None and tensorflow is None)
+    choice = FrameworkChoice(framework, script.name) if framework is not None else None
+    if stack is not None:
+        choice = stack.for_framework(choice).framework
+    return tensorflow is None if choice is None else choice.framework == "jax"
 
 
 async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit) -> Path:

@@ -81,10 +81,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         )
     if submission.script is not None and not submission.script.is_file():
         raise Usage("Script not found", str(submission.script), hint="Specify an existing file.")
-    stack = tpuctl.stack
-    if submission.framework is not None:
-        choice = submission.framework
-        stack = stack.for_framework(choice.framework, choice.because)
+    stack = tpuctl.stack.for_framework(submission.framework)
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
     history = rehearsal_history()

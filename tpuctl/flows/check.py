@@ -21,9 +21,8 @@ def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) 
     return check_program(runnable(str(script), form, folder), target_of(stack))
 
 
-def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Stack:
-    """Raise Refused for errors; emit a summary of the other findings. Returns the stack for the
-    framework of the script."""
+def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
+    """Raise Refused for errors; emit a summary of the other findings."""
     report = check_program(program, target_of(stack))
     require_no_errors(report)
     file = as_argument(str(program.file))
@@ -31,4 +30,4 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Stack:
     warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
     if warning is not None:
         emit(WarningIssued(warning))
-    return stack.for_framework(report.framework, Path(file).name)
+    return report

@@ -39,6 +39,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
+from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
@@ -163,7 +164,7 @@ async def up_and_start(
     """Bring the stack up if requested, and start the job."""
     signals = signals or NoSignals()
     if up:
-        context = replace(context, stack=submission.adapt(context.stack))
+        context = replace(context, stack=context.stack.for_framework(submission.framework))
         prepared = await plan(context)
         if confirm is not None and not prepared.plan.is_empty:
             confirm(prepared)
@@ -326,7 +327,9 @@ def prepare(
     from tpuctl.flows.check import refuse_errors
 
     check_runnable(program, submission.installation)
-    stack = refuse_errors(stack, program, emit)
+    report = refuse_errors(stack, program, emit)
+    if report.framework is not None and program.file is not None:
+        stack = stack.for_framework(FrameworkChoice(report.framework, program.file.name))
     if stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
     return replace(submission, framework=stack.framework, workers=stack.job_workers())
@@ -338,7 +341,7 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await nodes_of(stack, cloud)
-        stack = submission.adapt(stack).on_runtime(nodes[0].runtime)
+        stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         submission = replace(submission, workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}{_framework(submission)}"
@@ -357,7 +360,7 @@ async def start(context: Context, submission: Submission) -> JobRecord:
 
 def _framework(submission: Submission) -> str:
     """Which framework the job uses, if it is not the default, and on how many workers."""
-    if submission.framework is None or submission.framework.framework == "tensorflow":
+    if is_tensorflow(submission.framework):
         return ""
     count = len(submission.workers)
     return f", {submission.framework}" + (f" on {count} workers" if count > 1 else "")

@@ -16,7 +16,7 @@ from tpuctl.flows.secret_versions import require_secrets
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
-from tpuctl.model.framework import FrameworkChoice
+from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.hang import JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
@@ -171,23 +171,17 @@ class Submission:
             submitted_by=record.submitted_by,
         )
 
-    def adapt(self, stack: Stack) -> Stack:
-        """The stack for the framework of this job."""
-        if self.framework is None:
-            return stack
-        return stack.for_framework(self.framework.framework, self.framework.because)
-
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
     """The stack with the framework and the runtime that a job was submitted with."""
-    return stack.for_framework(record.framework, f"job {record.id}").on_runtime(record.runtime)
+    if record.framework is not None:
+        stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
+    return stack.on_runtime(record.runtime)
 
 
-def _compiled(stack: Stack) -> str | None:
+def _compiled(stack: Stack, runtime: str) -> str | None:
     """The folder of compiled programs for the stack's machines; None without a cache."""
-    if not stack.file.job.cache:
-        return None
-    return f"{stack.accelerator.generation}/{stack.runtime.version}/jax"
+    return f"{stack.accelerator.generation}/{runtime}/jax" if stack.file.job.cache else None
 
 
 def user_at_host() -> str:
@@ -209,7 +203,7 @@ async def bind_to_nodes(
         node=first.name,
         endpoints=first.endpoints,
         runtime=first.runtime,
-        compiled=_compiled(stack.on_runtime(first.runtime)),
+        compiled=_compiled(stack, first.runtime),
         first_access=access,
         secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
         placement=Placement(
@@ -240,7 +234,6 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPU_PROJECT": record.project,
         **node_variables(submission.runtime, submission.endpoints),
     }
-    is_tensorflow = submission.framework is None or submission.framework.framework == "tensorflow"
-    if "-pod" in submission.runtime and is_tensorflow:
+    if "-pod" in submission.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables

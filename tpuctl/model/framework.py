@@ -22,6 +22,7 @@ __all__ = [
     "framework_in",
     "framework_of_modules",
     "framework_of_requirements",
+    "is_tensorflow",
 ]
 
 Framework = Literal["tensorflow", "jax", "torch", "other"]
@@ -58,6 +59,11 @@ class FrameworkChoice:
 
     def __str__(self) -> str:
         return f"{TITLES[self.framework]} ({self.because})"
+
+
+def is_tensorflow(choice: FrameworkChoice | None) -> bool:
+    """Whether jobs count as TensorFlow's, as they do if nothing tells."""
+    return choice is None or choice.framework == "tensorflow"
 
 
 def framework_of_modules(modules: Iterable[str]) -> Framework | None:

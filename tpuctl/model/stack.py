@@ -26,7 +26,7 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.attempt import Retry
-from tpuctl.model.framework import Framework, FrameworkChoice, framework_in
+from tpuctl.model.framework import FrameworkChoice, framework_in, is_tensorflow
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secret_sources import Source, source_of
@@ -134,15 +134,14 @@ class Stack:
     def region(self) -> str:
         return region_of(self.zone)
 
-    def for_framework(self, framework: Framework | None, because: str) -> Stack:
+    def for_framework(self, choice: FrameworkChoice | None) -> Stack:
         """The same stack for a script of this framework, unless the stack file sets one.
 
         Decides about a runtime that is `auto`.
         """
-        if framework is None or self.file.job.framework != "auto":
+        if choice is None or self.file.job.framework != "auto":
             return self
-        choice = FrameworkChoice(framework, because)
-        runtime = _runtime(self.file, self.accelerator, framework) or self.runtime
+        runtime = _runtime(self.file, self.accelerator, choice) or self.runtime
         return replace(self, framework=choice, runtime=runtime)
 
     def on_runtime(self, version: str) -> Stack:
@@ -212,8 +211,7 @@ class Stack:
         if workers == "all":
             return all_workers
         if workers == "auto":
-            framework = self.framework.framework if self.framework is not None else "tensorflow"
-            is_driven = framework == "tensorflow" and self.runtime.tensorflow is not None
+            is_driven = is_tensorflow(self.framework) and self.runtime.tensorflow is not None
             return (0,) if is_driven else all_workers
         return tuple(workers)
 
@@ -247,8 +245,7 @@ def read_stack(path: Path) -> Stack:
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator, framework.framework if framework else None)
-        or _placeholder_runtime(file),
+        runtime=_runtime(file, accelerator, framework) or _placeholder_runtime(file),
         framework=framework,
         zone=zones[0],
         zones=zones,
@@ -314,16 +311,16 @@ def _framework(file: StackFile, folder: Path) -> FrameworkChoice | None:
 
 
 def _runtime(
-    file: StackFile, accelerator: AcceleratorType, framework: Framework | None = None
+    file: StackFile, accelerator: AcceleratorType, choice: FrameworkChoice | None = None
 ) -> Runtime | None:
     version_name = file.tpu.runtime
     if file.tpu.kind == "vm":
         if version_name != "auto":
             return runtime(version_name)
-        is_base = framework not in (None, "tensorflow")
-        return base_runtime(accelerator) if is_base else runtime_for(accelerator)
+        return runtime_for(accelerator) if is_tensorflow(choice) else base_runtime(accelerator)
     if version_name == "auto":
-        versions = [each for each in node_versions() if each.pytorch or framework != "torch"]
+        needs_torch = choice is not None and choice.framework == "torch"
+        versions = [each for each in node_versions() if each.pytorch or not needs_torch]
         version: NodeVersion | None = versions[0]
     else:
         version = node_version(version_name)

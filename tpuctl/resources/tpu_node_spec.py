@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tpuctl.model.framework import is_tensorflow
 from tpuctl.model.schema import DataDisk
 from tpuctl.model.stack import Stack
 from tpuctl.resources.disk import disk_name, disk_path
@@ -69,7 +70,7 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
 def runtime_reason(stack: Stack) -> str:
     """Which runtime `auto` chose for a framework other than TensorFlow, to append to a reason."""
     choice = stack.framework
-    if stack.has_fixed_runtime or choice is None or choice.framework == "tensorflow":
+    if stack.has_fixed_runtime or is_tensorflow(choice):
         return ""
     return f" with {stack.runtime.version} for {choice}"
 
