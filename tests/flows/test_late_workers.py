@@ -114,7 +114,7 @@ async def test_late_worker_is_reported_with_reason(
         }
         client, project = stack.cloud.client("firewalls"), stack.stack.project
         await stack.cloud.call("deny", client.insert_unary, firewall_resource=rule, project=project)
-        log = await log_until(stack, events, ["", ""], "has not arrived")
+        log = await log_until(stack, events, ["", ""], "worker 3 has not arrived")  # the last one
         dropped = "its connections to worker 0, port 8482, are not answered"
         for worker in (1, 2, 3):
             assert f"tpuctl: worker {worker} has not arrived: {dropped}" in log
