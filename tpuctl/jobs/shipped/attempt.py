@@ -224,9 +224,8 @@ class Attempt:
 
     def signal_job_parent(self, number: int) -> bool:
         """Signal the job parent; False if there is none, or none yet."""
-        started = self.folder.read("started.json")
-        pid = (started or {}).get("job_parent")
-        if not pid or not self.folder.is_locked("job.lock"):
+        pid = self.folder.job_parent()
+        if pid is None or not self.folder.is_locked("job.lock"):
             return False
         os.kill(pid, number)
         return True
@@ -316,9 +315,8 @@ class Attempt:
 
     def check_progress(self, hang_watch: HangWatch) -> None:
         """Record a hang of the job, or that it continues."""
-        started = self.folder.read("started.json") or {}
         before = self.record.get("hang")
-        hang = hang_watch.update(before, started.get("job_parent"))
+        hang = hang_watch.update(before)
         if hang != before:
             self.hang_since = time.monotonic()
             self.save(hang=hang)

@@ -101,6 +101,11 @@ class Folder:
         """Whether a process holds the lock."""
         return is_locked(self.file(name))
 
+    def job_parent(self) -> int | None:
+        """The process whose descendants are the job's; None before it has started the script."""
+        parent: int | None = (self.read("started.json") or {}).get("job_parent")
+        return parent
+
     def log(self, text: str) -> None:
         """Append a message from tpuctl to the job's log."""
         with contextlib.suppress(OSError), open(self.file("log"), "a+b", opener=private) as log:

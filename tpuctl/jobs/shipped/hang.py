@@ -108,10 +108,10 @@ class HangWatch:
         self.limit: dict[str, Any] | None = spec.get("hang")
         self.progress = Progress(self.limit, Log(folder)) if self.limit else None
 
-    def update(self, hang: dict[str, Any] | None, root: int | None) -> dict[str, Any] | None:
+    def update(self, hang: dict[str, Any] | None) -> dict[str, Any] | None:
         """The hang as of now, for the record, where `hang` is the one so far.
 
-        Writes the stacks of the descendants of `root` to the log when it begins.
+        Writes the stacks of the job's processes to the log when it begins.
         """
         if self.progress is None:
             return None
@@ -121,7 +121,7 @@ class HangWatch:
         if is_hanging and not is_own:
             detail = self.progress.describe(pause)
             self.folder.write("hang_report.json", {"worker": self.worker, "is_over": False})
-            return self.report(f"the job may hang: {detail}", self.worker, detail, root)
+            return self.report(f"the job may hang: {detail}", self.worker, detail)
         if is_own and not is_hanging and self.progress.has_begun:
             self.folder.write("hang_report.json", {"worker": self.worker, "is_over": True})
             self.folder.log("the job continues")
@@ -132,11 +132,12 @@ class HangWatch:
                 return None
             if hang is None:
                 detail = f"reported by worker {other['worker']}"
-                return self.report(f"the job may hang: {detail}", other["worker"], detail, root)
+                return self.report(f"the job may hang: {detail}", other["worker"], detail)
         return hang
 
-    def report(self, message: str, worker: int, detail: str, root: int | None) -> dict[str, Any]:
-        stacks = [] if root is None else read_stacks(root)
+    def report(self, message: str, worker: int, detail: str) -> dict[str, Any]:
+        job_parent = self.folder.job_parent()
+        stacks = [] if job_parent is None else read_stacks(job_parent)
         self.folder.log("\n".join([message, *(f"tpuctl: {stack.text}" for stack in stacks)]))
         if self.progress is not None:
             self.progress.offset = self.progress.log.size()  # the stacks are no progress

@@ -48,8 +48,8 @@ class Failure(Exception):
 
 def collect(folder: Folder, seconds: float) -> dict[int, dict[str, Any]]:
     """What the job's processes report; their files are in the folder `profile`."""
-    job_parent = (folder.read("started.json") or {}).get("job_parent")
-    if not job_parent or not folder.is_locked("job.lock"):
+    job_parent = folder.job_parent()
+    if job_parent is None or not folder.is_locked("job.lock"):
         raise Failure("the script has not started yet, or has ended")
     processes = [pid for pid in descendants(job_parent) if can_trace(pid)]
     if not processes:

@@ -101,7 +101,10 @@ class StartCheck:
         if (self.folder.read("record.json") or {}).get("state") == "ready":
             self.report_unready()
             return
-        self.job_parent = (self.folder.read("started.json") or {}).get("job_parent") or 0
+        job_parent = self.folder.job_parent()
+        if job_parent is None:
+            return
+        self.job_parent = job_parent
         self.variables = environment(next(iter(descendants(self.job_parent)), 0))
         configured = (
             self.variables.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[2],
