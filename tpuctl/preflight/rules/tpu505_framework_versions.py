@@ -84,7 +84,7 @@ JAX = {
     "0.4.31": Release("0.4.30", "", "3.10", "0.4.31"),
     "0.4.30": Release("0.4.27", "", "3.9", "0.4.30"),
 }
-# Other packages with the extra `tpu` or without any that require a libtpu.
+# The libtpu that other packages require; torch_xla with the extra `tpu`.
 TORCH_XLA = {
     "2.9.0": "==0.0.21",
     "2.8.1": "==0.0.17",
@@ -153,7 +153,9 @@ def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
 
 def _for_image() -> Iterator[str]:
     """JAX's releases for the Python of the images, newest first."""
-    return (version for version, release in JAX.items() if allows(f">={release.python}", "3.10"))
+    return (
+        version for version, release in JAX.items() if allows(f">={release.python}", IMAGE_PYTHON)
+    )
 
 
 def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
