@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.locked_environment import locked_python
+from tests.support.rule_cases import cases, marked_lines, observe
 from tpuctl.preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = ROOT / "tests" / "cases" / "check"
 PACKAGES = ROOT / "requirements" / "jax.lock"
 OBSERVER = Path(__file__).with_name("jax_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more
@@ -47,46 +42,16 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
 CODES = sorted({*ERRORS, *COSTS})
 
 
-def cases(code: str) -> list[dict[str, Any]]:
-    (file,) = CASES.glob(f"{code.lower()}_*.toml")
-    listed: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["case"]
-    return listed
-
-
-def marked_lines(source: str) -> list[int]:
-    """The lines that are certain to do what the rule says."""
-    lines = enumerate(source.split("\n"), 1)
-    return [number for number, line in lines if "# TPU" in line and " risk" not in line]
-
-
-@pytest.fixture(scope="module")
-def observed() -> Callable[[str], list[Observation]]:
+def observed(code: str) -> list[Observation]:
     """What a rule's bad and good example and its cases do, in this order."""
-    python = locked_python(PACKAGES)
-
-    def observe(code: str) -> list[Observation]:
-        rule = RULES[code]
-        bad = rule.bad
-        if code == "TPU610":  # the observer looks for the state of this name
-            bad = bad.replace("weights = jnp.ones(8)", "first = weights = jnp.ones(8)")
-        good = rule.good.replace("weights = jnp.ones(8)", "first = weights = jnp.ones(8)")
-        sources = [bad, good, *(case["source"] for case in cases(code))]
-        environment = {"JAX_PLATFORMS": "cpu"} | (
-            {"JAX_DEBUG_KEY_REUSE": "1"} if code == "TPU611" else {}
-        )
-        done = subprocess.run(
-            [python, OBSERVER],
-            input=json.dumps(sources),
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        observations: list[Observation] = json.loads(done.stdout)
-        return observations
-
-    return observe
+    rule = RULES[code]
+    bad = rule.bad
+    if code == "TPU610":  # the observer looks for the state of this name
+        bad = bad.replace("weights = jnp.ones(8)", "first = weights = jnp.ones(8)")
+    good = rule.good.replace("weights = jnp.ones(8)", "first = weights = jnp.ones(8)")
+    sources = [bad, good, *(case["source"] for case in cases(code))]
+    options = {"JAX_DEBUG_KEY_REUSE": "1"} if code == "TPU611" else {}
+    return observe(PACKAGES, OBSERVER, sources, JAX_PLATFORMS="cpu", **options)
 
 
 def test_every_rule_about_jax_is_held_against_it() -> None:
@@ -102,7 +67,7 @@ def test_every_rule_about_jax_is_held_against_it() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("code", sorted(ERRORS))
 def test_marked_programs_raise_in_marked_line(
-    code: str, observed: Callable[[str], list[Observation]]
+    code: str,
 ) -> None:
     bad, good, *others = observed(code)
     assert bad["error"] in ERRORS[code], bad
@@ -123,7 +88,7 @@ def test_marked_programs_raise_in_marked_line(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("code", sorted(COSTS))
 def test_marked_programs_cost_what_rule_says(
-    code: str, observed: Callable[[str], list[Observation]]
+    code: str,
 ) -> None:
     is_costly = COSTS[code]
     bad, good, *others = observed(code)

@@ -5,21 +5,16 @@ Several processes that train together need several devices, so TPU705 is not hel
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.locked_environment import locked_python
+from tests.support.rule_cases import cases, marked_lines, observe
 from tpuctl.preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = ROOT / "tests" / "cases" / "check"
 PACKAGES = ROOT / "requirements" / "torch.lock"
 OBSERVER = Path(__file__).with_name("torch_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more
@@ -37,10 +32,8 @@ VERDICTS: Mapping[str, Callable[[Observation], bool]] = {
 }
 
 
-def cases(code: str) -> list[dict[str, Any]]:
-    (file,) = CASES.glob(f"{code.lower()}_*.toml")
-    listed: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["case"]
-    return [case for case in listed if case.get("runs", True)]
+def running_cases(code: str) -> list[dict[str, Any]]:
+    return [case for case in cases(code) if case.get("runs", True)]
 
 
 def test_rules_about_torch_are_held_against_it() -> None:
@@ -52,24 +45,14 @@ def test_rules_about_torch_are_held_against_it() -> None:
 @pytest.mark.parametrize("code", VERDICTS)
 def test_marked_programs_do_what_rule_says(code: str) -> None:
     rule = RULES[code]
-    sources = [rule.bad, rule.good, *(case["source"] for case in cases(code))]
-    done = subprocess.run(
-        [locked_python(PACKAGES), OBSERVER],
-        input=json.dumps(sources),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PJRT_DEVICE": "CPU"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    sources = [rule.bad, rule.good, *(case["source"] for case in running_cases(code))]
     does = VERDICTS[code]
-    bad, good, *others = json.loads(done.stdout)
+    bad, good, *others = observe(PACKAGES, OBSERVER, sources, PJRT_DEVICE="CPU")
     assert does(bad), bad
     assert not good["error"], good
     assert not does(good), good
-    for case, observation in zip(cases(code), others, strict=True):
-        lines = [number for number, line in enumerate(case["source"].split("\n"), 1)
-                 if f"# {code}" in line and " risk" not in line]  # fmt: skip
+    for case, observation in zip(running_cases(code), others, strict=True):
+        lines = marked_lines(case["source"])
         assert does(observation) == bool(lines), (case["why"], observation)
         assert observation["line"] == (lines[0] if observation["error"] else 0), (
             case["why"],

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.rule_cases import CASES
 from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
 
-FOLDER = Path(__file__).resolve().parents[1] / "cases" / "check"
-
 
 def cases() -> Iterator[object]:
-    for file in sorted(FOLDER.glob("*.toml")):
+    for file in sorted(CASES.glob("*.toml")):
         for number, case in enumerate(tomllib.loads(file.read_text("utf-8"))["case"]):
             yield pytest.param(file, case, id=f"{file.stem}-{number}")
 
