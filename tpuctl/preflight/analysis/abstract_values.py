@@ -15,6 +15,7 @@ __all__ = [
     "NUMBER",
     "OBJECT",
     "STATIC",
+    "STRUCTURE",
     "TENSOR",
     "UNKNOWN",
     "Closure",
@@ -146,6 +147,7 @@ UNKNOWN = Value(Kind.UNKNOWN)
 OBJECT = Value(Kind.OBJECT)
 KNOWN = Value(Kind.KNOWN)
 TENSOR = Value(Kind.TENSOR)
+STRUCTURE = Value(Kind.TENSOR, is_structure=True)  # tensors, in a nest of containers
 
 
 @dataclass(eq=False)

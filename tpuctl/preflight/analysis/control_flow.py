@@ -7,7 +7,7 @@ import ast
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, SCOPES, dotted
 
-__all__ = ["LOOPS", "Loop", "is_in_branch", "loop_around", "names_in"]
+__all__ = ["LOOPS", "Loop", "is_in_branch", "loop_around", "names_bound_in", "names_in"]
 
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -65,6 +65,15 @@ def _leaves(node: ast.If) -> bool:
 def _is_guard(node: ast.AST) -> bool:
     """Whether a node is `if __name__ == "__main__"`."""
     return isinstance(node, ast.If) and "__name__" in names_in(node.test)
+
+
+def names_bound_in(node: ast.AST) -> set[str]:
+    """The names that a statement assigns or deletes, also in functions."""
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
+    }
 
 
 def names_in(node: ast.AST) -> set[str]:

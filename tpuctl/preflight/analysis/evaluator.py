@@ -10,6 +10,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     NUMBER,
     OBJECT,
     STATIC,
+    STRUCTURE,
     TENSOR,
     UNKNOWN,
     Closure,
@@ -54,7 +55,6 @@ BUILTINS = STATIC_BUILTINS | TENSOR_BUILTINS | {"range", "enumerate", "zip", "ma
 # Builtins that return Python numbers unless AutoGraph converts them.
 NUMBER_BUILTINS = {"int", "float", "len", "round"}
 CONDITIONALS = ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case")
-STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 
 
 class Evaluator(ABC):

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tpuctl.preflight.analysis.abstract_values import (
     STATIC,
+    STRUCTURE,
     TENSOR,
     UNKNOWN,
     Closure,
@@ -34,7 +35,6 @@ from tpuctl.preflight.analysis.wrappers import TRANSFORMS
 
 __all__ = ["JaxInference", "infer_jax"]
 
-STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 NUMBERS = {"int", "float", "bool"}
 # Contexts in which arrays have values.
 EAGER = {"jax.ensure_compile_time_eval", "jax.disable_jit", "jax.core.eval_context"}

@@ -20,7 +20,6 @@ from tpuctl.preflight.analysis.abstract_values import (
 __all__ = ["array_attribute", "array_function", "array_method", "array_result"]
 
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
-STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 MODULES = ("jax.numpy.", "jax.nn.", "jax.random.", "jax.lax.")
 STATIC_FUNCTIONS = {
     "shape", "ndim", "size", "issubdtype", "result_type", "promote_types", "finfo", "iinfo",

@@ -11,6 +11,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     KNOWN,
     NUMBER,
     STATIC,
+    STRUCTURE,
     TENSOR,
     UNKNOWN,
     Kind,
@@ -33,7 +34,6 @@ BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 RAGGED = Value(Kind.RAGGED)
 CONSTANT_ROWS = "rows of constant lengths"  # the `name` of such a ragged tensor
 SPARSE = Value(Kind.SPARSE)
-STRUCTURE = Value(Kind.TENSOR, is_structure=True)
 
 # TensorFlow functions that return Python values during tracing, without `tensorflow.`.
 STATIC_FUNCTIONS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.control_flow import names_bound_in
 from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -122,12 +123,7 @@ def _is_bounded(inference: Inference, node: Loop) -> bool:
 def _needs_intermediates(node: ast.AST) -> bool:
     """Whether the backward pass needs intermediate results: sums of constants do not."""
     body = [node.body] if isinstance(node, ast.Lambda) else getattr(node, "body", [])
-    assigned = {
-        part.id
-        for statement in body
-        for part in ast.walk(statement)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
+    assigned = {name for statement in body for name in names_bound_in(statement)}
     if isinstance(node, (ast.Lambda, ast.FunctionDef)):
         assigned |= {parameter.arg for parameter in node.args.args}
     for body_statement in body:

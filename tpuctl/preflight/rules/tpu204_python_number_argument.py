@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.control_flow import names_bound_in
 from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -71,7 +72,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if loop is None or not (node.args or node.keywords):
                 continue
             if loop not in changed:
-                changed[loop] = _changing_names(loop)
+                changed[loop] = names_bound_in(loop)
             changing = changed[loop]
             arguments = [*node.args, *(key.value for key in node.keywords if key.arg)]
             numbers = [
@@ -105,14 +106,6 @@ def _loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | ast.Asy
         if isinstance(ancestor, LOOPS):
             outermost = ancestor
     return outermost
-
-
-def _changing_names(loop: ast.AST) -> set[str]:
-    return {
-        part.id
-        for part in ast.walk(loop)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:

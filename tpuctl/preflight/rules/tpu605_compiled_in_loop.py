@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.control_flow import is_in_branch, loop_around, names_in
+from tpuctl.preflight.analysis.control_flow import (
+    is_in_branch,
+    loop_around,
+    names_bound_in,
+    names_in,
+)
 from tpuctl.preflight.analysis.jax_compiled import called_compiler, decorated
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -110,11 +115,7 @@ def _calls(loop: ast.AST, name: str) -> bool:
 
 def _depends_on_loop(loop: ast.AST, created: ast.AST) -> bool:
     """Whether the function reads names that the loop binds, so that it must be a new one."""
-    bound = {
-        part.id
-        for part in ast.walk(loop)
-        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
-    }
+    bound = names_bound_in(loop)
     bound |= {part.name for part in ast.walk(loop) if isinstance(part, ast.FunctionDef)}
     inner = {
         parameter.arg
@@ -123,9 +124,5 @@ def _depends_on_loop(loop: ast.AST, created: ast.AST) -> bool:
         for parameter in parameters_of(part)
     }
     if isinstance(created, ast.FunctionDef):
-        inner |= {created.name} | {
-            part.id
-            for part in ast.walk(created)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        }
+        inner |= {created.name} | names_bound_in(created)
     return bool((names_in(created) - inner) & bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from tpuctl.preflight.analysis.control_flow import LOOPS, Loop, names_in
+from tpuctl.preflight.analysis.control_flow import LOOPS, Loop, names_bound_in, names_in
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, SCOPES, argument, parts_of
@@ -79,9 +79,8 @@ def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterato
             inner = uses if is_plain else dict(uses)
             statements = [part for part in block if isinstance(part, ast.stmt)]
             yield from _statements(module, statements, inner)
-        for part in ast.walk(statement):
-            if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
-                uses.pop(part.id, None)
+        for name in names_bound_in(statement):
+            uses.pop(name, None)
 
 
 def _uses_in(module: Module, parts: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
@@ -99,11 +98,7 @@ def _uses_in(module: Module, parts: Iterable[ast.AST]) -> Iterator[tuple[ast.Cal
 
 def _repeated(module: Module, loop: Loop) -> Iterator[Finding]:
     """Report keys that each iteration of a loop uses, and none replaces."""
-    bound = {
-        part.id
-        for part in ast.walk(loop)
-        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
-    }
+    bound = names_bound_in(loop)
     plain = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
     for statement in loop.body:
         if isinstance(statement, plain):
