@@ -40,14 +40,14 @@ async def test_preemption_sends_notice_and_stops_machines(make_cloud: Any) -> No
     client = cloud.tpu()
     requested = node(accelerator_type="v3-32", scheduling_config={"spot": True})
     await asyncio.to_thread(create, client, requested)
-    cloud.server.registry.pace.name = "quick"  # so that only the notice takes a while
+    cloud.host.gate.clear()
     await cloud.server.registry.service("tpu").preempt(NAME)
-    cloud.server.registry.pace.name = "instant"
     workers = [f"{NAME}/workers/{index}" for index in range(4)]
     await async_until(lambda: len(cloud.host.events) >= 4, "four notices")
     assert sorted(cloud.host.events) == [(each, "preempted", "TRUE") for each in workers]
     assert (await get(client)).state is State.READY  # for as long as the notice lasts
     assert cloud.host.running == set(workers)
+    cloud.host.gate.set()
 
     async def is_not_ready() -> bool:
         return (await get(client)).state is not State.READY
@@ -66,10 +66,12 @@ async def test_node_deleted_during_notice_stays_deleted(make_cloud: Any) -> None
     cloud.enable("tpu", "compute")
     client = cloud.tpu()
     await asyncio.to_thread(create, client, node())
-    cloud.server.registry.pace.name = "quick"  # so that only the notice takes a while
+    cloud.host.gate.clear()
     await cloud.server.registry.service("tpu").preempt(NAME)
-    cloud.server.registry.pace.name = "instant"
-    await asyncio.to_thread(delete, client)
+    deletion = asyncio.create_task(asyncio.to_thread(delete, client))
+    await async_until(lambda: "discard" in cloud.host.called, "the deletion")
+    cloud.host.gate.set()
+    await deletion
     async with asyncio.timeout(20):
         while list(cloud.server.registry.operations.pending("tpu.preempt")):
             await asyncio.sleep(0.02)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import Project, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.model.events import Event
 
 
@@ -26,6 +27,16 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
     yield cloud
     server_process.stop(home)
     patch.undo()
+
+
+@pytest.fixture
+async def reset_cloud(
+    local_cloud: server_process.LocalCloud,
+) -> AsyncIterator[server_process.LocalCloud]:
+    """The local cloud; faults and pace are reset after the test."""
+    yield local_cloud
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
 @pytest.fixture(scope="session")

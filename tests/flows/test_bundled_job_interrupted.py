@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,6 @@ from tpuctl.model.events import Event, LogChunk
 
 STEPS, STEPS_PER_CALL, NEVER = 400, 5, 10_000
 STACK = {"name": "bundled-job", "runtime": "auto, capacity: spot"}
-
-
-@pytest.fixture
-async def reset_cloud(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
-    yield local_cloud
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
-    await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
 def rows(log: str) -> list[int]:

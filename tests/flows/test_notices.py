@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from tests.support.polling import async_until
 from tests.support.queued import request_of, with_queue
@@ -25,7 +23,7 @@ def say(text):
 
 def end(*_):
     say("signal")
-    time.sleep(0.5)  # the connection is closed when the last program exits
+    time.sleep(2)  # the machine stops when the last program exits
     sys.exit()
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also sent to login sessions
@@ -71,14 +69,6 @@ class NoticeListener:
 
     async def wait_for_exit(self) -> None:
         await asyncio.wait_for(self._task, 30)
-
-
-@pytest.fixture
-async def reset_cloud(local_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
-    """The local cloud; faults and pace are reset after the test."""
-    yield local_cloud
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
-    await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
 async def inject_fault(cloud: LocalCloud, kind: str, node: str) -> str:

@@ -1,4 +1,4 @@
-"""The templates for JAX and PyTorch, interrupted: they end as if they had never been.
+"""The templates for JAX and PyTorch: interrupted, they end as if they had never been.
 
 Losses are compared to the last bit: each depends on all weights and on the state of the optimizer.
 """
@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.locked_environment import locked_python
 from tests.support.polling import async_until
-from tests.support.recovery_jobs import log_of
+from tests.support.recovery_jobs import inject_fault, log_of
 from tpuctl import assets
 from tpuctl.api import Tpuctl
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event
 
+ROOT = Path(__file__).resolve().parents[2]
 # Without PyTorch/XLA, which cannot connect the CPUs of several hosts.
 CPU_TORCH = """\
 torch==2.13.0
@@ -39,6 +45,52 @@ def copy_template(name: str, stack: Tpuctl) -> Path:
 def losses(log: str) -> list[tuple[int, float]]:
     rows = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     return [(row["step"], row["loss"]) for row in rows]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("template", "parts", "steps"),
+    [("jax", "chips: 8 (cpu), hosts: 1", 200), ("torch", "parts: 1 (CPU), hosts: 1", 800)],
+)
+async def test_template_on_preempted_tpu_resumes_where_it_stopped(
+    make_stack: Callable[..., Tpuctl],
+    reset_cloud: LocalCloud,
+    events: list[Event],
+    template: str,
+    parts: str,
+    steps: int,
+) -> None:
+    stack = make_stack(
+        name=f"{template}-spot",
+        type_name="v5litepod-8",
+        runtime="v2-alpha-tpuv5-lite, capacity: spot",
+        zone="us-east1-b",
+        extra="job: {env: {PIP_RETRIES: '0', JAX_NUM_CPU_DEVICES: '8'}}\n",
+    )
+    script = copy_template(template, stack)
+    await stack.up()
+    arguments = ["--steps", str(steps), "--batch", "16", "--save-every", "1000"]
+    assert await stack.run(script, arguments) == 0
+    log = log_of(events, 1)
+    events.clear()
+    assert parts in log
+    undisturbed = losses(log)
+
+    following = asyncio.ensure_future(stack.follow(await stack.submit(script, arguments)))
+    await async_until(lambda: len(losses(log_of(events, 1))) > 2, "rows of attempt 1", 600)
+    # Notices last as long as Google's, and everything else takes no time.
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="real")
+    await inject_fault(reset_cloud, "preempt", node=(await stack.node()).name)
+    await async_until(lambda: "stopped after step" in log_of(events, 1), "the end of attempt 1")
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, pace="instant")
+    assert await asyncio.wait_for(following, 600) == 0
+    first, second = log_of(events, 1), log_of(events, 2)
+    step = losses(first)[-1][0]
+    assert f"stopped after step {step}, which is saved\n" in first
+    assert f"resuming after step {step}\n" in second
+    assert losses(first) + losses(second) == undisturbed
+    await stack.down(delete_bucket=True)
 
 
 @pytest.mark.soak
@@ -93,3 +145,28 @@ async def test_template_on_slice_survives_signals_of_one_worker(
     assert losses(first) + losses(second) == undisturbed[: reached // 10]
     assert losses(third) == undisturbed[saved // 10 :]
     await stack.down(delete_bucket=True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_torch_template_distributes_batch_over_chips(tmp_path: Path) -> None:
+    folder = tmp_path / "torch"
+    shutil.copytree(assets.templates() / "jobs" / "torch", folder)
+    python = locked_python(ROOT / "requirements" / "torch.lock")
+    rows = []
+    for chips in (1, 4):
+        done = subprocess.run(
+            [python, "train.py", "--steps", "20", "--batch", "8", "--output", f"output-{chips}"],
+            cwd=folder,
+            env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"parts: {chips} (XLA on CPU)" in done.stdout
+        rows.append(losses(done.stdout))
+    alone, together = rows
+    assert len(alone) == 2
+    assert [step for step, _ in together] == [step for step, _ in alone]
+    assert [loss for _, loss in together] == pytest.approx([loss for _, loss in alone], rel=1e-4)

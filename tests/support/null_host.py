@@ -66,6 +66,11 @@ class NullHost:
     def set_event(self, name: str, key: str, value: str) -> None:
         self.events.append((name, key, value))
 
+    async def preempt(self, name: str, notice: float) -> None:
+        self.set_event(name, "preempted", "TRUE")
+        await self.gate.wait()
+        self.running.discard(name)
+
     async def shut_down(self, name: str) -> None:
         self.running.discard(name)
 

@@ -224,14 +224,10 @@ class InstanceMachines(Collection):
         await self._host.shut_down(arguments["target"])
 
     async def _shut_preempted(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        """Set the preempted event, then stop the machine after the notice period."""
-        self._host.set_event(arguments["target"], "preempted", "TRUE")
-        await asyncio.sleep(float(arguments["notice"]))
         row = self.find(arguments["target"])
+        await self._host.preempt(arguments["target"], float(arguments["notice"]))
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
             await self._host.discard(arguments["target"])
-        else:
-            await self._host.shut_down(arguments["target"])
 
     async def _discard_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self.discard_machine(arguments["target"])

@@ -45,7 +45,8 @@ T = TypeVar("T")
 PRIVATE_FOLDERS = ("TPUCTL_CONFIG_HOME", "CLOUDSDK_CONFIG")
 PRIVATE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 MAX_SERVERS = 16  # per TPU node: each uses some 400 MB of memory
-SHUTDOWN_SECONDS = 3.0  # grace period for programs of a machine that is shut down
+SHUTDOWN_SECONDS = 3.0  # minimum between SIGTERM and SIGKILL on a machine that is shut down
+SIGNAL_DELAY = 0.03  # part of a preemption notice until programs receive SIGTERM; a guess
 MAX_OPEN_FILES = 1 << 16  # a slice of many workers has many streams
 
 
@@ -247,9 +248,14 @@ class LocalHost:
         if (machine := self._machines.get(name)) is not None:
             machine.set_event(key, value)
 
-    async def shut_down(self, name: str) -> None:
+    async def preempt(self, name: str, notice: float) -> None:
+        self.set_event(name, "preempted", "TRUE")
+        await asyncio.sleep(notice * SIGNAL_DELAY)
+        await self.shut_down(name, notice)
+
+    async def shut_down(self, name: str, grace: float = 0.0) -> None:
         async with self._shutting_down(name):
-            await self._stop(name, SHUTDOWN_SECONDS)
+            await self._stop(name, max(grace, SHUTDOWN_SECONDS))
             MachineFolder.of(self._home, name).failed_marker.unlink(missing_ok=True)
 
     async def fail_host(self, name: str, *, is_silent: bool) -> None:

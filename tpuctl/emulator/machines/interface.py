@@ -163,6 +163,14 @@ class Host(Protocol):
         """Stop the machine's processes gracefully, and its listeners; its disk stays."""
         ...
 
+    async def preempt(self, name: str, notice: float) -> None:
+        """Set the value `preempted`, and shut the machine down, of which programs learn by SIGTERM.
+
+        They are killed after `notice` seconds, or three if that is longer: at Google it is 30
+        (docs.cloud.google.com/compute/docs/instances/preemptible).
+        """
+        ...
+
     async def discard(self, name: str) -> None:
         """Kill the machine, and delete its reservation and its disk.
 

@@ -37,10 +37,9 @@ class Interruptions:
         }
 
     def preempt(self, node: Any) -> Record:
-        """Send the preemption notice and stop the machines about half a minute later.
+        """Preempt the node's machines, with notice.
 
-        docs.cloud.google.com/compute/docs/instances/preemptible: 30 seconds' notice from the
-        metadata server. Google never preempts on-demand nodes; here it is allowed, for tests.
+        Google never preempts on-demand nodes; here it is allowed, for tests.
         """
         self._require_ready("preempt", node)
         arguments = {"target": node.name, "at": self._deadline("tpu.preempt")}
@@ -101,21 +100,21 @@ class Interruptions:
                 f"{verb} is not supported while in state {NodeState(node.state).name}"
             )
 
-    def _set_event(self, name: str, workers: Iterable[int] | None, key: str, value: str) -> None:
+    def _machines(self, name: str) -> list[str]:
         node = self._nodes.find(name)
-        if node is None:
-            return
-        names = self._nodes.worker_names(name, len(node.network_endpoints))
-        for index, machine in enumerate(names):
-            if workers is None or index in workers:
-                self._registry.host.set_event(machine, key, value)
+        return [] if node is None else self._nodes.worker_names(name, len(node.network_endpoints))
+
+    def _set_event(self, name: str, workers: Iterable[int], value: str) -> None:
+        """Set the value of `maintenance-event` on the machines of some workers."""
+        for index, machine in enumerate(self._machines(name)):
+            if index in workers:
+                self._registry.host.set_event(machine, "maintenance-event", value)
 
     async def _preempt_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        self._set_event(arguments["target"], None, "preempted", "TRUE")
-        await asyncio.sleep(max(0.0, arguments["at"] - time.time()))
-        node = self._nodes.find(arguments["target"])
-        if node is not None and node.state == NodeState.READY:
-            await self._nodes.stop_machines(node)
+        notice = max(0.0, arguments["at"] - time.time())
+        preempt = self._registry.host.preempt
+        machines = self._machines(arguments["target"])
+        await asyncio.gather(*(preempt(machine, notice) for machine in machines))
 
     def _finish_preemption(self, arguments: Arguments) -> None:
         node = self._nodes.find(arguments["target"])
@@ -128,9 +127,9 @@ class Interruptions:
             self._nodes.on_node_removed(node.queued_resource)
 
     async def _run_maintenance(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        self._set_event(arguments["target"], arguments["workers"], "maintenance-event", _EVENT)
+        self._set_event(arguments["target"], arguments["workers"], _EVENT)
         await asyncio.sleep(max(0.0, arguments["at"] - time.time()))
-        self._set_event(arguments["target"], arguments["workers"], "maintenance-event", "NONE")
+        self._set_event(arguments["target"], arguments["workers"], "NONE")
 
     def _finish_maintenance(self, arguments: Arguments) -> Any:
         node = self._nodes.find(arguments["target"])
