@@ -109,6 +109,7 @@ lock: $(VENV)/.ready
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
 	$(LOCK) requirements/jax.in -o requirements/jax.lock
 	$(LOCK) requirements/torch.in -o requirements/torch.lock
+	$(LOCK) requirements/tpu-info.in -o requirements/tpu-info.lock
 	$(LOCK) requirements/wikipedia.in -o requirements/wikipedia.lock
 	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
 

@@ -62,6 +62,8 @@ SHIPPED = (
     "start_barrier.py",
     "processes.py",
     "hang.py",
+    "chip_metrics.py",
+    "chip_reader.py",
     "stacks.py",
     "stack_handler.py",
     "start_check.py",

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.attempt import Attempt, Placement, Retries, Retry, retries_left
+from tpuctl.model.chip_metrics import ChipMetrics
 from tpuctl.model.framework import Framework
 from tpuctl.model.hang import Hang, JobLimits
 from tpuctl.model.installation import Installation
@@ -87,6 +88,7 @@ class WorkerRecord(BaseModel):
     )
     detail: str = Field("", description="The cause, in a sentence.")
     hang: Hang | None = Field(None, description="Its hang, until it continues.")
+    chips: ChipMetrics | None = Field(None, description="The last sample; None before the first.")
     log_uploaded: bool | None = Field(
         None, description="Whether the bucket has the complete log; None before the end."
     )

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl.units import format_duration
+from tpuctl.units import binary_size, format_duration
 
 if TYPE_CHECKING:
+    from tpuctl.model.chip_metrics import ChipMetrics
     from tpuctl.model.progress import Progress
     from tpuctl.model.snapshot import JobSnapshot
 
 __all__ = ["job_facts", "job_sentence", "progress_words"]
 
 MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
+MAX_CHIP_LINES = 4  # workers whose chips have a line each; more are summarized
+MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date
 
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
-    """A job in two or three lines."""
+    """A job in a few lines."""
     facts = [("job", f"{job.record.id}: {_state_text(job)}")]
     if details := [*progress_words(job.progress), *_quiet_text(job, now), *_hang_text(job)]:
         facts.append(("", ", ".join(details)))
     if len(job.record.workers) > 1 and (states := _worker_states(job)):
         facts.append(("", states))
-    return facts
+    return facts + [("", line) for line in _chip_lines(job, now, MAX_CHIP_LINES)]
 
 
 def job_sentence(job: JobSnapshot, now: datetime) -> str:
@@ -36,6 +39,7 @@ def job_sentence(job: JobSnapshot, now: datetime) -> str:
             *progress_words(job.progress),
             *_quiet_text(job, now),
             *_hang_text(job),
+            *_chip_lines(job, now, max_lines=1),
         ]
     )
 
@@ -80,6 +84,54 @@ def _worker_states(job: JobSnapshot) -> str:
         by_state.setdefault(worker.state if worker is not None else "unknown", []).append(number)
     parts = (f"{_ranges(numbers)} {state}" for state, numbers in by_state.items())
     return f"workers {', '.join(parts)}"
+
+
+def _chip_lines(job: JobSnapshot, now: datetime, max_lines: int) -> list[str]:
+    """The duty cycle and memory of each running worker's chips, or of all together if there are
+    more than `max_lines`; then why there are none of other workers."""
+    chips: dict[int, ChipMetrics] = {}
+    absences: dict[str, list[int]] = {}
+    running = [worker for worker in job.workers.values() if worker.state == "running"]
+    for worker in sorted(running, key=lambda worker: worker.worker):
+        if worker.chips is None:
+            continue
+        absence = worker.chips.absence
+        if not absence and (now - worker.chips.at).total_seconds() > MAX_CHIP_SECONDS:
+            absence = f"no new values for {format_duration(MAX_CHIP_SECONDS)}"
+        if absence:
+            absences.setdefault(absence, []).append(worker.worker)
+        else:
+            chips[worker.worker] = worker.chips
+    is_alone = len(job.record.workers) == 1
+    if len(chips) > max_lines:
+        lines = [_chip_summary(chips)]
+    else:
+        names = {worker: "" if is_alone else f"worker {worker}: " for worker in chips}
+        lines = [names[worker] + _chip_text(sample) for worker, sample in chips.items()]
+    for absence, workers in absences.items():
+        of_workers = "" if len(workers) == len(running) else f" of workers {_ranges(workers)}"
+        lines.append(f"no chip metrics{of_workers}: {absence}")
+    return lines
+
+
+def _chip_text(chips: ChipMetrics) -> str:
+    """`duty cycle 97%, HBM 18.4 of 31.2 GiB`, of the fullest chip."""
+    return f"duty cycle {chips.duty_cycle:.0f}%, HBM {_memory(chips)}"
+
+
+def _chip_summary(chips: Mapping[int, ChipMetrics]) -> str:
+    """`duty cycle 93% (lowest: 12%, worker 17), HBM at most 18.4 of 31.2 GiB (worker 3)`."""
+    mean = sum(sample.duty_cycle for sample in chips.values()) / len(chips)
+    idlest = min(chips, key=lambda worker: chips[worker].duty_cycle)
+    fullest = max(chips, key=lambda worker: chips[worker].fullness)
+    lowest = f"{chips[idlest].duty_cycle:.0f}%, worker {idlest}"
+    memory = f"{_memory(chips[fullest])} (worker {fullest})"
+    return f"duty cycle {mean:.0f}% (lowest: {lowest}), HBM at most {memory}"
+
+
+def _memory(chips: ChipMetrics) -> str:
+    used, total = chips.fullest
+    return f"{used / 2**30:.1f} of {binary_size(total)}"
 
 
 def _ranges(numbers: Iterable[int]) -> str:

@@ -22,6 +22,7 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
+    from tpuctl.jobs.shipped.chip_metrics import ChipSampler
     from tpuctl.jobs.shipped.chips import has_chips
     from tpuctl.jobs.shipped.clock import Stopwatch, now
     from tpuctl.jobs.shipped.folder import ENDED, Folder, private
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
     from tpuctl.jobs.shipped.stacks import handler_folder
 else:
+    from chip_metrics import ChipSampler
     from chips import has_chips
     from clock import Stopwatch, now
     from folder import ENDED, Folder, private
@@ -100,6 +102,7 @@ class Attempt:
             "cause": "",
             "detail": "",
             "hang": None,
+            "chips": None,
             "log_uploaded": None,
         }
         self.stopwatch = Stopwatch(self.record["started"], self.record.get("clock"))
@@ -150,8 +153,9 @@ class Attempt:
                     self.free_accelerator()
                     self.await_start()
                     self.launch(command)
-                self.save(state="running")
-                exited = self.watch()
+                chip_sampler = ChipSampler(self.folder, self.spec)
+                self.save(state="running", chips=chip_sampler.sample)
+                exited = self.watch(chip_sampler)
                 pause = self.restart_delay(exited)
                 if pause is None:
                     return self.conclude(exited)
@@ -291,7 +295,7 @@ class Attempt:
             prepend(environment, "PYTHONPATH", [handler_folder(self.folder)])
         self.job_parent = Process(os.posix_spawn(argv[0], argv, environment, setsid=True))
 
-    def watch(self) -> dict[str, Any]:
+    def watch(self, chip_sampler: ChipSampler) -> dict[str, Any]:
         """Wait for the script; return its exit."""
         hang_watch = HangWatch(self.folder, self.spec)
         began = time.monotonic()
@@ -311,6 +315,7 @@ class Attempt:
             if self.ending is None and not self.was_terminated:
                 self.check_start(began)
                 self.check_progress(hang_watch)
+                self.record_chips(chip_sampler)
             self.tick()
 
     def check_progress(self, hang_watch: HangWatch) -> None:
@@ -320,6 +325,11 @@ class Attempt:
         if hang != before:
             self.hang_since = time.monotonic()
             self.save(hang=hang)
+
+    def record_chips(self, chip_sampler: ChipSampler) -> None:
+        sample = chip_sampler.update()
+        if sample != self.record.get("chips"):
+            self.save(chips=sample)
 
     def restart_delay(self, exited: dict[str, Any]) -> float | None:
         """Seconds until the script should be restarted; None if its exit is final.

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["FOLDER", "descendants", "environment", "of_attempt", "processes", "signal_all", "stop"]
+__all__ = [
+    "FOLDER",
+    "descendants",
+    "environment",
+    "of_attempt",
+    "processes",
+    "script_python",
+    "signal_all",
+    "stop",
+]
 
 FOLDER = "TPUCTL_FOLDER"  # names the attempt's folder in the environment of all its processes
 
@@ -57,6 +68,12 @@ def environment(pid: int) -> dict[str, str]:
     except OSError:
         return {}
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+
+
+def script_python(job_parent: int) -> tuple[str, dict[str, str]]:
+    """The Python of the script that the job parent has started, and its environment variables."""
+    variables = environment(next(iter(descendants(job_parent)), 0))
+    return shutil.which("python", path=variables.get("PATH")) or sys.executable, variables
 
 
 def of_attempt(folder: str) -> Iterator[int]:

@@ -18,7 +18,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import sys
 import time
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tpuctl.jobs.shipped.folder import Folder
-    from tpuctl.jobs.shipped.processes import descendants, environment
+    from tpuctl.jobs.shipped.processes import descendants, script_python
     from tpuctl.jobs.shipped.stacks import Stack, read_stacks
     from tpuctl.jobs.shipped.storage import Bucket, HttpError
 else:
     from folder import Folder
-    from processes import descendants, environment
+    from processes import descendants, script_python
     from stacks import read_stacks
     from storage import Bucket, HttpError
 
@@ -94,7 +93,8 @@ class StartCheck:
         self.began = time.monotonic()
         self.job_parent = 0
         self.addresses: list[str] = []
-        self.variables: dict[str, str] = {}  # of the script
+        self.python = ""  # of the script, and its environment variables
+        self.variables: dict[str, str] = {}
         self.ports = list(PORTS)
 
     def run(self) -> None:
@@ -105,7 +105,7 @@ class StartCheck:
         if job_parent is None:
             return
         self.job_parent = job_parent
-        self.variables = environment(next(iter(descendants(self.job_parent)), 0))
+        self.python, self.variables = script_python(self.job_parent)
         configured = (
             self.variables.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[2],
             self.variables.get("JAX_COORDINATOR_PORT", ""),
@@ -293,10 +293,10 @@ class StartCheck:
         """The versions of frameworks that the job sees."""
         import subprocess  # it takes a while to load
 
-        python = shutil.which("python", path=self.variables.get("PATH")) or sys.executable
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+            argv = [self.python, "-c", VERSIONS]
             output = subprocess.check_output(
-                [python, "-c", VERSIONS], env=self.variables, stdin=subprocess.DEVNULL, timeout=20
+                argv, env=self.variables, stdin=subprocess.DEVNULL, timeout=20
             )
             return dict(json.loads(output))
         return {}

@@ -231,10 +231,22 @@ class Progress(Response):
     tokens_per_second: Measurement | None
 
 
+class ChipMetrics(Response):
+    """A sample of a worker's chips; `absence` says why it has no values."""
+
+    at: Timestamp
+    absence: NullIfEmpty[str]
+    duty_cycle_percent: list[Measurement]
+    hbm_used_bytes: list[int]
+    hbm_total_bytes: list[int]
+
+
 class JobSnapshot(Job):
-    """A job with its workers' states, its progress and the time of its last log output."""
+    """A job with its progress, the time of its last log output, and its workers' states and
+    chips."""
 
     worker_states: dict[str, str]
+    chip_metrics: dict[str, ChipMetrics]
     progress: Progress
     last_log_at: Timestamp | None
 
@@ -242,10 +254,14 @@ class JobSnapshot(Job):
     def of(cls, job: snapshot.JobSnapshot) -> JobSnapshot:
         from tpuctl.model.job import JobSummary
 
+        workers = {str(number): job.workers[number] for number in sorted(job.workers)}
         return cls(
             **dict(Job.model_validate(JobSummary(job.record, job.status))),
-            worker_states={
-                str(number): job.workers[number].state for number in sorted(job.workers)
+            worker_states={number: worker.state for number, worker in workers.items()},
+            chip_metrics={
+                number: worker.chips
+                for number, worker in workers.items()
+                if worker.chips is not None and worker.state == "running"
             },
             progress=job.progress,
             last_log_at=job.logged,
