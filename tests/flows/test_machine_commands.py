@@ -20,6 +20,7 @@ from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 
+NO_CHIPS = "the local cloud has no TPUs"
 TRAINING = """
 import json, sys, time
 for step in range(1, 10_000):
@@ -223,6 +224,8 @@ def test_status_watch_follows_stack_and_job(
                 assert job_state["progress"]["loss"] == 7.5
                 assert job_state["progress"]["tokens_per_second"] == 1234.5
                 assert states == dict.fromkeys(("0", "1", "2"), "running")
+                chips = job_state["chip_metrics"].values()
+                assert [each["absence"] for each in chips] == [NO_CHIPS] * 3
                 if not steps or job_state["progress"]["step"] > steps[-1]:
                     steps.append(job_state["progress"]["step"])
         assert update["data"]["per_hour"] > 0
@@ -248,6 +251,7 @@ def test_status_watch_follows_stack_and_job(
         with Terminal(shell.folder, "status", "--watch", "--interval", "1") as terminal:
             terminal.wait_for("tokens/s")
             terminal.wait_for("workers 0-2 running")
+            terminal.wait_for(f"no chip metrics: {NO_CHIPS}")
             terminal.wait_for("press Ctrl-C to stop")
             terminal.press_ctrl_c()
             assert terminal.end() == 0
@@ -266,7 +270,8 @@ def test_status_lines_and_explain_of_running_job(shell: Shell) -> None:
         assert watching.stdout is not None
         word = job.rpartition("-")[2]
         pattern = (
-            rf"\d\d:\d\d:\d\d node reaching-tpu READY; job {word} running.*; "
+            rf"\d\d:\d\d:\d\d node reaching-tpu READY; job {word} running.*, "
+            rf"no chip metrics: {NO_CHIPS}; "
             r"\$[\d.]+/h, .* so far on Google"
         )
         while "running" not in (line := watching.stdout.readline().strip()):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tpuctl.model.chip_metrics import ChipMetrics
 from tpuctl.model.explanation import relevant_lines
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
 from tpuctl.model.progress import Progress, progress_of
@@ -55,6 +56,8 @@ def test_non_finite_values_are_shown_as_text() -> None:
 
 
 def job(**changes: Any) -> JobSnapshot:
+    numbers = changes.pop("numbers", (0, 1, 2, 4, 5))
+    chips = changes.pop("chips", {})
     record = JobRecord(
         id="20260102-030405-quartz",
         stack="bert",
@@ -64,15 +67,21 @@ def job(**changes: Any) -> JobSnapshot:
         bucket="bucket",
         script="[b]train.py",
         bundle="0" * 64,
-        worker_count=6,
-        workers=(0, 1, 2, 4, 5),
+        worker_count=max(numbers) + 1,
+        workers=numbers,
         attempt=changes.pop("attempt", 1),
         submitted=NOW,
     )
     states = changes.pop("states", ("running", "running", "running", "preparing"))
     workers = {
         number: WorkerRecord(
-            job=record.id, attempt=1, worker=number, state=state, started=NOW, exit_code=None
+            job=record.id,
+            attempt=1,
+            worker=number,
+            state=state,
+            started=NOW,
+            exit_code=None,
+            chips=chips.get(number),
         )
         for number, state in zip(record.workers, states, strict=False)
     }
@@ -95,6 +104,94 @@ def test_text_of_running_job() -> None:
     assert job_sentence(silent, NOW) == "job quartz running, no log output for 14 min"
     over = job(status=JobStatus("failed", 3, 0, "why", NOW), logged=NOW - timedelta(days=1))
     assert job_sentence(over, NOW).startswith("job quartz failed with exit code 3, step 1,200")
+
+
+GIB = 2**30
+
+
+def sample(*duties: float, used: float = 10, at: datetime = NOW) -> ChipMetrics:
+    """Of chips with 31.25 GiB each, of which the last one is the fullest."""
+    return ChipMetrics(
+        at=at,
+        duty_cycle_percent=duties,
+        hbm_used_bytes=[GIB] * (len(duties) - 1) + [int(used * GIB)],
+        hbm_total_bytes=[int(31.25 * GIB)] * len(duties),
+    )
+
+
+def absent(reason: str) -> ChipMetrics:
+    return ChipMetrics(at=NOW, absence=reason)
+
+
+def chip_text(numbers: tuple[int, ...], chips: dict[int, ChipMetrics]) -> tuple[list[str], str]:
+    """What is shown of chips: lines of the table, and the rest of the sentence."""
+    states = ("running",) * len(numbers)
+    running = job(numbers=numbers, chips=chips, states=states, progress=Progress())
+    lines = [line for _, line in job_facts(running, NOW)][1 + (len(numbers) > 1) :]
+    return lines, job_sentence(running, NOW).removeprefix("job quartz running").removeprefix(", ")
+
+
+def test_chips_of_single_worker() -> None:
+    text = "duty cycle 95%, HBM 18.4 of 31.2 GiB"
+    assert chip_text((0,), {0: sample(100, 90, used=18.4)}) == ([text], text)
+    none = "no chip metrics: the local cloud has no TPUs"
+    assert chip_text((0,), {0: absent("the local cloud has no TPUs")}) == ([none], none)
+    assert chip_text((0,), {}) == ([], "")
+    old = {0: sample(97, at=NOW - timedelta(minutes=6))}
+    assert chip_text((0,), old)[0] == ["no chip metrics: no new values for 5 min"]
+
+
+def test_chips_of_ended_job_are_not_shown() -> None:
+    ended = job(numbers=(0,), chips={0: sample(97)}, states=("failed",), progress=Progress())
+    assert "duty" not in str(job_facts(ended, NOW)) + job_sentence(ended, NOW)
+    assert JobSnapshotResponse.of(ended).as_json()["chip_metrics"] == {}
+
+
+def test_chips_of_four_workers() -> None:
+    chips = {0: sample(97), 1: sample(96), 2: sample(95, used=20), 3: absent("reason")}
+    assert chip_text((0, 1, 2, 3), chips) == (
+        [
+            "worker 0: duty cycle 97%, HBM 10.0 of 31.2 GiB",
+            "worker 1: duty cycle 96%, HBM 10.0 of 31.2 GiB",
+            "worker 2: duty cycle 95%, HBM 20.0 of 31.2 GiB",
+            "no chip metrics for worker 3: reason",
+        ],
+        "duty cycle 96% (lowest: 95%, worker 2), HBM at most 20.0 of 31.2 GiB (worker 2), "
+        "no chip metrics for worker 3: reason",
+    )
+
+
+def test_chips_of_64_workers_are_summarized() -> None:
+    numbers = tuple(range(64))
+    chips = {number: sample(90) for number in numbers}
+    chips |= {17: sample(10, 14), 40: sample(90, used=30)}
+    summary = "duty cycle 89% (lowest: 12%, worker 17), HBM at most 30.0 of 31.2 GiB (worker 40)"
+    assert chip_text(numbers, chips) == ([summary], summary)
+    chips |= {number: absent("reason") for number in (3, 9, 10, 11)}
+    assert chip_text(numbers, chips)[0] == [summary, "no chip metrics for workers 3 9-11: reason"]
+    chips = {number: absent("reason") for number in numbers}
+    assert chip_text(numbers, chips)[0] == ["no chip metrics: reason"]
+
+
+def test_chips_in_json() -> None:
+    chips = {0: sample(97.5, math.nan), 1: absent("reason")}
+    data = JobSnapshotResponse.of(job(chips=chips)).as_json()["chip_metrics"]
+    assert json.loads(json.dumps(data, allow_nan=False)) == {
+        "0": {
+            "at": "2026-01-02T03:04:05+00:00",
+            "absence": None,
+            "duty_cycle_percent": [97.5, "nan"],
+            "hbm_used_bytes": [GIB, 10 * GIB],
+            "hbm_total_bytes": [33554432000, 33554432000],
+        },
+        "1": {
+            "at": "2026-01-02T03:04:05+00:00",
+            "absence": "reason",
+            "duty_cycle_percent": [],
+            "hbm_used_bytes": [],
+            "hbm_total_bytes": [],
+        },
+    }
 
 
 def test_job_snapshot_in_json() -> None:

@@ -90,7 +90,7 @@ def status(
         float, typer.Option("--interval", min=1, help="Seconds between refreshes with --watch.")
     ] = 5.0,
 ) -> None:
-    """Show the stack's resources and jobs: state, progress, cost so far.
+    """Show the stack's resources and jobs: state, progress, chip metrics, cost so far.
 
     With --stack and --project, no stack file is needed. With --watch, a terminal shows a table
     that refreshes in place; otherwise each refresh prints a line (JSON with --json). Press Ctrl-C

@@ -109,7 +109,10 @@ def _chip_lines(job: JobSnapshot, now: datetime, max_lines: int) -> list[str]:
         names = {worker: "" if is_alone else f"worker {worker}: " for worker in chips}
         lines = [names[worker] + _chip_text(sample) for worker, sample in chips.items()]
     for absence, workers in absences.items():
-        of_workers = "" if len(workers) == len(running) else f" of workers {_ranges(workers)}"
+        plural = "s" * (len(workers) > 1)
+        of_workers = (
+            "" if len(workers) == len(running) else f" for worker{plural} {_ranges(workers)}"
+        )
         lines.append(f"no chip metrics{of_workers}: {absence}")
     return lines
 
