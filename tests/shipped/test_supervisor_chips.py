@@ -82,8 +82,13 @@ def test_local_cloud_is_not_sampled(worker: Worker) -> None:
 
 def test_environment_without_libtpu(worker: Worker) -> None:
     start_job(worker)
-    absence = first_sample(worker)["absence"]
-    assert absence == "libtpu is not installed in the job's environment"
+    sample = first_sample(worker)
+    assert sample["absence"] == "libtpu is not installed in the job's environment"
+    result = worker.folder / "chips.json"
+    for _ in range(2):  # the first one may have started before
+        read_at = result.stat().st_mtime_ns
+        until(lambda: result.stat().st_mtime_ns > read_at, "another sample")  # noqa: B023
+    assert worker.read("record.json")["chips"] == sample, "the same is not uploaded again"
 
 
 @pytest.mark.parametrize(
@@ -93,8 +98,9 @@ def test_environment_without_libtpu(worker: Worker) -> None:
         (HANGS, "libtpu did not answer in time"),
         ("import nowhere", "the libtpu of the job's environment cannot read them: No module named"),
         ("", "libtpu failed: AttributeError: "),
+        ("import os\nprint(5, flush=True)\nos._exit(0)", "libtpu ended with exit code 0"),
     ],
-    ids=["crash", "hang", "import", "version"],
+    ids=["crash", "hang", "import", "version", "exit"],
 )
 def test_broken_libtpu_does_not_disturb_job(worker: Worker, module: str, absence: str) -> None:
     package = worker.home / "packages" / "libtpu"
@@ -111,14 +117,14 @@ def test_reader_gets_no_flags_and_no_secrets_of_the_job(worker: Worker) -> None:
     package = worker.home / "packages" / "libtpu"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    seen = worker.home / "seen"
+    variables_file = worker.home / "seen"
     (package / "sdk.py").write_text(
-        f"import json, os\nopen({str(seen)!r}, 'w').write(json.dumps(dict(os.environ)))"
+        f"import json, os\nopen({str(variables_file)!r}, 'w').write(json.dumps(dict(os.environ)))"
     )
     flags = {"LIBTPU_INIT_ARGS": "--flag", "TOKEN": "secret"}
     start_job(worker, env={"PYTHONPATH": str(package.parent), **flags})
     first_sample(worker)
-    variables = json.loads(seen.read_text())
+    variables = json.loads(variables_file.read_text())
     assert not set(variables) & {*flags, "TPUCTL_FOLDER"}
     assert (variables["TPU_SKIP_MDS_QUERY"], variables["TPU_LOG_DIR"]) == ("1", "disabled")
 

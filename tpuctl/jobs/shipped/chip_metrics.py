@@ -1,6 +1,6 @@
 """Samples the duty cycle and memory use of a worker's chips while its script runs.
 
-libtpu, which JAX and PyTorch/XLA bring along, reads them from the process that trains. It is a
+libtpu, which jax[tpu] and torch_xla[tpu] install, reads them from the process that trains. It is a
 library of the job's environment, so each sample is taken by a short-lived process under the job's
 Python, `chip_reader.py`: whatever happens there, the supervisor and the job go on.
 
@@ -10,6 +10,7 @@ Python 3.8 and later.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ else:
 
 __all__ = ["ChipSampler"]
 
-INTERVAL = 30.0  # seconds between samples; each takes 0.3 s of a CPU
+INTERVAL = 30.0  # seconds between samples; each takes 0.2 s of a CPU
 # Of the script's variables, those by which its Python finds libtpu. Others may be flags of XLA, or
 # secrets.
 VARIABLES = (
@@ -71,20 +72,27 @@ class ChipSampler:
         """The latest sample for the record; None before the first. Never waits for the reader."""
         if self.reader is not None:
             if self.reader.poll() is not None:
-                self.sample = {"at": now(), **self.read_result(self.reader.returncode)}
+                self.update_sample(self.read_result(self.reader.returncode))
                 self.reader = None
         elif self.has_chips and time.monotonic() >= self.due:
             self.due = time.monotonic() + self.interval
             try:
                 self.start_reader()
             except OSError as error:  # such as a full disk, or no memory for a process
-                self.sample = {"at": now(), "absence": f"libtpu could not be started: {error}"}
+                self.update_sample({"absence": f"libtpu could not be started: {error}"})
         return self.sample
+
+    def update_sample(self, result: dict[str, Any]) -> None:
+        """The same absence is not recorded again: each new record is uploaded."""
+        last = self.sample or {}
+        if "absence" not in result or result["absence"] != last.get("absence"):
+            self.sample = {"at": now(), **result}
 
     def start_reader(self) -> None:
         import subprocess  # it takes a while to load
 
-        python, variables = script_python(self.folder.job_parent() or 0)
+        job_parent = self.folder.job_parent()
+        python, variables = ("", {}) if job_parent is None else script_python(job_parent)
         if not variables:  # the script is about to start, or has ended
             return
         environment = {name: variables[name] for name in VARIABLES if name in variables}
@@ -102,13 +110,13 @@ class ChipSampler:
     def read_result(self, code: int) -> dict[str, Any]:
         if code == -signal.SIGALRM:
             return {"absence": "libtpu did not answer in time"}
-        try:
+        with contextlib.suppress(OSError, ValueError, IndexError):
             with open(self.result_file, "rb") as file:
-                result: dict[str, Any] = json.loads(file.read().splitlines()[-1])
+                result = json.loads(file.read().splitlines()[-1])
+            if code == 0 and isinstance(result, dict):
                 return result
-        except (OSError, ValueError, IndexError):
-            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return {"absence": f"libtpu ended with {ended}"}
+        ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return {"absence": f"libtpu ended with {ended}"}
 
     @property
     def result_file(self) -> str:

@@ -60,7 +60,8 @@ def main() -> None:
     try:
         metrics = read_metrics()
     except Exception as error:
-        metrics = {"absence": f"libtpu failed: {type(error).__name__}: {error}"}
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        metrics = {"absence": f"libtpu failed: {message[:200]}"}
     print(json.dumps(metrics), flush=True)
     os._exit(0)  # without libtpu's own cleanup
 
