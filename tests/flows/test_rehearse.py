@@ -62,6 +62,11 @@ with open(sys.argv[1], "w") as file:
 time.sleep(600)
 """
 RUNTIME = "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"
+WITHOUT_TENSORFLOW = {
+    "type_name": "v5litepod-1",
+    "zone": "us-central1-a",
+    "runtime": "v2-alpha-tpuv5-lite",
+}
 
 
 class RehearseCommand:
@@ -164,7 +169,7 @@ def test_script_sees_worker_environment_and_samples_but_not_google(
     assert "127.0.0.1" in variables["https_proxy"]
     assert (
         finding_of(data, "script")["severity"] == "unknown"
-    )  # without TensorFlow, nothing is observed
+    )  # without a framework, nothing is observed
     client = make_stack().cloud.client("storage")
     assert client.bucket(bucket).blob("train/inner/one.txt").download_as_bytes() == b"1"
 
@@ -205,15 +210,24 @@ def test_command_cannot_be_rehearsed(command: RehearseCommand) -> None:
     assert "Only Python can be rehearsed" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("framework", "machine"),
+    [
+        ("tensorflow", {"runtime": RUNTIME}),
+        ("jax", WITHOUT_TENSORFLOW),
+        ("torch_xla", WITHOUT_TENSORFLOW),
+    ],
+)
 async def test_run_suggests_rehearsal_of_new_content(
-    make_stack: Callable[..., Tpuctl], events: list[Event]
+    make_stack: Callable[..., Tpuctl], events: list[Event], framework: str, machine: dict[str, str]
 ) -> None:
     from tpuctl.api.rehearse import RehearsalOptions, rehearse
 
-    stack = make_stack(runtime=RUNTIME)
+    stack = make_stack(**machine)
     script = stack.stack_file.parent / "job" / "train.py"
     script.parent.mkdir()
-    script.write_text("print('trained')\n", "utf-8")
+    # The framework that it would use need not be installed.
+    script.write_text(f"if False:\n    import {framework}\nprint('trained')\n", "utf-8")
     await stack.up()
 
     async def suggestions() -> list[str]:
@@ -227,6 +241,6 @@ async def test_run_suggests_rehearsal_of_new_content(
     assert suggestion.endswith(f"    tpuctl rehearse {script} -- --steps 1")
     await rehearse(stack, stack.submission(script), RehearsalOptions())
     assert await suggestions() == []
-    script.write_text("print('trained otherwise')\n", "utf-8")
+    script.write_text(f"if False:\n    import {framework}\nprint('trained more')\n", "utf-8")
     assert len(await suggestions()) == 1
     await stack.down(delete_bucket=True)

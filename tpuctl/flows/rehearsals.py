@@ -9,6 +9,8 @@ from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
 __all__ = ["content_of", "rehearsal_history", "rehearsed_before", "was_rehearsed"]
 
+OBSERVED = ("tensorflow", "jax", "torch")  # frameworks, whatever the runtime
+
 
 def rehearsal_history() -> RehearsalHistory:
     """The history of rehearsals."""
@@ -28,6 +30,7 @@ def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
 
 def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
     """Whether not to suggest a rehearsal: it was done, or this job cannot be rehearsed."""
-    if record.kind == "shell" or stack.runtime.tensorflow is None:
+    is_observed = stack.runtime.tensorflow is not None or record.framework in OBSERVED
+    if record.kind == "shell" or not is_observed:
         return True
     return was_rehearsed(stack, record)
