@@ -140,3 +140,16 @@ async def test_invalid_request_fails_before_install(
     with pytest.raises(Usage, match=summary):
         await compile_script(script, (), None, ignore_event, type_name=type_name, batch=batch)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("imports", ["import torch", "import torch_xla\nimport torch"])
+async def test_torch_is_refused_before_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str
+) -> None:
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "train.py"
+    script.write_text(imports, "utf-8")
+    with pytest.raises(Refused, match="PyTorch is not supported by --compile") as caught:
+        await compile_script(script, (), None, ignore_event, type_name="v5litepod-4")
+    assert "tpuctl rehearse SCRIPT" in caught.value.diagnostics[0].hint
+    assert not (tmp_path / "cache").exists()

@@ -57,7 +57,8 @@ async def compile_script(
     global batch size, over all replicas; without it several are tried. `variables` are added to
     the script's environment, `samples` uploaded to the local cloud, which serves the script's
     gs:// paths. Missing environments are created. Raises Usage for invalid options, Refused on an
-    unsupported machine, OperationFailed if the script does not reach its first step.
+    unsupported machine and for PyTorch, OperationFailed if the script does not reach its first
+    step.
     """
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
@@ -164,14 +165,28 @@ def _compile_request(
 
 
 def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
-    """Whether a script uses JAX: its framework, or nothing tells and there is no TensorFlow."""
-    from tpuctl.preflight.analysis.source import load
-    from tpuctl.preflight.framework import framework_of
+    """Whether a script uses JAX: its framework, or nothing tells and there is no TensorFlow.
 
-    framework = framework_of(load(script).script)
+    Raises Refused for PyTorch.
+    """
+    from tpuctl.preflight.analysis.source import load
+    from tpuctl.preflight.framework import framework_of, imported_modules
+
+    module = load(script).script
+    framework = framework_of(module)
     choice = FrameworkChoice(framework, script.name) if framework is not None else None
     if stack is not None:
         choice = stack.for_framework(choice).framework
+    is_torch = (
+        "torch" in imported_modules(module) if choice is None else choice.framework == "torch"
+    )
+    if is_torch:
+        raise Refused(
+            "PyTorch is not supported by --compile",
+            f"{script.name} uses PyTorch; only steps of TensorFlow and JAX can be compiled here",
+            hint="Rehearse a few steps on this machine instead:\n    tpuctl rehearse SCRIPT",
+            where="--compile",
+        )
     return tensorflow is None if choice is None else choice.framework == "jax"
 
 

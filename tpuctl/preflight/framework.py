@@ -14,14 +14,19 @@ from tpuctl.preflight.analysis.source import Module
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
 
-__all__ = ["framework_of", "runtime_warning"]
+__all__ = ["framework_of", "imported_modules", "runtime_warning"]
 
 
 def framework_of(script: Module) -> Framework | None:
     """The framework of a script, if its imports tell."""
+    return framework_of_modules(imported_modules(script))
+
+
+def imported_modules(script: Module) -> set[str]:
+    """The top-level modules that a script imports, anywhere in it."""
     names = [alias.name for node in script.of_types(ast.Import) for alias in node.names]
     names += [node.module or "" for node in script.of_types(ast.ImportFrom) if not node.level]
-    return framework_of_modules(name.partition(".")[0] for name in names)
+    return {name.partition(".")[0] for name in names}
 
 
 def runtime_warning(stack: Stack, script: Path) -> Diagnostic | None:
