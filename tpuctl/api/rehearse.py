@@ -48,6 +48,8 @@ GRACE_SECONDS = 20.0  # for a script to save after SIGTERM
 SECOND_PASS_STEPS = 3  # enough to show that the second pass starts and continues
 MAX_REPLICAS = 8  # of a TensorFlow strategy: more only take longer
 MAX_DEVICES = 64  # of JAX, whose programs may depend on their number
+# Of PyTorch/XLA, which aborts if the threads of devices reach a collective 10 seconds apart.
+MAX_TORCH_DEVICES = 8
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,11 @@ class RehearsalRun:
         return min(self.target.replicas, MAX_DEVICES)
 
     @property
+    def torch_devices(self) -> int:
+        """The CPU devices of a script with PyTorch/XLA."""
+        return min(self.target.replicas, MAX_TORCH_DEVICES)
+
+    @property
     def limitations(self) -> tuple[str, ...]:
         notes = []
         if self.submission.installation.setup:
@@ -400,9 +407,10 @@ class RehearsalRun:
                 raised_in(folder / "log"),
                 exit_status.stopped,
             )
-            if result.jax is not None:
+            if result.framework != "tensorflow":
+                devices = self.devices if result.framework == "jax" else self.torch_devices
                 outputs = await list_objects(self.output, self.emit)
-                result = replace(result, replicas=self.devices, outputs=tuple(outputs))
+                result = replace(result, replicas=devices, outputs=tuple(outputs))
             progress.result = _describe_pass(result)
         return result
 
@@ -416,6 +424,7 @@ class RehearsalRun:
             "steps": steps,
             "replicas": replicas,
             "devices": self.devices,
+            "torch_devices": self.torch_devices,
             "script": str(script),
             "root": str(self.root),
             "kind": self.target.kind,

@@ -80,7 +80,7 @@ def rehearse(
         typer.Option(
             "--compile",
             help="Compile the step with the TPU compiler, without a TPU, instead of running it: "
-            "exact results for operations, memory and the largest batch.",
+            "exact results for operations, memory and the largest batch. Not for PyTorch.",
         ),
     ] = False,
     type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
@@ -93,9 +93,9 @@ def rehearse(
 ) -> int:
     """Run a few steps of a script on this machine, as on the TPU, and report problems.
 
-    Uses the runtime's TensorFlow with XLA, or the job's JAX, and as many replicas as the TPU has;
-    gs:// is served by the local cloud. Nothing is sent to Google or charged. Exits with 1 if
-    something would not run on the TPU.
+    Uses the runtime's TensorFlow with XLA, or the job's JAX or PyTorch, and as many replicas as
+    the TPU has; gs:// is served by the local cloud. Nothing is sent to Google or charged. Exits
+    with 1 if something would not run on the TPU.
 
     Example: tpuctl rehearse train.py -- --batch 64
     """

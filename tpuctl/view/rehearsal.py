@@ -90,9 +90,11 @@ def _with_commands(hint: str, command: Callable[[str], str]) -> str:
 
 
 def _framework(done: Rehearsal) -> str:
-    jax = done.passes[0].jax
-    if jax is not None:
-        return f" with JAX {jax}"
+    first = done.passes[0]
+    if first.jax is not None:
+        return f" with JAX {first.jax}"
+    if first.torch is not None:
+        return f" with PyTorch {first.torch}"
     tensorflow = done.target.tensorflow
     return f" with TensorFlow {tensorflow}" if tensorflow else ""
 

@@ -7,12 +7,15 @@ from typing import Any
 
 from tpuctl.preflight.rehearsal import (
     compile_findings,
+    device_findings,
     exit_findings,
     jax_findings,
+    torch_findings,
     training_findings,
 )
 from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
 from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
+from tpuctl.preflight.rehearsal.observations import Eager
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 
@@ -40,8 +43,9 @@ def _findings(
         yield from exit_findings.second_pass(second, first)
     if not exit_findings.was_observed(first):
         return
-    if first.jax is not None:
-        yield from _jax_findings(first, second, target, run_estimate)
+    if first.framework != "tensorflow":
+        framework_findings = _jax_findings if first.framework == "jax" else _torch_findings
+        yield from framework_findings(first, second, target, run_estimate)
         return
     yield from compile_findings.refusals(first)
     if not first.steps:
@@ -62,15 +66,35 @@ def _jax_findings(
     if not first.steps:
         return
     yield from jax_findings.compilations(first)
-    yield from jax_findings.transfers(first)
+    yield from device_findings.transfers(first)
     yield from jax_findings.callbacks(first)
     if first.training_step is not None or first.losses:
         yield training_findings.loss(first, second)
         yield from training_findings.checkpoints(first, second, target)
     yield compile_findings.memory(first, second, target)
     yield training_findings.pipeline(first, run_estimate)
-    yield jax_findings.devices(first, target)
+    yield device_findings.devices(first, target, jax_findings.SHARD_HINT)
     yield training_findings.duration_and_cost(run_estimate, target)
+
+
+def _torch_findings(
+    first: Pass, second: Pass | None, target: Target, run_estimate: Estimate
+) -> Iterator[Finding]:
+    if not first.steps:
+        return
+    is_xla = not first.of(Eager)
+    if is_xla:
+        yield from torch_findings.compilations(first)
+        yield from torch_findings.fallbacks(first)
+        yield from device_findings.transfers(first)
+    yield training_findings.loss(first, second)
+    yield from training_findings.checkpoints(first, second, target)
+    if is_xla:
+        yield compile_findings.memory(first, second, target)
+    yield training_findings.pipeline(first, run_estimate)
+    yield torch_findings.devices(first, target)
+    if is_xla:
+        yield training_findings.duration_and_cost(run_estimate, target)
 
 
 def _estimate(
@@ -78,8 +102,10 @@ def _estimate(
 ) -> Estimate:
     step_examples = first.examples
     global_examples = second.examples if second is not None else None
-    if target.replicas == 1 or first.jax is not None:
+    if target.replicas == 1 or first.has_global_batch:
         global_examples = step_examples
+    elif first.framework == "torch" and step_examples:
+        global_examples = step_examples * target.replicas
     if operations is not None and step_examples and global_examples:
         operations *= global_examples / step_examples
     else:
@@ -102,7 +128,7 @@ def _program_bytes(first: Pass, global_examples: int | None) -> int | None:
     if not first.examples or not global_examples:
         return None
     peak = max((function.peak or 0 for function in first.functions), default=0)
-    devices = first.replicas if first.jax is not None else 1
+    devices = first.replicas if first.has_global_batch else 1
     return int(peak * devices * (global_examples / first.examples)) or None
 
 
@@ -113,6 +139,7 @@ def _measurements(first: Pass, second: Pass | None) -> dict[str, Any]:
         rate = first.examples / first.step_seconds
     return {
         "jax": first.jax,
+        "torch": first.torch,
         "steps": len(first.steps),
         "step_seconds": first.step_seconds,
         "waited_share": first.waited_share,

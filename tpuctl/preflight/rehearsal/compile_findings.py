@@ -111,7 +111,7 @@ def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
 
 def _has_core_batch(first: Pass, second: Pass | None, target: Target) -> bool:
     """Whether the first pass ran one core's batch, not the global batch."""
-    if target.replicas == 1 or first.jax:
+    if target.replicas == 1 or first.framework != "tensorflow":
         return True
     if second is None or not first.examples or not second.examples:
         return False

@@ -36,6 +36,8 @@ JAX_STEPS = (
     "Only gradients, and calls of functions compiled by jax.jit or jax.pmap are observed, in the "
     "main thread. Functions compiled ahead of time, with lower(…).compile(), are not."
 )
+TORCH_STEPS = "Only calls of an optimizer of torch.optim are observed, in the main thread."
+STEPS_HINTS = {"tensorflow": TENSORFLOW_STEPS, "jax": JAX_STEPS, "torch": TORCH_STEPS}
 JAX_SIGTERM_HINT = (
     "jax.distributed.initialize() handles SIGTERM itself. Save and exit when\n"
     "    multihost_utils.reached_preemption_sync_point(step)\n"
@@ -47,8 +49,8 @@ SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --samp
 
 
 def was_observed(run: Pass) -> bool:
-    """Whether the script uses TensorFlow or JAX."""
-    imported = any(start.tensorflow or start.jax for start in run.of(Started))
+    """Whether the script uses TensorFlow, JAX or PyTorch."""
+    imported = any(start.tensorflow or start.jax or start.torch for start in run.of(Started))
     return imported or bool(run.steps)
 
 
@@ -66,19 +68,17 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
             TOPIC, "unknown", f"interrupted {after}: the findings are based on these steps"
         )
     elif not was_observed(run):
-        others = sorted({name for start in run.of(Started) for name in start.others})
-        instead = f" (it imported {', '.join(others)})" if others else ""
         yield Finding(
             TOPIC,
             "unknown",
-            f"finished without importing TensorFlow or JAX{instead}: no steps were observed",
+            "finished without importing TensorFlow, JAX or PyTorch: no steps were observed",
         )
     elif not run.steps:
         yield Finding(
             TOPIC,
             "unknown",
             "finished without an observable training step",
-            hint=JAX_STEPS if run.jax else TENSORFLOW_STEPS,
+            hint=STEPS_HINTS[run.framework],
         )
     elif len(run.steps) < requested_steps:
         yield Finding(TOPIC, "fine", f"finished after {counted(len(run.steps), 'step')}")
@@ -164,7 +164,7 @@ def _stop(run: Pass) -> Finding:
         message = (
             f"{after}, it kept running after SIGTERM: a preempted machine is stopped after 30 s"
         )
-        hint = JAX_SIGTERM_HINT if run.of(Distributed) else ""
+        hint = JAX_SIGTERM_HINT if run.jax and run.of(Distributed) else ""
         return Finding(TOPIC, "risk", message, hint=hint)
     return Finding(TOPIC, "fine", f"ran and was {after}")
 

@@ -1,4 +1,4 @@
-"""Findings about training with JAX: compilations, what runs on the host, the devices."""
+"""Findings about training with JAX: compilations, and callbacks to the host."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tpuctl.preflight.rehearsal.compile_findings import describe, varying_shape_hints
-from tpuctl.preflight.rehearsal.findings import Finding, Target
+from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import (
     Callback,
     Compiled,
     Eager,
-    Fetched,
     Where,
 )
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 
-__all__ = ["callbacks", "compilations", "devices", "transfers"]
+__all__ = ["SHARD_HINT", "callbacks", "compilations"]
 
 MAX_LINES = 3  # of the script, each with a finding
-MIN_READS = 3  # at one line, to conclude that every step reads a value
 FIRST_STEPS = 2  # in which operations are compiled for the first time
 MIN_OPERATIONS = 3  # compiled at one line after that
+SHARD_HINT = (
+    "Shard the batch over all devices:\n"
+    '    mesh = jax.make_mesh((jax.device_count(),), ("data",))\n'
+    '    batch = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))'
+)
 STEP_HINT = "Put the whole step, gradients and update, into one function under jax.jit."
 
 
@@ -46,26 +49,6 @@ def compilations(run: Pass) -> Iterator[Finding]:
     yield from islice(_operations(run), MAX_LINES)
 
 
-def transfers(run: Pass) -> Iterator[Finding]:
-    """Lines that read a value of every step, for which the next step waits."""
-    steps_by_line: dict[Where, set[int]] = {}
-    for read in run.of(Fetched):
-        if read.where is not None:
-            steps_by_line.setdefault(read.where, set()).add(read.after_step)
-    every = max(MIN_READS, len(run.steps) - 1)  # the script may end within the last step
-    lines = [where for where, steps in steps_by_line.items() if len(steps) >= every]
-    for where in lines[:MAX_LINES]:
-        yield Finding(
-            "transfers",
-            "cost",
-            "reads a value after every step: the TPU is idle until the next one is started",
-            hint="Read it every 50 steps, say, or start the next step first.",
-            where=where,
-        )
-    if run.steps and not lines:
-        yield Finding("transfers", "fine", "no value is read after every step")
-
-
 def callbacks(run: Pass) -> Iterator[Finding]:
     """Functions that the compiled program calls on the host."""
     for callback in run.of(Callback)[:MAX_LINES]:
@@ -76,39 +59,6 @@ def callbacks(run: Pass) -> Iterator[Finding]:
             hint="Return the values from the step instead, or use it only to debug.",
             where=callback.where,
         )
-
-
-def devices(run: Pass, target: Target) -> Finding:
-    """Whether the step runs on all devices of the slice."""
-    counts = [
-        compiled.devices
-        for function in run.functions
-        for compiled in function.compilations
-        if compiled.devices and compiled.trains
-    ]
-    if not counts:
-        return Finding("replicas", "unknown", "the devices of the step are unknown")
-    used, simulated = max(counts), run.replicas
-    if used < simulated:
-        return Finding(
-            "replicas",
-            "cost",
-            f"the step runs on {used} of {target.replicas} devices of {target.type}",
-            hint="Shard the batch over all devices:\n"
-            '    mesh = jax.make_mesh((jax.device_count(),), ("data",))\n'
-            '    batch = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))',
-        )
-    of_all = "" if used == target.replicas else f" ({target.type} has {target.replicas})"
-    message = f"the step runs on {used} devices{of_all}" if used > 1 else "one device"
-    if target.workers > 1:
-        message += (
-            f". One process took the part of {target.workers}: what differs between processes was "
-            "not tested"
-        )
-        hint = "Run it on the local cloud, with a process for each worker:\n"
-        hint += "    tpuctl --cloud local run"
-        return Finding("replicas", "unknown", message, hint=hint)
-    return Finding("replicas", "fine", message)
 
 
 def _recompilation(function: Function) -> Finding:

@@ -22,7 +22,9 @@ __all__ = [
     "Eager",
     "Ended",
     "Failure",
+    "Fallback",
     "Fetched",
+    "NonFinite",
     "Observation",
     "Operation",
     "Planned",
@@ -35,6 +37,7 @@ __all__ = [
     "Step",
     "Strategy",
     "Traced",
+    "Unsynchronized",
     "Where",
     "Wrote",
     "parse",
@@ -94,10 +97,12 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Observation):
-    """A Python process imported TensorFlow, trains with JAX, or exited without either."""
+    """A Python process imported TensorFlow, trains with another framework, or exited."""
 
     tensorflow: str | None = None
     jax: str | None = None  # its version, if it trains or the process imported nothing else
+    torch: str | None = None  # the same for PyTorch
+    torch_xla: str | None = None  # if it was imported
     keras: str | None = None  # the version of tf.keras
     devices: tuple[str, ...] = ()  # logical devices
     script: str = ""  # sys.argv, joined by spaces
@@ -134,7 +139,7 @@ class Compiled(Observation):
     peak: int | None = None  # bytes: arguments, results and temporaries
     program: str | None = None  # file with the HLO text; only for a function's first compilation
     trains: bool = True  # computes gradients; False for evaluation, prediction and so on
-    # With JAX:
+    # With JAX or PyTorch/XLA:
     names: tuple[str, ...] = ()  # of the arguments in `shapes`, which exclude the state
     changes: tuple[str, ...] = ()  # of the arguments since the previous compilation
     devices: int | None = None  # that the results are on
@@ -192,14 +197,14 @@ class Planned(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Eager(Observation):
-    """The script trains eagerly, outside of a tf.function."""
+    """The script trains eagerly, outside of a tf.function, or with PyTorch without XLA."""
 
     where: Where | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched(Observation):
-    """The script read the value of a JAX array after a step."""
+    """The script read the value of an array or a tensor on a device after a step."""
 
     after_step: int
     where: Where | None = None
@@ -215,9 +220,36 @@ class Callback(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Distributed(Observation):
-    """The script called `jax.distributed.initialize`."""
+    """The script called `jax.distributed.initialize` or `torch_xla.launch`."""
 
     where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsynchronized(Observation):
+    """A step of PyTorch/XLA (`where`: its update) was followed by the next one without a call of
+    `torch_xla.sync`."""
+
+    after_step: int
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fallback(Observation):
+    """PyTorch/XLA ran an operation on the host in a step: XLA does not have it."""
+
+    operation: str  # such as aten::linalg_eig
+    after_step: int
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFinite(Observation):
+    """Parameters with values that are infinite or not a number."""
+
+    parameters: int
+    total: int
+    after_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +301,9 @@ KINDS: Mapping[str, type[Observation]] = {
     "distributed": Distributed,
     "eager": Eager,
     "ended": Ended,
+    "fallback": Fallback,
     "fetched": Fetched,
+    "nonfinite": NonFinite,
     "planned": Planned,
     "read": Read,
     "refused": Refused,
@@ -279,6 +313,7 @@ KINDS: Mapping[str, type[Observation]] = {
     "step": Step,
     "strategy": Strategy,
     "traced": Traced,
+    "unsynchronized": Unsynchronized,
     "wrote": Wrote,
 }
 

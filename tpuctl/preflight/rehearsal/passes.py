@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from tpuctl.preflight.rehearsal.observations import (
     Checkpoint,
     Compiled,
+    Distributed,
     Ended,
     Observation,
     Planned,
@@ -50,6 +51,24 @@ class Pass:
     def jax(self) -> str | None:
         """The version of JAX, if the script trains with it."""
         return next((start.jax for start in self.of(Started) if start.jax), None)
+
+    @property
+    def torch(self) -> str | None:
+        """The version of PyTorch, if the script trains with it."""
+        return next((start.torch for start in self.of(Started) if start.torch), None)
+
+    @property
+    def framework(self) -> Literal["tensorflow", "jax", "torch"]:
+        """The framework that trains; TensorFlow if nothing tells."""
+        return (
+            "jax" if self.jax is not None else "torch" if self.torch is not None else "tensorflow"
+        )
+
+    @property
+    def has_global_batch(self) -> bool:
+        """Whether a step of the first pass is one of all devices: not with TensorFlow, nor where
+        one process took the part of several."""
+        return self.jax is not None or (self.torch is not None and not self.of(Distributed))
 
     @property
     def steps(self) -> list[Step]:

@@ -11,9 +11,9 @@ from tpuctl.preflight.rehearsal.estimate import (
     Estimate,
 )
 from tpuctl.preflight.rehearsal.findings import Finding, Target
-from tpuctl.preflight.rehearsal.observations import Wrote
+from tpuctl.preflight.rehearsal.observations import Checkpoint, NonFinite, Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.units import approximate, cost_range, dollars, time_range
+from tpuctl.units import approximate, cost_range, counted, dollars, time_range
 
 __all__ = ["checkpoints", "duration_and_cost", "loss", "pipeline", "replicas"]
 
@@ -21,18 +21,24 @@ MAX_WAIT_SHARE = 0.3  # of a step's duration, spent waiting for data
 MIN_WAIT_SECONDS = 0.005  # per batch; shorter waits mainly measure the call itself
 MAX_FILES = 3  # in a list
 SAVE = "Save to the job's folder in the bucket, and resume from there:\n"
-BACKUP_HINT = (
-    f'{SAVE}    tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")'
-)
-ORBAX_HINT = (
-    f'{SAVE}    orbax.checkpoint.CheckpointManager(os.environ["TPUCTL_OUTPUT"] + "/checkpoints")'
-)
+SAVE_HINTS = {
+    "tensorflow": 'tf.keras.callbacks.BackupAndRestore(os.environ["TPUCTL_OUTPUT"] + "/backup")',
+    "jax": 'orbax.checkpoint.CheckpointManager(os.environ["TPUCTL_OUTPUT"] + "/checkpoints")',
+    "torch": 'with fsspec.open(os.environ["TPUCTL_OUTPUT"] + "/checkpoint.pt", "wb") as file:\n'
+    "        torch.save(state, file)",
+}
 NAN_HINT = "Find the first operation that produces it, on this machine:\n"
-PREFETCH_HINT = (
-    "Prefetch with tf.data: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
-    "cache(), prefetch(tf.data.AUTOTUNE)."
-)
-JAX_PREFETCH_HINT = "Load the next batches in other threads or processes while a step runs."
+NAN_CHECKS = {
+    "tensorflow": "tf.debugging.enable_check_numerics()",
+    "jax": 'jax.config.update("jax_debug_nans", True)',
+    "torch": "torch.autograd.set_detect_anomaly(True)",
+}
+PREFETCH_HINTS = {
+    "tensorflow": "Prefetch with tf.data: map(…, num_parallel_calls=tf.data.AUTOTUNE), "
+    "cache(), prefetch(tf.data.AUTOTUNE).",
+    "jax": "Load the next batches in other threads or processes while a step runs.",
+    "torch": "Load in several processes: DataLoader(…, num_workers=8).",
+}
 LOGS = ("events.out.tfevents", ".log", ".jsonl", ".csv", ".txt")  # in names of files
 
 
@@ -45,8 +51,16 @@ def loss(first: Pass, second: Pass | None) -> Finding:
                 "loss",
                 "error",
                 f"is {nonfinite[0].loss} at step {nonfinite[0].number}{where}",
-                hint=NAN_HINT + f"    {_nan_check(first)}",
+                hint=f"{NAN_HINT}    {NAN_CHECKS[first.framework]}",
             )
+    for parameters in first.of(NonFinite):
+        return Finding(
+            "loss",
+            "error",
+            f"{parameters.parameters} of {counted(parameters.total, 'parameter')} are infinite or "
+            f"not a number after step {parameters.after_step}",
+            hint=f"{NAN_HINT}    {NAN_CHECKS[first.framework]}",
+        )
     losses = first.losses
     if not losses:
         return Finding("loss", "unknown", "was not observed")
@@ -65,12 +79,6 @@ def loss(first: Pass, second: Pass | None) -> Finding:
     return Finding("loss", "fine", f"changes: {change}, too few for a trend")
 
 
-def _nan_check(run: Pass) -> str:
-    if run.jax:
-        return 'jax.config.update("jax_debug_nans", True)'
-    return "tf.debugging.enable_check_numerics()"
-
-
 def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
     """Whether steps wait for data. On a TPU, whose steps are faster, they wait even longer."""
     share, seconds, examples = first.waited_share, first.step_seconds, first.examples
@@ -86,7 +94,7 @@ def pipeline(first: Pass, run_estimate: Estimate) -> Finding:
             "data",
             "cost",
             f"steps spend {share:.0%} of their time {reason}, even on this machine{rate}",
-            hint=JAX_PREFETCH_HINT if first.jax else PREFETCH_HINT,
+            hint=PREFETCH_HINTS[first.framework],
         )
     message = f"keeps up with this machine's steps{rate}; waiting is {share:.0%}"
     if examples and run_estimate.step_seconds is not None:
@@ -121,7 +129,7 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
     saved = first.saved or (second.saved if second is not None else [])
     risk = "a spot machine can be preempted at any time" if target.is_spot else "machines fail"
     outputs = [path for path in first.outputs if not _is_log(path)]
-    backup_hint = ORBAX_HINT if first.jax else BACKUP_HINT
+    save_hint = f"{SAVE}    {SAVE_HINTS[first.framework]}"
     if not saved and outputs:
         listed = ", ".join(outputs[:MAX_FILES]) + (", …" if len(outputs) > MAX_FILES else "")
         message = f"wrote {listed}; whether it resumes from there was not observed"
@@ -135,19 +143,19 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
             "risk",
             f"none in {len(first.steps)} steps or after SIGTERM: {risk}",
             "\n".join(["files on the machine's disk are lost with it:", *files] if files else ()),
-            backup_hint,
+            save_hint,
         )
         return
     last = saved[-1]
     local = [checkpoint for checkpoint in saved if not _is_in_bucket(checkpoint.path)]
     if local and not _is_copied(local[-1].path, first, second):
         message = f"saved only on the machine's disk, and lost with it: {local[-1].path}"
-        yield Finding("checkpoint", "risk", message, hint=backup_hint, where=local[-1].where)
+        yield Finding("checkpoint", "risk", message, hint=save_hint, where=local[-1].where)
     at = f" at step {last.step}" if last.step is not None else ""
     if second is None or not second.steps:
         yield Finding("checkpoint", "unknown", f"saved{at}; resuming from it was not tested")
-    elif second.restored:
-        resumed_step = second.restored[0].step
+    elif resumed := _resumed_from(first, second):
+        resumed_step = resumed[0].step
         from_there = f" from step {resumed_step}" if resumed_step is not None else ""
         yield Finding("checkpoint", "fine", f"saved{at}; after a restart it resumes{from_there}")
     else:
@@ -161,10 +169,17 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
         )
 
 
+def _resumed_from(first: Pass, second: Pass) -> list[Checkpoint]:
+    """What the second pass restored, except what the first one did too: pretrained weights."""
+    saved = {checkpoint.path for checkpoint in first.saved}
+    pretrained = {checkpoint.path for checkpoint in first.restored} - saved
+    return [checkpoint for checkpoint in second.restored if checkpoint.path not in pretrained]
+
+
 def _is_copied(path: str, first: Pass, second: Pass | None) -> bool:
     """Whether a checkpoint on local disk was copied to a bucket or restored from one."""
     name = PurePosixPath(path).name
-    paths = [write.path for write in first.of(Wrote)]
+    paths = [*first.outputs, *(write.path for write in first.of(Wrote))]
     if second is not None:
         paths += [checkpoint.path for checkpoint in second.restored]
         paths += [write.path for write in second.of(Wrote)]

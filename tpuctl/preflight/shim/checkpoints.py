@@ -12,7 +12,7 @@ from typing import Any
 
 from .context import Rehearsal
 
-__all__ = ["install", "install_keras", "install_orbax"]
+__all__ = ["install", "install_keras", "install_orbax", "install_torch"]
 
 CHECKPOINT_ACTIONS = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
 MODEL_ACTIONS = {
@@ -31,6 +31,16 @@ KERAS_MODULES = (
     "saving.saving_lib",
     "saving.legacy.save",
 )
+# Functions by module, and the position of the path or the file.
+TORCH_FUNCTIONS = {
+    "torch": {"save": ("saved", 1), "load": ("restored", 0)},
+    "torch.distributed.checkpoint": {
+        "save": ("saved", 1),
+        "async_save": ("saved", 1),
+        "load": ("restored", 1),
+    },
+    "safetensors.torch": {"save_file": ("saved", 1), "load_file": ("restored", 0)},
+}
 ORBAX_CHECKPOINTERS = ("Checkpointer", "AsyncCheckpointer", "StandardCheckpointer")
 _nesting = threading.local()  # only the outermost call is recorded
 
@@ -73,6 +83,13 @@ def install_orbax(rehearsal: Rehearsal, orbax: Any) -> None:
                 setattr(kind, name, _watch(rehearsal, getattr(kind, name), action))
         manager = orbax.CheckpointManager
         setattr(manager, name, _watch_manager(rehearsal, getattr(manager, name), action))
+
+
+def install_torch(rehearsal: Rehearsal, module: Any) -> None:
+    """Observe what is saved and loaded by one of the modules in TORCH_FUNCTIONS."""
+    for name, (action, position) in TORCH_FUNCTIONS[module.__name__].items():
+        if hasattr(module, name):
+            setattr(module, name, _watch(rehearsal, getattr(module, name), action, position))
 
 
 def _watch_manager(
@@ -129,7 +146,7 @@ def _watch(
 
 def _record(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: Any) -> None:
     """Write the observation, unless there is no path: `restore(None)` does nothing."""
-    path = getattr(path, "filepath", path)
+    path = _path_of(path)
     if action == "saved" and isinstance(result, (str, bytes)):
         path = result  # includes the checkpoint's number
     if isinstance(path, bytes):
@@ -140,3 +157,18 @@ def _record(rehearsal: Rehearsal, action: str, path: Any, result: Any, where: An
     rehearsal.writer.write(
         "checkpoint", action=action, path=os.fspath(path), step=step, where=where
     )
+
+
+def _path_of(target: Any) -> Any:
+    """The path of a checkpoint, or of a file or a store to write it to."""
+    if isinstance(target, (str, bytes, os.PathLike)):
+        return target
+    files: Any = getattr(target, "fs", None)
+    path = getattr(target, "path", None)
+    if hasattr(files, "unstrip_protocol") and isinstance(path, str):  # of fsspec
+        return files.unstrip_protocol(path).removeprefix("file://")
+    for name in ("filepath", "path", "name"):
+        value = getattr(target, name, None)
+        if isinstance(value, (str, os.PathLike)):
+            return value
+    return target

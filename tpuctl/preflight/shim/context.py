@@ -34,6 +34,7 @@ class Rehearsal:
         self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported
         self.report_jax: Callable[[], None] = lambda: None  # writes, once, that JAX trains
+        self.report_torch: Callable[[], None] = lambda: None  # the same for PyTorch
         self.fit_depth = 0  # nesting of calls of Keras' fit
         self.gradient_count = 0  # calls that computed gradients, eagerly or in graphs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -16,6 +17,7 @@ from .process_exit import ScriptExit
 
 if TYPE_CHECKING:
     from .jax_functions import JaxFunctions
+    from .torch_training import TorchTraining
     from .xla_dumps import XlaDumps
 
 __all__ = ["start"]
@@ -39,6 +41,8 @@ class Hooks:
         self.others: list[str] = []
         self.dumps: XlaDumps | None = None
         self.jax_functions: JaxFunctions | None = None
+        self.torch_training: TorchTraining | None = None
+        self.watches_files = False
         self.has_reported = False
 
     def install(self) -> None:
@@ -59,6 +63,15 @@ class Hooks:
         functions["jax.experimental"] = lambda module: attempt(
             "callbacks", self._watch_jax_callbacks, module
         )
+        functions["torch"] = lambda module: attempt("PyTorch", self._watch_torch, module)
+        functions["torch_xla"] = lambda module: attempt("PyTorch/XLA", self._watch_xla, module)
+        for name, install in (
+            ("torch_xla.distributed.spmd.xla_sharding", "install_sharding"),
+            ("torch_xla.distributed.parallel_loader", "install_loader"),
+        ):
+            functions[name] = functools.partial(self._watch_part_of_xla, install)
+        for name in ("torch.distributed.checkpoint", "safetensors.torch"):
+            functions[name] = lambda module: attempt("files", self._watch_torch_files, module)
         functions["orbax.checkpoint"] = lambda module: attempt("Orbax", self._watch_orbax, module)
         AfterImport(functions).install()
 
@@ -66,7 +79,7 @@ class Hooks:
         self.others.append(module.__name__)
 
     def _watch_jax(self, jax: ModuleType) -> None:
-        from . import jax_setup, written_files
+        from . import jax_setup
         from .jax_functions import JaxFunctions
 
         rehearsal = self.rehearsal
@@ -76,7 +89,14 @@ class Hooks:
         attempt("JAX", jax_setup.install, rehearsal, jax)
         self.jax_functions = JaxFunctions(rehearsal, jax, self.dumps)
         attempt("JAX", self.jax_functions.install)
-        attempt("files", written_files.install, rehearsal)
+        self._watch_written_files()
+
+    def _watch_written_files(self) -> None:
+        from . import written_files
+
+        if not self.watches_files:
+            self.watches_files = True
+            self.rehearsal.writer.attempt("files", written_files.install, self.rehearsal)
 
     def _watch_jax_callbacks(self, experimental: ModuleType) -> None:
         if self.jax_functions is not None:
@@ -86,6 +106,36 @@ class Hooks:
         from . import checkpoints
 
         checkpoints.install_orbax(self.rehearsal, orbax)
+
+    def _watch_torch(self, torch: ModuleType) -> None:
+        from .torch_training import TorchTraining
+
+        self._record_other(torch)
+        self.rehearsal.report_torch = self._report_torch
+        self.torch_training = TorchTraining(self.rehearsal, torch, self.dumps)
+        self.torch_training.install()
+        self.rehearsal.writer.attempt("checkpoints", self._watch_torch_files, torch)
+        self._watch_written_files()
+
+    def _watch_xla(self, torch_xla: ModuleType) -> None:
+        from . import torch_setup
+
+        torch_setup.install(self.rehearsal)
+        if self.torch_training is not None:
+            self.torch_training.install_xla(torch_xla)
+
+    def _watch_part_of_xla(self, install: str, module: ModuleType) -> None:
+        if self.torch_training is not None:
+            function = getattr(self.torch_training, install)
+            self.rehearsal.writer.attempt("PyTorch/XLA", function, module)
+
+    def _watch_torch_files(self, module: ModuleType) -> None:
+        from . import checkpoints
+
+        checkpoints.install_torch(self.rehearsal, module)
+
+    def _report_torch(self) -> None:
+        self._report_start(None, torch=_version("torch"))
 
     def _report_jax(self) -> None:
         self._report_start(None, _version("jax"))
@@ -123,7 +173,9 @@ class Hooks:
 
         keras_fit.install(self.rehearsal, keras)
 
-    def _report_start(self, version: str | None, jax: str | None = None) -> None:
+    def _report_start(
+        self, version: str | None, jax: str | None = None, torch: str | None = None
+    ) -> None:
         """Write the start, with device names that do not require initializing devices."""
         self.has_reported = True
         devices: list[str] = []
@@ -135,6 +187,8 @@ class Hooks:
             "started",
             tensorflow=version,
             jax=jax,
+            torch=torch,
+            torch_xla=_version("torch_xla") if torch and "torch_xla" in sys.modules else None,
             keras=_keras_version(),
             devices=devices,
             script=" ".join(getattr(sys, "argv", [])),
@@ -146,7 +200,8 @@ class Hooks:
         started = getattr(sys, "orig_argv", [])[1:3] + list(getattr(sys, "argv", []))[:1]
         is_helper = any(name in word for word in started for name in HELPER_PROGRAMS)
         if not self.has_reported and not is_helper:
-            self._report_start(None, _version("jax") if "jax" in self.others else None)
+            name = next((name for name in OTHER_FRAMEWORKS if name in self.others), None)
+            self._report_start(None, **({name: _version(name)} if name else {}))
 
 
 def _keras_version() -> str | None:

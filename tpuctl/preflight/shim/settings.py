@@ -20,6 +20,7 @@ class Settings:
     steps: int = 8
     replicas: int = 1  # of a TensorFlow strategy
     devices: int = 1  # of JAX
+    torch_devices: int = 1  # of PyTorch/XLA
     script: str = ""
     root: str = ""
     kind: str = "vm"

@@ -16,7 +16,10 @@ UNOPTIMIZED = re.compile(
     r"^(?P<module>module_\d+)\.(?:a_)?_*inference_(?P<function>.+?_\d+)__(?:XlaMustCompile.*)?"
     r"\.\d+\.before_optimizations\.txt$"
 )
-JAX_MODULE = re.compile(r"^(?P<module>module_\d+)\.p?(?:jit|map)_*(?P<function>.*?)\.before_opt")
+# Of JAX and of PyTorch.
+OTHER_MODULE = re.compile(
+    r"^(?P<module>module_\d+)\.(?:p?(?:jit|map)_*)?(?P<function>.*?)(?:\.\d+)?\.before_opt"
+)
 LAYOUT = re.compile(r"entry_computation_layout=\{\((?P<parameters>.*?)\)->", re.DOTALL)
 PARAMETER = re.compile(r"(?P<type>[a-z]+\d*)\[(?P<dims>[^\]]*)\]")
 TOTAL = re.compile(r"^Total bytes used: (?P<bytes>\d+)", re.MULTILINE)
@@ -89,15 +92,18 @@ class XlaDumps:
             program=self._save_program(trace.name, unoptimized),
         )
 
-    def program_of(self, function: str) -> dict[str, Any]:
-        """The memory and the program of JAX's newest compilation of a function."""
+    def program_of(self, function: str, title: str = "") -> dict[str, Any]:
+        """The memory and the program of the newest compilation of a function, without TensorFlow.
+
+        `title` is the function's name in observations, if it is another.
+        """
         for name in sorted(os.listdir(self.folder), reverse=True):
-            match = JAX_MODULE.match(name)
+            match = OTHER_MODULE.match(name)
             if match is None or _letters(match["function"]) != _letters(function):
                 continue
             prefix = name.partition(".before_optimizations")[0]
             total = self._total_bytes(f"{prefix}.cpu_after_optimizations-buffer-assignment")
-            program = self._save_program(function, name)
+            program = self._save_program(title or function, name)
             self._remove_code()
             return {"peak": int(total["bytes"]) if total else None, "program": program}
         return {}
@@ -112,7 +118,7 @@ class XlaDumps:
 
     def _remove_code(self) -> None:
         for name in os.listdir(self.folder):
-            if name.endswith((".ll", ".o")):
+            if name.endswith((".ll", ".o", ".mlir")):
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(self.folder, name))
 

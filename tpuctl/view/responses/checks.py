@@ -168,10 +168,11 @@ class MeasuredFunction(Response):
 
 
 class Measurements(Response):
-    """What was measured on this machine, in the first run; `replica_…` in the second. `jax` is the
-    version of JAX if the script trains with it."""
+    """What was measured on this machine, in the first run; `replica_…` in the second. `jax` or
+    `torch` is the version of that framework if the script trains with it."""
 
     jax: str | None
+    torch: str | None
     steps: int
     step_seconds: Measurement | None
     waited_share: Measurement | None
