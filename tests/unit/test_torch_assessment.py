@@ -84,6 +84,13 @@ def test_program_that_differs_for_equal_shapes_is_a_cost() -> None:
     assert "PT_XLA_DEBUG_LEVEL" in finding.hint
 
 
+def test_programs_of_evaluation_and_of_a_checkpoint_are_no_problem() -> None:
+    evaluation = {**COMPILED, "trains": False}
+    between = [EIGHT[:3], COMPILED, EIGHT[3:4], evaluation, EIGHT[4:5], evaluation, EIGHT[5:]]
+    run = first(COMPILED, *between, SAVED, STOPPED)
+    assert assessment_of(run).problems == ()
+
+
 def test_steps_without_synchronization_are_a_cost_at_their_update() -> None:
     missing = [{"kind": "unsynchronized", "where": UPDATE, "after_step": step} for step in range(8)]
     again = [part for number in range(8) for part in (COMPILED, missing[number], EIGHT[number])]

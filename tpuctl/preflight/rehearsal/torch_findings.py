@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from tpuctl.preflight.rehearsal import device_findings
@@ -13,6 +13,7 @@ from tpuctl.preflight.rehearsal.observations import (
     Distributed,
     Eager,
     Fallback,
+    Shape,
     Step,
     Unsynchronized,
     Where,
@@ -56,12 +57,13 @@ def compilations(run: Pass) -> Iterator[Finding]:
         return
     compiled = run.of(Compiled)
     late = _late_compilations(run)
-    if late:
-        yield _recompilation(compiled, late)
+    shapes = [entry.shapes for entry in compiled if entry.trains]
+    if len(late) > 1 or (late and varying_dimensions(shapes)):
+        yield _recompilation(late, shapes)
     elif compiled:
         seconds = sum(entry.seconds for entry in compiled)
-        programs = counted(len(compiled), "compilation")
-        yield Finding("compiling", "fine", f"{programs} in {seconds:.1f} s, none after step 2")
+        programs = counted(len(compiled), "program")
+        yield Finding("compiling", "fine", f"{programs} in {seconds:.1f} s, not again in each step")
 
 
 def fallbacks(run: Pass) -> Iterator[Finding]:
@@ -102,30 +104,36 @@ def devices(run: Pass, target: Target) -> Finding:
     return device_findings.devices(run, target, SHARD_HINT)
 
 
-def _late_compilations(run: Pass) -> list[Compiled]:
-    """The compilations after the first steps."""
-    late, steps = [], 0
+def _late_compilations(run: Pass) -> dict[int, list[Compiled]]:
+    """The compilations of training after the first steps, by the number of steps before them.
+
+    Evaluation, or the first checkpoint, may compile a program of its own.
+    """
+    late: dict[int, list[Compiled]] = {}
+    steps = 0
     for observation in run.observations:
         if isinstance(observation, Step):
             steps += 1
-        elif isinstance(observation, Compiled) and steps >= FIRST_STEPS:
-            late.append(observation)
+        elif isinstance(observation, Compiled) and observation.trains and steps >= FIRST_STEPS:
+            late.setdefault(steps, []).append(observation)
     return late
 
 
-def _recompilation(compiled: list[Compiled], late: list[Compiled]) -> Finding:
-    seconds = sum(entry.seconds for entry in late)
-    where = next((entry.where for entry in late if entry.trains), late[0].where)
-    message = f"{counted(len(late), 'compilation')} in {seconds:.1f} s after step {FIRST_STEPS}"
-    shapes = [entry.shapes for entry in compiled if entry.trains]
+def _recompilation(
+    late: Mapping[int, list[Compiled]], shapes: Sequence[tuple[Shape, ...]]
+) -> Finding:
+    compiled = [entry for entries in late.values() for entry in entries]
+    seconds = sum(entry.seconds for entry in compiled)
+    where = compiled[0].where
+    message = f"{counted(len(compiled), 'compilation')} in {seconds:.1f} s after step {FIRST_STEPS}"
     variations = varying_dimensions(shapes)
-    if variations:
-        names = [f"input {number}" for number in range(1, len(shapes[0]) + 1)]
-        varying = "; ".join(describe(variation, names) for variation in variations)
-        hints = varying_shape_hints(shapes, variations) or [
-            "Give every batch the same shape: pad it, or drop the last one."
-        ]
-        message += f", because shapes vary: {varying}"
-        return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)
-    message += ": the program differs from step to step"
-    return Finding("compiling", "cost", message, hint=PROGRAM_HINT, where=where)
+    if not variations:
+        message += ": the program differs from step to step"
+        return Finding("compiling", "cost", message, hint=PROGRAM_HINT, where=where)
+    names = [f"input {number}" for number in range(1, len(shapes[0]) + 1)]
+    varying = "; ".join(describe(variation, names) for variation in variations)
+    hints = varying_shape_hints(shapes, variations) or [
+        "Give every batch the same shape: pad it, or drop the last one."
+    ]
+    message += f", because shapes vary: {varying}"
+    return Finding("shapes", "cost", message, hint="\n".join(hints), where=where)

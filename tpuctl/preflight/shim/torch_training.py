@@ -62,7 +62,7 @@ class TorchTraining:
         self.in_steps: dict[str, int] = {}
         self.in_calls: dict[str, int] = {}
         self.lines: dict[str, Where | None] = {}  # of these operations
-        self.has_hidden_reads = False  # operations need values, at unknown lines
+        self.has_hidden_reads = False  # by operations at unknown lines
         self.is_tracing_operations = False
 
     def install(self) -> None:
@@ -83,14 +83,14 @@ class TorchTraining:
 
     def install_sharding(self, sharding: Any) -> None:
         """Observe whether anything is sharded (torch_xla.distributed.spmd.xla_sharding)."""
-        original = sharding.Mesh.get_op_sharding
+        original = sharding._translate_named_partition_spec
 
         @functools.wraps(original)
-        def get(mesh: Any, partition_spec: Any, *arguments: Any, **keywords: Any) -> Any:
+        def translate(mesh: Any, partition_spec: Any) -> Any:
             self.is_sharded = self.is_sharded or any(axis is not None for axis in partition_spec)
-            return original(mesh, partition_spec, *arguments, **keywords)
+            return original(mesh, partition_spec)
 
-        sharding.Mesh.get_op_sharding = get
+        sharding._translate_named_partition_spec = translate
 
     def install_loader(self, loader: Any) -> None:
         """Observe batches on devices (torch_xla.distributed.parallel_loader)."""
@@ -125,13 +125,17 @@ class TorchTraining:
                 self._end_unsynchronized_step()
 
         def after(optimizer: Any, *_: Any) -> None:
-            if self._is_observed() and not self._is_other_rank():
-                self._after_update(optimizer)
+            attempt = self.rehearsal.writer.attempt
+            if self._is_observed() and attempt("an update", self._record_update, optimizer):
+                self._end_step()
 
         module.register_optimizer_step_pre_hook(before)
         module.register_optimizer_step_post_hook(after)
 
-    def _after_update(self, optimizer: Any) -> None:
+    def _record_update(self, optimizer: Any) -> bool:
+        """Whether a call of the optimizer ends a step: without XLA."""
+        if self._is_other_rank():
+            return False
         key = id(optimizer)
         if key not in self.calls:
             self.optimizers.append(optimizer)
@@ -141,13 +145,12 @@ class TorchTraining:
         if self.main is None or self.calls[key] > self.calls[id(self.main)]:
             self.main = optimizer
         if optimizer is not self.main:
-            return
+            return False
         if self._is_on_xla():
             self.updated_at, self.is_pending = self.rehearsal.user_lines.current(), True
-        else:
-            if not self.rehearsal.steps.count:
-                self.rehearsal.record_eager()
-            self._end_step()
+            return False
+        self.rehearsal.record_eager()
+        return True
 
     def _end_step(self) -> None:
         """Record a step."""
@@ -165,7 +168,8 @@ class TorchTraining:
         finally:
             self.is_inside = False
         examples = next((dims[0] for _, dims in self.inputs), None)
-        self.is_pending, self.loss, self.inputs = False, None, []
+        self.is_pending, self.inputs = False, []
+        self.loss = self.loss_read = None
         self._write_step(loss, examples)
 
     def _end_unsynchronized_step(self) -> None:
@@ -262,8 +266,8 @@ class TorchTraining:
         """Make a call of the script, and record what XLA does meanwhile."""
         attempt, where = self.rehearsal.writer.attempt, self.rehearsal.user_lines.current()
         before = attempt("counters", self._current_counts) or self.counts
-        if before != self.counts:  # since the last call, by operations that need values
-            self.has_hidden_reads = True
+        if before != self.counts:  # since the last call
+            self.has_hidden_reads = self.has_hidden_reads or before.reads > self.counts.reads
             attempt("counters", self._record_compilation, self.counts, before, None, False)
         if self.is_tracing_operations:
             attempt("operations", self._changed, self.in_calls)
