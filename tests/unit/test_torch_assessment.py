@@ -103,8 +103,8 @@ def test_steps_without_synchronization_are_a_cost_at_their_update() -> None:
 def test_operation_without_xla_is_reported_once_with_its_line() -> None:
     # Its line is found from the second step on.
     operation = {"kind": "fallback", "operation": "aten::linalg_eig", "where": None}
-    found = [{**operation, "where": MODEL, "after_step": step} for step in range(1, 8)]
-    run = first(COMPILED, {**operation, "after_step": 0}, EIGHT, *found, SAVED, STOPPED)
+    repeated = [{**operation, "where": MODEL, "after_step": step} for step in range(1, 8)]
+    run = first(COMPILED, {**operation, "after_step": 0}, EIGHT, *repeated, SAVED, STOPPED)
     finding = problem_of(assessment_of(run), "transfers")
     assert finding.severity == "cost"
     assert "aten::linalg_eig" in finding.message

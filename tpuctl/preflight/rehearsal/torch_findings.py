@@ -63,7 +63,9 @@ def compilations(run: Pass) -> Iterator[Finding]:
     elif compiled:
         seconds = sum(entry.seconds for entry in compiled)
         programs = counted(len(compiled), "program")
-        yield Finding("compiling", "fine", f"{programs} in {seconds:.1f} s, not again in each step")
+        yield Finding(
+            "compiling", "fine", f"{programs} in {seconds:.1f} s; the step is not compiled again"
+        )
 
 
 def fallbacks(run: Pass) -> Iterator[Finding]:
