@@ -140,6 +140,12 @@ def test_launched_process_stands_for_all_of_them() -> None:
     assert "took the part of 4" in finding.message
 
 
+def test_memory_does_not_suggest_the_compiler_which_refuses_torch() -> None:
+    large = {**COMPILED, "peak": 20 * GIB}
+    finding = problem_of(assessment_of(first(large, EIGHT, SAVED, STOPPED)), "memory")
+    assert (finding.severity, finding.hint) == ("risk", "")
+
+
 def test_parameters_that_are_not_finite_are_an_error() -> None:
     infinite = {"kind": "nonfinite", "parameters": 2, "total": 9, "after_step": 8}
     finding = problem_of(assessment_of(first(COMPILED, EIGHT, infinite, SAVED)), "loss")

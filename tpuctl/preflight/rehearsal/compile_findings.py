@@ -98,6 +98,8 @@ def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
     if not peak:
         return Finding("memory", "unknown", "usage of the step's program is unknown")
     compile_hint = "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile"
+    if first.framework == "torch":  # not supported by --compile
+        compile_hint = ""
     usage = f"about {binary_size(peak)} of {binary_size(available)} per core, measured on the CPU"
     if peak <= available * 0.9:
         return Finding("memory", "fine", usage)
