@@ -36,9 +36,11 @@ ACCEPTED = {
 }
 
 
-def findings(folder: Path, requirements: str, source: str = "") -> list[Finding]:
+def findings(
+    folder: Path, requirements: str, source: str = "", generation: str = ""
+) -> list[Finding]:
     files = {"requirements.txt": requirements + "\n"}
-    return RuleChecker(folder, "TPU505").findings(source, Target(), files)
+    return RuleChecker(folder, "TPU505").findings(source, Target(generation=generation), files)
 
 
 @pytest.mark.parametrize("requirements", REJECTED)
@@ -104,3 +106,29 @@ def test_packages_installed_by_script(tmp_path: Path) -> None:
     source = "import os\nos.system('pip install torch==2.8.0 torch_xla==2.9.0')\n"
     (finding,) = findings(tmp_path, "numpy", source)
     assert (finding.path.name, finding.line) == ("train.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("generation", "requirements", "message"),
+    [
+        ("v6e", "libtpu==0.0.1", "libtpu==0.0.1 cannot compile for v6e"),
+        ("v6e", "libtpu==0.0.2", ""),
+        ("v5e", "libtpu==0.0.1", ""),
+        ("", "libtpu==0.0.1", ""),  # without a stack
+        ("tpu7x", "jax[tpu]==0.6.2", "jax[tpu]==0.6.2 needs libtpu==0.0.17.*, which cannot"),
+        ("tpu7x", "torch==2.9.0\ntorch_xla[tpu]==2.9.0", "needs libtpu==0.0.21, which cannot"),
+        ("tpu7x", "jax[tpu]<0.7", "jax[tpu]<0.7 does not recognize the chips of tpu7x"),
+        ("tpu7x", "jax[tpu]", ""),
+        ("v6e", "jax==0.4.31\nlibtpu", "jax==0.4.31 does not recognize the chips of v6e"),
+        ("v6e", "jax==0.4.33\nlibtpu", ""),
+        ("v6e", "torch==2.4.0\ntorch_xla==2.4.0", "torch-xla==2.4.0 does not recognize"),
+        ("v6e", "torch==2.5.0\ntorch_xla==2.5.0", ""),
+    ],
+)
+def test_release_older_than_generation(
+    tmp_path: Path, generation: str, requirements: str, message: str
+) -> None:
+    messages = [each.message for each in findings(tmp_path, requirements, "", generation)]
+    reported = [text for text in messages if generation and generation in text]
+    assert bool(reported) == bool(message)
+    assert not message or any(message in text for text in reported)

@@ -42,7 +42,14 @@ MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 def target_of(stack: Stack) -> Target:
     """The target that a stack's jobs run on."""
-    return Target(stack.file.tpu.kind, stack.runtime.tensorflow, stack.accelerator.devices)
+    accelerator = stack.accelerator
+    return Target(
+        stack.file.tpu.kind,
+        stack.runtime.tensorflow,
+        accelerator.devices,
+        stack.worker_count,
+        accelerator.generation,
+    )
 
 
 def default_target() -> Target:

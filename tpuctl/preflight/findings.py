@@ -29,6 +29,8 @@ class Target:
     kind: Literal["vm", "node"] = "vm"
     tensorflow: str | None = None  # the runtime's version; None if it has none or it is unknown
     replicas: int | None = None  # the number of replicas; None if unknown
+    workers: int | None = None  # the number of machines; None if unknown
+    generation: str = ""  # of the TPU, such as "v5e"; empty if unknown
 
     @cached_property
     def version(self) -> tuple[int, ...] | None:

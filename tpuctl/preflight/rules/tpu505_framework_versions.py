@@ -25,7 +25,10 @@ RULE = Rule(
         "rejects requirements that name others. `torch_xla` is built for one release of `torch`, "
         "which pip does not check: with another, its import fails with an undefined symbol. "
         "JAX has no support for TPUs of its own: without libtpu it trains on the machine's CPUs. "
-        "The images of TPU VMs have Python 3.10, and JAX 0.7 and later require Python 3.11."
+        "The images of TPU VMs have Python 3.10, and JAX 0.7 and later require Python 3.11. "
+        "Releases older than a generation of TPUs do not know it: the compilers of the releases of "
+        "libtpu on PyPI were asked for the topologies of each generation, and `jax` and "
+        "`torch_xla` list the PCI device IDs of the chips that they look for."
     ),
     bad="""\
 import subprocess
@@ -101,7 +104,15 @@ TENSORFLOW_TPU = {
     "2.18.0": "==2.18.0",
     "2.17.1": "==2.17.1",
 }
+# The first releases that know a generation; all others are known to every release. libtpu: on PyPI,
+# whose compiler accepts a topology such as "v6e:2x2" (`tests/corpus/test_libtpu_generations.py`;
+# 0.0.25 and 0.0.26 were never published). jax: `_TPU_PCI_DEVICE_IDS` in its `hardware_utils.py`.
+# torch_xla: the IDs in its `_internal/tpu.py`.
+FIRST_LIBTPU = {"v6e": "0.0.2", "tpu7x": "0.0.27"}
+FIRST_JAX = {"v6e": "0.4.33", "tpu7x": "0.7.0"}
+FIRST_TORCH_XLA = {"v6e": "2.5.0", "tpu7x": "2.9.0"}
 PIN = re.compile(r"\s*===?\s*v?(\d+(?:\.\d+)*)\s*")
+EXACT = re.compile(r"==\s*(\d+(?:\.\d+)*)(?:\.\*)?")  # a release or all of its patches
 NIGHTLY = (
     "its libtpu is a nightly build that is not on PyPI: without --find-links pip finds no version"
 )
@@ -116,6 +127,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         yield from _jax(requirements)
         yield from _torch(requirements)
         yield from _libtpu(requirements)
+        yield from _generation(requirements, target.generation)
 
 
 def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
@@ -211,10 +223,37 @@ def _libtpu_clauses(requirements: dict[str, Requirement]) -> Iterator[tuple[Requ
         yield libtpu, libtpu.clauses.strip()
 
 
+def _generation(requirements: dict[str, Requirement], generation: str) -> Iterator[Finding]:
+    """Releases that are older than the stack's generation of TPUs."""
+    if generation not in FIRST_LIBTPU:
+        return
+    first = FIRST_LIBTPU[generation]
+    for requirement, clauses in _libtpu_clauses(requirements):
+        exact = EXACT.fullmatch(clauses)
+        if exact is not None and not allows(f">={first}", exact[1]):
+            needs = "" if requirement.name == "libtpu" else f" needs libtpu{clauses}, which"
+            yield _finding(
+                requirement,
+                f"{requirement.text}{needs} cannot compile for {generation}",
+                f"Use a release with libtpu {first} or later.",
+            )
+    for name, table, firsts in (("jax", JAX, FIRST_JAX), ("torch-xla", TORCH_XLA, FIRST_TORCH_XLA)):
+        package = requirements.get(name)
+        allowed = [version for version in table if package and allows(package.clauses, version)]
+        is_old = not any(allows(f">={firsts[generation]}", version) for version in allowed)
+        if package is not None and allowed and is_old:
+            yield _finding(
+                package,
+                f"{package.text} does not recognize the chips of {generation}",
+                f"Use {package.name}>={firsts[generation]}.",
+                Severity.risk,
+            )
+
+
 def _overlap(left: str, right: str) -> bool:
     """Whether a version may meet both; one of them names a version or all of its patches."""
     for clauses, others in ((left, right), (right, left)):
-        exact = re.fullmatch(r"==\s*(\d+(?:\.\d+)*)(?:\.\*)?", clauses)
+        exact = EXACT.fullmatch(clauses)
         if exact is not None and allows(others, exact[1]):
             return True
     return False
