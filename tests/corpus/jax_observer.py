@@ -1,13 +1,15 @@
 """Runs programs with JAX and prints what happened, for `test_rules_by_jax.py`.
 
 Reads a JSON list of sources, and prints a JSON list of observations. JAX is imported once: new
-functions are compiled anyway.
+functions are compiled anyway. With the arguments ADDRESS, COUNT and INDEX it is one of several
+processes, which run each program together.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import hashlib
 import io
 import json
 import sys
@@ -71,11 +73,34 @@ def observe(source: str) -> dict[str, Any]:
         "lines": len(output.getvalue().splitlines()),
         "warnings": [str(warning.message) for warning in caught],
         "is_donated": isinstance(state, jax.Array) and state.is_deleted(),
+        "is_alone": _is_alone(names.get("weights")),
+        "part": _part(names.get("batch")),
         **{name: counts[name] for name in ("compilations", "reads")},
     }
 
 
+def _is_alone(weights: object) -> bool:
+    """Whether the program trained on the devices of this process alone."""
+    return isinstance(weights, jax.Array) and weights.is_fully_addressable
+
+
+def _part(batch: object) -> str:
+    """A digest of what this process holds of an array of all processes."""
+    if not isinstance(batch, jax.Array) or batch.is_fully_addressable:
+        return ""
+    parts = b"".join(shard.data.tobytes() for shard in batch.addressable_shards)
+    return hashlib.sha256(parts).hexdigest()
+
+
+def join_processes(address: str, count: str, index: str) -> None:
+    """Start JAX on several processes; programs that do so find it done."""
+    jax.distributed.initialize(address, int(count), int(index), coordinator_bind_address=address)
+    jax.distributed.initialize = lambda: None
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        join_processes(*sys.argv[1:])
     jax.monitoring.register_event_duration_secs_listener(count_compilation)
     count_reads()
     print(json.dumps([observe(source) for source in json.load(sys.stdin)]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rule_cases import cases, marked_lines, observe
+from tests.support.rule_cases import cases, marked_lines, observe, observe_processes
 from tpuctl.preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,10 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
         "dtype float64 requested" in text for text in observation["warnings"]
     ),
 }
-CODES = sorted({*ERRORS, *COSTS})
+# A rule about several processes, and what JAX may raise in them.
+PROCESSES = "TPU613"
+PROCESS_ERRORS = {"AssertionError", "ValueError"}
+CODES = sorted({*ERRORS, *COSTS, PROCESSES})
 
 
 def observed(code: str) -> list[Observation]:
@@ -99,3 +102,29 @@ def test_marked_programs_cost_what_rule_says(
     for case, observation in zip(cases(code), others, strict=True):
         assert not observation["error"], (case["why"], observation)
         assert is_costly(observation) == (f"# {code}" in case["source"]), (case["why"], observation)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [2, 4])
+def test_marked_programs_do_in_several_processes_what_rule_says(count: int) -> None:
+    rule = RULES[PROCESSES]
+    running = [case for case in cases(PROCESSES) if case.get("runs", True)]
+    sources = [rule.bad, rule.good, *(case["source"] for case in running)]
+    bad, good, *others = observe_processes(PACKAGES, OBSERVER, count, sources, JAX_PLATFORMS="cpu")
+    assert {each["error"] for each in bad} <= PROCESS_ERRORS, bad
+    assert not any(each["error"] for each in good), good
+    assert len({each["part"] for each in good}) == count, good
+    for case, processes in zip(running, others, strict=True):
+        marked = [number for number, line in enumerate(case["source"].split("\n"), 1)
+                  if f"# {PROCESSES}" in line]  # fmt: skip
+        raised = {(each["error"], each["line"]) for each in processes}
+        if "raises" in case:
+            assert raised == {(case["raises"], marked[0])}, (case["why"], processes)
+            assert case["raises"] in PROCESS_ERRORS, case["why"]
+            continue
+        assert raised == {("", 0)}, (case["why"], processes)
+        parts = {each["part"] for each in processes}
+        is_copied = len(parts) == 1 and parts != {""}
+        is_alone = all(each["is_alone"] for each in processes)
+        assert (is_copied or is_alone) == bool(marked), (case["why"], processes)

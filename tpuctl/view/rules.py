@@ -63,6 +63,8 @@ def _about(target: Target) -> str:
         text += f"The example is for TensorFlow {target.tensorflow}. "
     if target.replicas is not None:
         text += f"The example is for {target.replicas} replicas. "
+    if target.workers is not None:
+        text += f"The example is for {target.workers} workers. "
     return text
 
 
