@@ -18,6 +18,7 @@ __all__ = [
     "function_of",
     "is_legacy_keras",
     "keras_bases",
+    "library_bases",
     "method_of",
     "reference_of",
 ]
@@ -111,14 +112,19 @@ def keras_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterato
     Includes bases inherited through the project's classes. Hugging Face's TensorFlow models count
     as "tf_keras.Model".
     """
+    for name in library_bases(project, module, node):
+        if name.startswith("transformers.") and ".TF" in name:
+            yield "tf_keras.Model"
+        elif keras_name(name) is not None:
+            yield name
+
+
+def library_bases(project: Project, module: Module, node: ast.ClassDef) -> Iterator[str]:
+    """The qualified names of a class's bases, also of those of its bases in the project."""
     for where, cls in _family(project, module, node):
         for base in cls.bases:
             name = where.names.of(base)
-            if name is None:
-                continue
-            if name.startswith("transformers.") and ".TF" in name:
-                yield "tf_keras.Model"
-            elif keras_name(name) is not None:
+            if name is not None:
                 yield name
 
 

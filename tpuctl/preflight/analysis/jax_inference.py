@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 from tpuctl.preflight.analysis.abstract_values import (
     STATIC,
@@ -20,14 +21,21 @@ from tpuctl.preflight.analysis.abstract_values import (
     UNKNOWN,
     Closure,
     Kind,
+    Owner,
     Scope,
     Value,
     container,
     join,
 )
+from tpuctl.preflight.analysis.functions import class_of, library_bases
 from tpuctl.preflight.analysis.inference import Inference
 from tpuctl.preflight.analysis.jax_compiled import CONTROL_FLOW, find_jax_traced, names_array
-from tpuctl.preflight.analysis.jax_library import array_attribute, array_method, array_result
+from tpuctl.preflight.analysis.jax_library import (
+    array_attribute,
+    array_method,
+    array_result,
+    layer_result,
+)
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.syntax import argument, default_of, elements_of
 from tpuctl.preflight.analysis.traced import Traced
@@ -36,6 +44,12 @@ from tpuctl.preflight.analysis.wrappers import TRANSFORMS
 __all__ = ["JaxInference", "infer_jax"]
 
 NUMBERS = {"int", "float", "bool"}
+# Classes whose objects are arguments of compiled functions, and called in them.
+CALLED_MODULES = {"flax.nnx.Module", "equinox.Module"}
+APPLIED_MODULE = "flax.linen.Module"
+# Keywords of `apply` that it does not pass on, but for `method`, which names what it calls. The
+# latter two add to what it returns.
+KEYWORDS_OF_APPLY = {"rngs", "mutable", "capture_intermediates"}
 # Contexts in which arrays have values.
 EAGER = {"jax.ensure_compile_time_eval", "jax.disable_jit", "jax.core.eval_context"}
 CHOICES = ("jax.lax.cond", "jax.lax.switch")
@@ -103,6 +117,13 @@ class JaxInference(Inference):
     # Functions --------------------------------------------------------------------------------
 
     def parameter_value(self, traced: Traced, parameter: ast.arg, index: int) -> Value:
+        if parameter.annotation is not None:
+            owner = class_of(self.project, traced.module, parameter.annotation)
+            is_module = owner is not None and not CALLED_MODULES.isdisjoint(
+                library_bases(self.project, *owner)
+            )
+            if owner is not None and is_module and not self._subclasses_of(owner):
+                return Value(Kind.OBJECT, owner=owner)
         if parameter.arg in traced.untraced:
             return UNKNOWN
         if default_of(traced.node, parameter.arg) is not None:
@@ -125,12 +146,49 @@ class JaxInference(Inference):
     def object_call(
         self, value: Value, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
+        if value.owner is not None and not value.is_class:
+            method = self.member(*value.owner, "__call__")
+            if method.closure is not None:
+                return self.call(method.closure, arguments, keywords)
+        result = layer_result(value, arguments)
+        if result is not None:
+            return result
         result = super().object_call(value, arguments, keywords)
         if value.closure is None or value.name not in TRANSFORMS:
             return result
         if value.name.endswith("value_and_grad"):
             return Value(Kind.STATIC, items=(TENSOR, STRUCTURE)) if not value.fields else UNKNOWN
         return STRUCTURE if value.name == "jax.vmap" else UNKNOWN
+
+    def _method_call(
+        self, func: ast.Attribute, arguments: list[Value], keywords: dict[str, Value], scope: Scope
+    ) -> Value:
+        owner: Owner | None = None
+        if func.attr == "apply":
+            owner = self.value(func.value, scope).owner
+        elif func.attr == "apply_fn":
+            owner = self._applied
+        if owner is None or APPLIED_MODULE not in library_bases(self.project, *owner):
+            return super()._method_call(func, arguments, keywords, scope)
+        if "method" in keywords:
+            return UNKNOWN
+        passed = {name: value for name, value in keywords.items() if name not in KEYWORDS_OF_APPLY}
+        result = self.object_call(Value(Kind.OBJECT, owner=owner), arguments[1:], passed)
+        return UNKNOWN if keywords.keys() & KEYWORDS_OF_APPLY - {"rngs"} else result
+
+    @cached_property
+    def _applied(self) -> Owner | None:
+        """The class of Flax that every `TrainState` of the project applies, if there is one."""
+        owners = {
+            self.host.evaluate(module, keyword.value.value).owner
+            if isinstance(keyword.value, ast.Attribute) and keyword.value.attr == "apply"
+            else None
+            for module in self.project
+            for call in module.calls
+            for keyword in call.keywords
+            if keyword.arg == "apply_fn"
+        }
+        return owners.pop() if len(owners) == 1 else None
 
     def _plain_call(
         self, func: ast.Name, arguments: list[Value], keywords: dict[str, Value], scope: Scope

@@ -17,10 +17,20 @@ from tpuctl.preflight.analysis.abstract_values import (
     container,
 )
 
-__all__ = ["array_attribute", "array_function", "array_method", "array_result"]
+__all__ = ["array_attribute", "array_function", "array_method", "array_result", "layer_result"]
 
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 MODULES = ("jax.numpy.", "jax.nn.", "jax.random.", "jax.lax.")
+MODULES_OF_FLAX = ("flax.linen.", "flax.nnx.")
+LAYERS = {
+    *("Dense", "DenseGeneral", "Conv", "ConvTranspose", "Embed", "LayerNorm", "RMSNorm"),
+    *("GroupNorm", "BatchNorm", "Dropout", "Linear", "LinearGeneral", "MultiHeadAttention"),
+    *("MultiHeadDotProductAttention", "SelfAttention"),
+}
+ACTIVATIONS = {
+    *("relu", "gelu", "silu", "swish", "elu", "leaky_relu", "sigmoid", "softmax", "log_softmax"),
+    *("softplus", "tanh", "one_hot", "logsumexp"),
+}
 STATIC_FUNCTIONS = {
     "shape", "ndim", "size", "issubdtype", "result_type", "promote_types", "finfo", "iinfo",
     "dtype", "isscalar", "iscomplexobj", "isrealobj", "broadcast_shapes", "isdtype",
@@ -70,7 +80,9 @@ def array_function(name: str | None) -> str | None:
 
 
 def array_result(name: str, arguments: Sequence[Value]) -> Value | None:
-    """The result of a function of JAX in traced code; None for other libraries."""
+    """The result of a function of JAX or Flax in traced code; None for other libraries."""
+    if name.startswith(MODULES_OF_FLAX):
+        return TENSOR if name.rpartition(".")[2] in ACTIVATIONS else None
     if not name.startswith("jax."):
         return None
     if not name.startswith(MODULES):
@@ -83,6 +95,13 @@ def array_result(name: str, arguments: Sequence[Value]) -> Value | None:
     if last in ARRAY_FUNCTIONS and (last != "where" or len(arguments) == 3):
         return TENSOR
     return UNKNOWN
+
+
+def layer_result(layer: Value, arguments: Sequence[Value]) -> Value | None:
+    """The result of calling a layer of Flax on an array; None for anything else."""
+    module, _, name = layer.name.rpartition(".")
+    is_layer = f"{module}." in MODULES_OF_FLAX and name in LAYERS
+    return TENSOR if is_layer and arguments and arguments[0].is_symbolic else None
 
 
 def array_attribute(value: Value, name: str) -> Value:
