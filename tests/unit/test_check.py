@@ -1,8 +1,10 @@
-"""`check_project` pauses garbage collection, which costs as much as the rules themselves."""
+"""`check_project` pauses garbage collection, and imports the rules that apply to the script."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,3 +43,26 @@ def test_garbage_collection_is_paused(
         gc.enable()
     assert enabled_in_rules == [False, False]
     assert after == was_enabled
+
+
+@pytest.mark.parametrize(
+    ("source", "prefixes"),
+    [("import tensorflow", set()), ("import jax", {"tpu6"}), ("import torch_xla", {"tpu7"})],
+)
+def test_rules_about_frameworks_are_imported_if_used(
+    tmp_path: Path, source: str, prefixes: set[str]
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(f"{source}\n")
+    program = """
+import sys
+from pathlib import Path
+from tpuctl.preflight.check import check_project, default_target
+
+check_project(Path(sys.argv[1]), default_target())
+print(*(name.rpartition(".")[2][:4] for name in sys.modules if ".rules.tpu" in name))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, script], capture_output=True, text=True, check=True
+    )
+    assert {name for name in done.stdout.split() if name >= "tpu6"} == prefixes

@@ -115,9 +115,9 @@ def _check(project: Project, target: Target) -> Report:
     findings: list[Finding] = []
     notes = []
     is_readable = "__main__" in project.modules
-    for find in FINDERS.values() if is_readable else [FINDERS[NOT_PYTHON]]:
+    for code in _codes(project) if is_readable else [NOT_PYTHON]:
         try:
-            findings += find(project, target)
+            findings += FINDERS[code](project, target)
         except RecursionError:
             text = "nested too deeply for some rules, which were skipped"
             notes.append(CheckNote(project.script.path, 1, text))
@@ -132,6 +132,12 @@ def _check(project: Project, target: Target) -> Report:
     report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
     framework = framework_of(project.script) if is_readable else None
     return replace(Report.merge([report]), framework=framework)
+
+
+def _codes(project: Project) -> Iterator[str]:
+    """The rules about what the project uses."""
+    is_used = {"TPU6": project.uses_jax, "TPU7": project.uses_torch_xla}
+    return (code for code in FINDERS if is_used.get(code[:4], True))
 
 
 def check_folder(folder: Path, target: Target) -> Report:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from typing import TypeVar
 
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Target
@@ -19,14 +20,39 @@ __all__ = ["FINDERS", "NOT_PYTHON", "RULES", "matching_codes"]
 NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
+Value = TypeVar("Value")
 
-_MODULES = [
-    import_module(f"{__name__}.{module.name}")
+_MODULES = {
+    module.name.partition("_")[0].upper(): module.name
     for module in sorted(pkgutil.iter_modules(__path__))
     if not module.name.startswith("_")
-]
-RULES: dict[str, Rule] = {module.RULE.code: module.RULE for module in _MODULES}
-FINDERS: dict[str, Find] = {module.RULE.code: module.find for module in _MODULES}
+}
+
+
+class _OfModules(Mapping[str, Value]):
+    """What the rules' modules define under a name, by code.
+
+    A module is imported when it is first used: a script for one framework needs no rules about
+    the others.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getitem__(self, code: str) -> Value:
+        module = import_module(f"{__name__}.{_MODULES[code]}")
+        value: Value = getattr(module, self._name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+RULES: Mapping[str, Rule] = _OfModules[Rule]("RULE")
+FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 
 
 def matching_codes(word: str) -> frozenset[str]:
