@@ -1,21 +1,23 @@
-"""The rules about PyTorch/XLA say what it does: their examples and cases run with it, on a CPU.
-
-Several processes that train together need several devices, so TPU705 is not held against it.
-"""
+"""The rules about PyTorch/XLA say what it does: their examples and cases run with it, on a CPU."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.locked_environment import locked_python
 from tests.support.rule_cases import cases, marked_lines, observe
 from tpuctl.preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "requirements" / "torch.lock"
+ON_SEVERAL = "TPU705"  # a rule about programs that train on several devices
 OBSERVER = Path(__file__).with_name("torch_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more
 Observation = dict[str, Any]
@@ -37,7 +39,7 @@ def running_cases(code: str) -> list[dict[str, Any]]:
 
 
 def test_rules_about_torch_are_held_against_it() -> None:
-    assert [code for code in RULES if code.startswith("TPU7")] == [*VERDICTS, "TPU705"]
+    assert [code for code in RULES if code.startswith("TPU7")] == [*VERDICTS, ON_SEVERAL]
 
 
 @pytest.mark.soak
@@ -58,3 +60,39 @@ def test_marked_programs_do_what_rule_says(code: str) -> None:
             case["why"],
             observation,
         )
+
+
+def gradients_of(source: str, folder: Path) -> dict[int, Any]:
+    """The last gradients that a program uses on each of two devices, or "exchanged"."""
+    script = folder / "train.py"
+    script.write_text(f"from torch_gradients import range\n{source}", "utf-8")
+    done = subprocess.run(
+        [locked_python(PACKAGES), script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "PJRT_DEVICE": "CPU",
+            "CPU_NUM_DEVICES": "2",
+            "PYTHONPATH": str(OBSERVER.parent),
+        },
+    )
+    gradients = dict(json.loads(line) for line in done.stdout.splitlines())
+    is_exchanged = "exchanged" in gradients.values()
+    assert gradients and (is_exchanged or done.returncode == 0), done.stderr[-2000:]
+    return gradients
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_devices_of_marked_programs_use_gradients_of_their_own(tmp_path: Path) -> None:
+    rule = RULES[ON_SEVERAL]
+    first, second = gradients_of(rule.bad, tmp_path).values()
+    assert first != second
+    assert "exchanged" in gradients_of(rule.good, tmp_path).values()
+    for case in cases(ON_SEVERAL):
+        used = [*gradients_of(case["source"], tmp_path).values()]
+        is_marked = f"# {ON_SEVERAL}" in case["source"]
+        assert any(gradients != used[0] for gradients in used) == is_marked, case["why"]
+        assert len(used) == 2 or not is_marked, case["why"]
