@@ -143,7 +143,7 @@ OF_A_ZONE = {
         "INVALID_ARGUMENT",
         f'CloudTpu received an invalid AcceleratorType, "{TYPE}" for zone "{FIRST}". '
         'Valid values are "v2-8, ".',
-        f"tpuctl zones --type {TYPE}",
+        f"tpuctl zones {TYPE}",
     ),
 }
 

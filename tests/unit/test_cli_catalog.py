@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tpuctl.catalog.tpu_data import DATA
 from tpuctl.cli.main import run
@@ -263,6 +264,9 @@ def test_quota_lists_all_limits_with_types(
         (["prices", "--disks", "--region", "us-*"], "--region", "Pass one region"),
         (["quota", "v9-9"], "", "v"),
         (["types", "--live"], "--live", "--project my-project"),
+        (["types", "-o", "yaml"], "-o", "Remove one"),
+        (["types", "-o", "xml"], "", "--format yaml"),
+        (["quota", "v5e", "--live"], "TYPE", "tpuctl types v5e"),
         (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
     ],
 )
@@ -282,9 +286,45 @@ def test_no_matching_entries_is_printed_to_stderr(capsys: pytest.CaptureFixture[
     assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
 
 
-def test_type_option_is_accepted_like_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("prices", "quota"):
-        assert answer(capsys, command, "--type", "v3-8") == answer(capsys, command, "v3-8")
+@pytest.mark.parametrize("command", ["types", "zones", "runtimes", "prices", "quota"])
+def test_type_option_is_accepted_like_argument(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert answer(capsys, command, "v3-8") != answer(capsys, command)
+    assert answer(capsys, command, "--type", "v3-8") == answer(capsys, command, "v3-8")
+
+
+@pytest.mark.parametrize("command", ["types", "zones", "runtimes", "prices", "quota"])
+def test_lists_have_formats_of_same_data(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    data = answer(capsys, command, "v3-8")
+    assert run([command, "v3-8", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == data
+    assert run([command, "v3-8", "--format", "yaml"]) == 0
+    text = capsys.readouterr().out
+    assert "{" not in text
+    answer_in_yaml = yaml.safe_load(text)
+    assert (answer_in_yaml["command"], answer_in_yaml["data"]) == (command, data)
+
+
+def test_wide_table_has_all_fields_in_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["types", "v6e-8", "-o", "wide"]) == 0
+    header, _, line, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[:2] == ["type", "chips"]
+    assert "spot zone" in header
+    (row,) = answer(capsys, "types", "v6e-8")["types"]
+    assert line.split()[-1] == row["spot_zone"]
+    assert len(header) > 80
+
+
+def test_quota_of_a_generation(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = answer(capsys, "quota", "v5e")["limits"]
+    assert {name for row in limits for name in row["types"]} == {
+        name for name in CHIPS if GENERATIONS[name] == "v5e"
+    }
+    assert run(["quota", "v5e"]) == 0
+    assert "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI" in capsys.readouterr().out
+    assert run(["quota", "tpu7x"]) == 0
+    assert "no Cloud TPU limits" in capsys.readouterr().out
 
 
 def test_type_not_offered_in_zone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from tpuctl.cli.arguments import duration
 from tpuctl.cli.command_classes import App
 from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.follow import PANEL, AllWorkers, remember
-from tpuctl.cli.options import Job
+from tpuctl.cli.options import Job, OutputFormat
 from tpuctl.cli.report import show
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
@@ -259,7 +259,7 @@ def profile(
     )
 
 
-def jobs(context: typer.Context) -> None:
+def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     """List the stack's jobs, newest first, with their remaining retries.
 
     Example: tpuctl jobs
@@ -269,9 +269,10 @@ def jobs(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     state: State = context.obj
+    state.use_format(output_format)
     summaries = state.wait_for(state.tpuctl().jobs())
     state.jobs += [job.record.id for job in summaries]
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(summaries, state.command_prefix),
+        lambda: show_jobs(summaries, state.command_prefix, is_wide=state.is_wide),
     )

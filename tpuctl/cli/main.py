@@ -155,8 +155,13 @@ def _print_envelope(state: State, exit_code: int) -> bool:
     view = state.view
     diagnostics = view.diagnostics if isinstance(view, JsonLines) else []
     answer = envelope(state.command, exit_code, state.data, diagnostics)
+    text = json.dumps(answer, ensure_ascii=False, default=str)
+    if state.is_yaml:
+        import yaml
+
+        text = yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False).rstrip("\n")
     try:
-        print(json.dumps(answer, ensure_ascii=False, default=str), flush=True)
+        print(text, flush=True)
     except BrokenPipeError:  # the reader closed the pipe
         _silence_stdout()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,23 @@ from tpuctl.cli.completion.candidates import (
     complete_types,
 )
 
-__all__ = ["Job", "ProjectId", "StackName", "project_option", "type_option"]
+__all__ = [
+    "Job",
+    "ListFormat",
+    "OutputFormat",
+    "ProjectId",
+    "StackName",
+    "project_option",
+    "type_option",
+]
+
+
+class ListFormat(StrEnum):
+    """Formats of lists other than the table."""
+
+    json = "json"
+    yaml = "yaml"
+    wide = "wide"
 
 
 def type_option(text: str) -> Any:
@@ -31,6 +48,16 @@ Job = Annotated[
         help="Job id, or its last word (default: the latest job).",
         show_default=False,
         autocompletion=complete_jobs,
+    ),
+]
+OutputFormat = Annotated[
+    ListFormat | None,
+    typer.Option(
+        "--format",
+        "-o",
+        metavar="FORMAT",
+        help="Output format: json, yaml, or wide (a table with more columns).",
+        show_choices=False,
     ),
 ]
 StackName = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.options import ProjectId, StackName
+from tpuctl.cli.options import OutputFormat, ProjectId, StackName
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ def orphans(
         str, typer.Option("--project", help="Project to search (default: the stack file's).")
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also list resources in use.")] = False,
+    output_format: OutputFormat = None,
 ) -> int:
     """Find resources that stacks left behind in a project, in all zones.
 
@@ -212,6 +213,7 @@ def orphans(
     from tpuctl.view.orphans import Orphans, show_orphans
 
     state: State = context.obj
+    state.use_format(output_format)
     if project:
         _refuse_stack_file(context, "--project")
     else:
@@ -224,7 +226,14 @@ def orphans(
 
     def show() -> None:
         up = f"{state.cloud_prefix} up"
-        show_orphans(project_orphans, command, up, everything=everything, is_free=state.is_free)
+        show_orphans(
+            project_orphans,
+            command,
+            up,
+            everything=everything,
+            is_free=state.is_free,
+            is_wide=state.is_wide,
+        )
 
     state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
     return 1 if project_orphans.is_charged else 0

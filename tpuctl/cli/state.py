@@ -19,6 +19,7 @@ from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
+    from tpuctl.cli.options import ListFormat
     from tpuctl.model.events import Event
     from tpuctl.view import View
     from tpuctl.view.responses.base import Response
@@ -60,7 +61,9 @@ class State:
     command: str = ""
     stack_file: Path = Path("tpuctl.yaml")
     cloud: CloudName = CloudName.google
-    json: bool = False
+    json: bool = False  # or YAML
+    is_yaml: bool = False
+    is_wide: bool = False  # tables have more columns
     events: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -148,6 +151,20 @@ class State:
             stack = vars(client).get("stack")
             if stack is not None:
                 yield str(client.cloud_name), str(stack.project), str(stack.name)
+
+    def use_format(self, output_format: ListFormat | None) -> None:
+        """Use a format of lists for the result. Raises Usage if it conflicts with --json."""
+        if output_format is None:
+            return
+        if self.json and output_format != "json":
+            raise Usage(
+                "Conflicting options",
+                f"--json and -o {output_format} both set the output format",
+                hint="Remove one of them.",
+                where="-o",
+            )
+        self.is_wide, self.is_yaml = output_format == "wide", output_format == "yaml"
+        self.json = not self.is_wide
 
     def record(self, answer: Callable[[], Answer] | Answer) -> None:
         """Keep the result for the envelope; a function that returns it is only called if needed."""

@@ -171,7 +171,7 @@ def _general_advice(stack: Stack) -> str:
     waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
     return (
         f"Try again later, add zones to tpu.zones, or wait in a queue{waiting}\n"
-        f"List the zones that offer the type:\n    tpuctl zones --type {stack.file.tpu.type}"
+        f"List the zones that offer the type:\n    tpuctl zones {stack.file.tpu.type}"
     )
 
 

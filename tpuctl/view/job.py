@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING
 from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.job import JobSummary
+    from tpuctl.model.job import JobRecord, JobSummary
 
 __all__ = ["show_jobs"]
 
 
-def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> None:
-    """The jobs as a table; `typed` is the prefix of commands that the user types.
+WIDE = ("workers", "framework", "runtime", "node", "zone", "submitted by")
 
-    `left` are the remaining retries by preemption, infrastructure, failure and request.
+
+def show_jobs(
+    jobs: Sequence[JobSummary], command_prefix: str = "tpuctl", *, is_wide: bool = False
+) -> None:
+    """The jobs as a table.
+
+    Retries are those left by preemption, infrastructure, failure and request.
     """
     if not jobs:
         print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
         return
+    columns = ("job", "script", "state", "exit", "attempt", "retries", "submitted (UTC)")
     print_table(
-        ("job", "script", "state", "exit", "attempt", "retries", "submitted (UTC)"),
+        (*columns, *WIDE) if is_wide else columns,
         [
             (
                 job.record.id,
@@ -32,8 +38,16 @@ def show_jobs(jobs: Sequence[JobSummary], command_prefix: str = "tpuctl") -> Non
                 str(job.record.attempt),
                 "/".join(str(count) for count in job.retries_left.values()),
                 f"{job.record.submitted:%Y-%m-%d %H:%M}",
+                *(_wide_cells(job.record) if is_wide else ()),
             )
             for job in jobs
         ],
-        numbers=("exit", "attempt"),
+        numbers=("exit", "attempt", "workers"),
+        is_wide=is_wide,
     )
+
+
+def _wide_cells(record: JobRecord) -> tuple[str, ...]:
+    where = record.node, record.zone
+    software = record.framework or "", record.runtime
+    return str(record.worker_count), *software, *where, record.submitted_by

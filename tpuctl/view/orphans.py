@@ -18,6 +18,7 @@ __all__ = ["Orphans", "show_orphans"]
 IN_USE = "in use"
 KEPT = "kept on purpose"
 NUMBERS = ("age", "per hour")
+WIDE = ("kind", "zone", "created")
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,25 @@ class _Group:
 
 
 def show_orphans(
-    orphans: Orphans, command: Callable[[str], str], up: str, *, everything: bool, is_free: bool
+    orphans: Orphans,
+    command: Callable[[str], str],
+    up: str,
+    *,
+    everything: bool,
+    is_free: bool,
+    is_wide: bool = False,
 ) -> None:
     """The leftovers, or everything; `up` is the command to type."""
     shown_groups = [group for group in orphans.groups if group.left or everything]
     for group in shown_groups:
         rows = group.rows if everything else group.left
         print(f"stack {group.stack}")
-        print_table(("resource", *NUMBERS, "reason"), map(_cells, rows), numbers=NUMBERS)
+        print_table(
+            ("resource", *NUMBERS, "reason", *(WIDE if is_wide else ())),
+            [(*_cells(row), *(_wide_cells(row.item) if is_wide else ())) for row in rows],
+            numbers=NUMBERS,
+            is_wide=is_wide,
+        )
         if group.left and group.is_in_use:
             print(f"To delete the leftovers and keep the rest, with its stack file:\n    {up}")
         elif group.left or everything:
@@ -120,6 +132,11 @@ def _row(item: InventoryItem, reason: str | None) -> _Row:
     usual = KEPT if item.kind == "bucket" else IN_USE
     charge = charge_of(item)
     return _Row(item, charge, reason or usual, reason is not None)
+
+
+def _wide_cells(item: InventoryItem) -> tuple[str, ...]:
+    created = f"{item.created:%Y-%m-%d %H:%M}" if item.created else ""
+    return item.kind, item.zone, created
 
 
 def _cells(row: _Row) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tpuctl.units import dollars
 
 __all__ = ["console", "facts_table", "print_facts", "print_rows", "print_table", "table"]
 
+MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
 
@@ -48,9 +49,18 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Sequence[str] = (),
+    is_wide: bool = False,
 ) -> None:
-    console().print(table(columns, rows, numbers=numbers))
+    """Print a table; a wide one has no lines that are folded."""
+    made, output = table(columns, rows, numbers=numbers), console()
+    if is_wide:
+        output.width = MAX_WIDTH
+        output.width = output.measure(made).maximum
+    output.print(made)
 
 
 def print_rows(
@@ -59,6 +69,7 @@ def print_rows(
     *,
     counted: Sequence[str] = (),
     numbers: Sequence[str] = (),
+    is_wide: bool = False,
 ) -> None:
     """Print rows of mappings; `columns` maps fields to headings. Missing values are dashes.
 
@@ -77,6 +88,7 @@ def print_rows(
             for name, title in columns.items()
             if name in numbers or any(_is_number(value(row, name)) for row in rows)
         ],
+        is_wide=is_wide,
     )
 
 
@@ -89,6 +101,8 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)

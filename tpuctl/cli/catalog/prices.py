@@ -65,6 +65,7 @@ def prices(
     from tpuctl.view.cost import FREE
 
     state: State = context.obj
+    state.use_format(order.format)
     if state.is_free:
         state.view.on(Note(f"{FREE} These are Google's prices."))
     accelerator = ",".join(filter(None, (accelerator, type_too)))

@@ -33,6 +33,7 @@ __all__ = ["quota"]
 
 CAPACITIES = {"on-demand": False, "spot": True}
 ADDRESSES = "IN_USE_ADDRESSES"
+UNLIMITED = "{} is offered through Compute Engine or GKE only: no Cloud TPU limits."
 KEYS = "quota capacity scope per-node default"
 
 
@@ -42,7 +43,7 @@ def quota(
         str,
         typer.Argument(
             metavar="[TYPE]",
-            help="TPU type (default: list all limits).",
+            help="TPU type or generation (default: list all limits).",
             autocompletion=complete_types,
             show_default=False,
         ),
@@ -62,22 +63,34 @@ def quota(
 
     Example: tpuctl quota v3-8 --live --project my-project
     """
+    from tpuctl.catalog import generations
     from tpuctl.cli.suggestions import require_type
+    from tpuctl.errors import Usage
 
     state: State = context.obj
+    state.use_format(order.format)
     name = (accelerator or type_too).lower()
-    require_type(name)
+    generation = name if name in generations() else ""
+    if not generation:
+        require_type(name)
     # Flex-start nodes count like spot nodes.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
+    if generation and (live or project):
+        raise Usage(
+            "Missing TPU type",
+            f"--live counts nodes of one type, and {generation} has several",
+            hint=f"To list them:\n    tpuctl types {generation}",
+            where="TYPE",
+        )
     if live or project:
         _show_live(state, live_client(state, project), name, zone, region, spot, order, project)
         return
     if zone or region:
         select(name, zone=zone, region=region)  # validates the names; limits are equal everywhere
-    if name:
+    if name and not generation:
         _show_type(state, name, spot, order)
     else:
-        _show_all(state, spot, order)
+        _show_all(state, spot, order, generation)
 
 
 def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None:
@@ -87,7 +100,6 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
     assert accelerator is not None
     rows = order.apply(_limit_rows(accelerator, spot), KEYS)
     is_limited = accelerator.in_tpu_api
-    unlimited = f"{name} is offered through Compute Engine or GKE only: no Cloud TPU limits."
     answer_rows(
         state,
         lambda: responses.catalog.Limits.model_validate(
@@ -95,7 +107,7 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
         ),
         [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
         {"capacity": "capacity", "quota": "quota", "per_node": "per node"},
-        _notes(accelerator, spot) if is_limited else [unlimited],
+        _notes(accelerator, spot) if is_limited else [UNLIMITED.format(name)],
         suggestion=(
             "To see how many nodes fit in a project, and how to request more:",
             f"{state.cloud_prefix} quota {name} --live --project my-project",
@@ -155,13 +167,15 @@ def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
     return sentences
 
 
-def _show_all(state: State, spot: bool | None, order: Order) -> None:
-    """All Cloud TPU limits, with the types that count against them."""
+def _show_all(state: State, spot: bool | None, order: Order, generation: str) -> None:
+    """Cloud TPU limits, of a generation or all, with the types that count against them."""
     from tpuctl.catalog import accelerator_types
 
     by_limit: dict[tuple[str, str], Row] = {}
     pairs: dict[tuple[str, ...], Row] = {}
     for accelerator in accelerator_types().values():
+        if generation not in ("", accelerator.generation):
+            continue
         limit_rows = [row for row in _limit_rows(accelerator, spot) if row["quota"] != ADDRESSES]
         for row in limit_rows:
             entry = by_limit.setdefault((row["quota"], row["scope"]), {**row, "per_node": None})
@@ -175,12 +189,12 @@ def _show_all(state: State, spot: bool | None, order: Order) -> None:
                     "on-demand": stems.get("on-demand"),
                     "spot": stems.get("spot"),
                     "unit": limit_rows[0]["unit"],
-                    "count": 0,
+                    "number_of_types": 0,
                 },
-            )["count"] += 1
+            )["number_of_types"] += 1
     rows = order.apply(by_limit.values(), KEYS)
     formatted = [
-        {**row, "types": f"{row['types']}{'+' if row['count'] > 1 else ''}"}
+        {**row, "types": f"{row['types']}{'+' if row['number_of_types'] > 1 else ''}"}
         for row in pairs.values()
     ]
     columns = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
@@ -194,12 +208,16 @@ def _show_all(state: State, spot: bool | None, order: Order) -> None:
         ),
         formatted,
         columns,
-        (
-            "+ includes larger types. Each name stands for two limits:",
-            "TPUV3sPerProjectPerZoneForTPUAPI and TPUV3sPerProjectPerRegionForTPUAPI.",
-        ),
+        _pair_notes(formatted[0]) if formatted else [UNLIMITED.format(generation)],
         suggestion=("To see what one node needs:", "tpuctl quota v3-8"),
     )
+
+
+def _pair_notes(row: Row) -> list[str]:
+    name = row["on-demand"] or row["spot"]
+    limits = [f"{name}PerProjectPer{place}ForTPUAPI" for place in ("Zone", "Region")]
+    heading = "+ includes larger types. Each name stands for two limits:"
+    return [heading, f"{' and '.join(limits)}."]
 
 
 def _show_live(
@@ -231,7 +249,7 @@ def _show_live(
         raise Usage(
             "TPU type not offered in zone",
             f"{name} is not offered in {where}",
-            hint=f"To list its zones:\n    tpuctl zones --type {name}",
+            hint=f"To list its zones:\n    tpuctl zones {name}",
             where="--zone" if zone else "--region",
         )
     (accelerator,) = choice.types

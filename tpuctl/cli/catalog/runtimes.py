@@ -10,10 +10,11 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
     Generation,
+    HiddenType,
     LiveQuery,
     Order,
     Row,
-    Types,
+    TypeArgument,
     Zones,
     natural_key,
     select,
@@ -28,7 +29,7 @@ __all__ = ["runtimes"]
 
 def runtimes(
     context: typer.Context,
-    accelerator: Types = "",
+    accelerator: TypeArgument = "",
     generation: Generation = "",
     tensorflow: Annotated[
         str,
@@ -45,14 +46,17 @@ def runtimes(
     *,
     order: Order,
     query: LiveQuery,
+    type_too: HiddenType = "",
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
     No zone is known to lack a runtime: --zone only limits what --live queries.
 
-    Example: tpuctl runtimes --type v3-8
+    Example: tpuctl runtimes v3-8
     """
     state: State = context.obj
+    state.use_format(order.format)
+    accelerator = ",".join(filter(None, (accelerator, type_too)))
     choice = select(accelerator, generation, zone, is_live=query.is_requested)
     everything = _node_rows() if nodes else _rows()
     rows = [

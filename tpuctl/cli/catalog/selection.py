@@ -16,7 +16,7 @@ from tpuctl.cli.completion.candidates import (
     complete_types,
     complete_zones,
 )
-from tpuctl.cli.options import project_option, type_option
+from tpuctl.cli.options import OutputFormat, project_option
 from tpuctl.cli.suggestions import (
     require_generations,
     require_regions,
@@ -42,7 +42,6 @@ __all__ = [
     "Regions",
     "Row",
     "TypeArgument",
-    "Types",
     "Zones",
     "answer_rows",
     "capacities",
@@ -56,10 +55,6 @@ __all__ = [
 Row = dict[str, Any]
 WIDTH = 80
 
-Types = Annotated[
-    str,
-    type_option("Type, generation (v5e), pattern ('v6e-*'), or a comma-separated list."),
-]
 TypeArgument = Annotated[
     str,
     typer.Argument(
@@ -142,7 +137,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Order:
-    """Options that sort and limit rows."""
+    """Options that sort, limit and format rows."""
 
     sort: Annotated[
         str,
@@ -153,6 +148,7 @@ class Order:
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
     ] = None
+    format: OutputFormat = None
 
     def apply(self, rows: Iterable[Row], keys: str, **columns: str) -> list[Row]:
         """The rows sorted by --sort, up to --limit.
@@ -353,7 +349,7 @@ def answer_rows(
     empty: str = "",
 ) -> None:
     """Answer with what `answer` builds for JSON; shown are rows as by `view.tables.print_rows`,
-    wrapped sentences, the footer as it is, and a suggestion.
+    wrapped sentences, the footer as it is, and a suggestion. A wide table has all fields.
 
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
@@ -362,8 +358,12 @@ def answer_rows(
     from tpuctl.view.text_wrapping import wrap
 
     def show() -> None:
+        columns_shown = columns
+        if rows and state.is_wide:
+            others = {name: name.replace("_", " ") for name in rows[0] if name not in columns}
+            columns_shown = {**columns, **others}
         if rows:
-            print_rows(rows, columns, counted=counted, numbers=numbers)
+            print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
             print(wrap(sentence, WIDTH))
         if footer:

@@ -8,7 +8,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
-from tpuctl.cli.catalog.selection import Filters, LiveQuery, Order, Row, Types
+from tpuctl.cli.catalog.selection import Filters, HiddenType, LiveQuery, Order, Row, TypeArgument
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -19,17 +19,20 @@ __all__ = ["types"]
 
 def types(
     context: typer.Context,
-    accelerator: Types = "",
+    accelerator: TypeArgument = "",
     *,
     filters: Filters,
     order: Order,
     query: LiveQuery,
+    type_too: HiddenType = "",
 ) -> None:
     """List TPU types: chips, workers, memory, and the hourly price in the cheapest zone.
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
     state: State = context.obj
+    state.use_format(order.format)
+    accelerator = ",".join(filter(None, (accelerator, type_too)))
     choice = filters.choice(accelerator, is_live=query.is_requested)
     live_result = query_types(state, query, choice, accelerator, filters)
     rows = [_row(accelerator, choice) for accelerator in choice.types]
