@@ -23,11 +23,12 @@ PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 WHOLE_LINE = re.compile(r"( *(?:- )?)@([a-z_]+)@")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CRON = re.compile(r"\S+( \S+){4}")
-# GitHub's tokens expire after an hour, so no step follows the log for longer. The first job must
-# also bring the TPU up, within GitHub's limit of 6 hours per job.
-PART_MINUTES, FIRST_JOB_PARTS, JOB_PARTS = 50, 5, 6
-QUEUED_FIRST_JOB_PARTS, QUEUED_WAIT_MINUTES, WAIT_MINUTES = 1, 240, 60
-GITLAB_PART_MINUTES = 150  # GitLab's token expires after three hours
+# Minutes that a job follows the log. GitHub ends jobs after 6 hours, in which the first one must
+# also bring the TPU up. It issues tokens until then, so that google-auth renews its own
+# (google-github-actions/auth#267).
+GITHUB_FIRST_MINUTES, GITHUB_MINUTES = 250, 300
+QUEUED_FIRST_MINUTES, QUEUED_WAIT_MINUTES, WAIT_MINUTES = 50, 240, 60
+GITLAB_MINUTES = 150  # GitLab's token expires after three hours
 MAX_BUILD_HOURS = 24.0  # limit of Cloud Build
 
 
@@ -74,20 +75,19 @@ def _github(draft: Draft) -> str:
         else "tpuctl check"
     )
     is_queued = draft.stack.queue is not None
-    first = QUEUED_FIRST_JOB_PARTS if is_queued else FIRST_JOB_PARTS
-    parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / PART_MINUTES)
-    sizes = [min(parts, first)]
-    while sum(sizes) < parts:
-        sizes.append(min(JOB_PARTS, parts - sum(sizes)))
-    names = ["train", *(f"train-{number}" for number in range(2, len(sizes) + 1))]
+    first = QUEUED_FIRST_MINUTES if is_queued else GITHUB_FIRST_MINUTES
+    remaining = max(0.0, (draft.hours + SLACK_HOURS) * 60 - first)
+    count = 1 + math.ceil(remaining / GITHUB_MINUTES)
+    names = ["train", *(f"train-{number}" for number in range(2, count + 1))]
     values["install"] = _fill("github/install.yml", values)
-    values["sign_in"] = _sign_in("", "")
+    values["sign_in"] = _fill("github/sign-in.yml", values)
     more = []
-    for before, name, size in zip(names, names[1:], sizes[1:], strict=False):
+    for before, name in pairwise(names):
         needed = ["train"] if before == "train" else ["train", before]
-        follow = _follow_steps(size, "needs.train.outputs.job", f"needs.{before}.outputs.next")
+        origin = _expression(f"needs.{before}.outputs.next")
+        follow = _follow_step("needs.train.outputs.job", origin, GITHUB_MINUTES)
         job_values = {"name": name, "needed": ", ".join(needed), "previous": before}
-        job_values |= {"last": str(size), "follow": follow}
+        job_values["follow"] = follow
         more.append(_fill("github/more.yml", values | job_values))
     triggers = []
     if draft.schedule:
@@ -102,8 +102,7 @@ def _github(draft: Draft) -> str:
         | {
             "check": check,
             "triggers": "\n".join(triggers),
-            "last": str(sizes[0]),
-            "follow": _follow_steps(sizes[0], "steps.start.outputs.JOB_ID", ""),
+            "follow": _follow_step("steps.start.outputs.JOB_ID", '""', first),
             "up_timeout": str(QUEUED_WAIT_MINUTES if is_queued else WAIT_MINUTES),
             "more": "\n\n".join(more),
             "trained": ", ".join(names),
@@ -113,27 +112,9 @@ def _github(draft: Draft) -> str:
     )
 
 
-def _follow_steps(count: int, job: str, start: str) -> str:
-    """`count` steps that follow the job, each with its own token; skipped after the job's end."""
-    steps = []
-    for number in range(1, count + 1):
-        before = f"steps.follow-{number - 1}.outputs"
-        condition = f"if: {before}.JOB_STATE == 'running'" if number > 1 else ""
-        origin = f"{before}.JOB_NEXT" if number > 1 else start
-        values = {
-            "sign_in": _sign_in(" again", condition),
-            "number": str(number),
-            "condition": condition,
-            "job": _expression(job),
-            "from": _expression(origin) if origin else '""',
-            "part": f"{PART_MINUTES}m",
-        }
-        steps.append(_fill("github/follow.yml", values))
-    return "\n".join(steps)
-
-
-def _sign_in(again: str, condition: str) -> str:
-    return _fill("github/sign-in.yml", {"again": again, "condition": condition})
+def _follow_step(job: str, origin: str, minutes: int) -> str:
+    values = {"job": _expression(job), "from": origin, "part": f"{minutes}m"}
+    return _fill("github/follow.yml", values)
 
 
 def _expression(text: str) -> str:
@@ -151,10 +132,10 @@ def _literal(text: str) -> str:
 def _gitlab(draft: Draft) -> str:
     values = dict(draft.values)
     stages = [f"{'tpu-' if draft.is_included else ''}{name}" for name in ("check", "train", "down")]
-    parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / GITLAB_PART_MINUTES)
+    parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / GITLAB_MINUTES)
     names = ["tpu-train", *(f"tpu-train-{number}" for number in range(2, parts + 1))]
     values["train_stage"] = stages[1]
-    values["part"] = f"{GITLAB_PART_MINUTES}m"
+    values["part"] = f"{GITLAB_MINUTES}m"
     more = []
     fail_if_running = _fill("gitlab/fail-if-running.yml", values)
     for before, name in pairwise(names):
