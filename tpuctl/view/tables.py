@@ -56,11 +56,11 @@ def print_table(
     is_wide: bool = False,
 ) -> None:
     """Print a table; a wide one has no lines that are folded."""
-    made, output = table(columns, rows, numbers=numbers), console()
+    rows_table, output = table(columns, rows, numbers=numbers), console()
     if is_wide:
         output.width = MAX_WIDTH
-        output.width = output.measure(made).maximum
-    output.print(made)
+        output.width = output.measure(rows_table).maximum
+    output.print(rows_table)
 
 
 def print_rows(
