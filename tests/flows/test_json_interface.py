@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
@@ -159,6 +160,12 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
         assert job in json.dumps(data)
         assert job in name_history.remembered_stacks()[0].jobs, "completion offers it"
     assert job in run_quiet(bench, "jobs")
+    in_yaml = yaml.safe_load(run_quiet(bench, "jobs", "-o", "yaml"))
+    assert in_yaml["data"] == good("jobs")
+    header, _, line = run_quiet(bench, "jobs", "--format", "wide").splitlines()
+    assert header.rstrip().endswith("submitted by")
+    assert line.rstrip().endswith(in_yaml["data"][0]["submitted_by"])
+    assert "bucket" in run_quiet(bench, "orphans", "--all", "-o", "wide")
     assert run_quiet(bench, "status")
     assert '"step": 3' in run_quiet(bench, "logs")
     for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
