@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cache_home", "is_generated_folder", "private_folder", "read_file"]
+__all__ = ["cache_home", "is_generated_folder", "private_folder", "read_file", "state_home"]
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -18,6 +18,15 @@ def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tpuctl", appauthor=False))
+
+
+def state_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """tpuctl's state folder; it is below `TPUCTL_CONFIG_HOME` if that is set."""
+    if config_home := environment.get("TPUCTL_CONFIG_HOME"):
+        return Path(config_home).expanduser() / "state"
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("tpuctl", appauthor=False))
 
 
 def is_generated_folder(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from tpuctl.remote.ssh import Address, openssh_command
 key = default_key()
 openssh_command(Address("worker", 22, "me", ()), key.path, config_home() / "known_hosts" / "one")
 RehearsalHistory(cache_home() / "rehearsals").new_folder("one")
-assert run(["status"]) == 2  # which completion remembers
+assert run(["plan"]) == 2  # which `debug-dump` finds recorded
 """
 
 
@@ -35,5 +35,8 @@ def test_folders_are_private_with_open_umask(tmp_path: Path) -> None:
         timeout=300,
     )
     places = ("home", "home/.config", "home/.config/tpuctl", "home/.cache", "home/.cache/tpuctl")
+    places += ("home/.local/state", "home/.local/state/tpuctl/commands")
     modes = [oct((tmp_path / place).stat().st_mode & 0o777) for place in places]
-    assert modes == ["0o755", *["0o700"] * 4], "existing folders are unchanged"
+    assert modes == ["0o755", *["0o700"] * 6], "existing folders are unchanged"
+    (record,) = (tmp_path / "home/.local/state/tpuctl/commands").iterdir()
+    assert record.stat().st_mode & 0o777 == 0o600

@@ -51,7 +51,9 @@ async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[D
     if stack is None:  # the caller's identity can be checked without a stack
         placeholder = minimal_stack("any", PLACEHOLDER)
         project_checks = ProjectChecks(
-            placeholder, lambda: Cloud(tpuctl.endpoint, ""), has_file=False
+            placeholder,
+            lambda: Cloud(tpuctl.endpoint, "", record=tpuctl.record_call),
+            has_file=False,
         )
         checks += [check for check in project_checks.checks() if check.name == "credentials"]
     else:

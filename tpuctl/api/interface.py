@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import CommandResult
+    from tpuctl.model.command_record import RecordCall
     from tpuctl.model.copy_path import CopyRequest
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.inventory import InventoryItem
@@ -64,6 +65,7 @@ class Tpuctl:
         self.emit = emit
         # Decides whether uv may download a Python that the local cloud's machines need.
         self.may_install: Callable[[str], bool] = lambda question: False
+        self.record_call: RecordCall | None = None  # receives each call of the cloud
 
     # The context, created on first use -----------------------------------------------------
 
@@ -97,7 +99,7 @@ class Tpuctl:
     def cloud(self) -> Cloud:
         from tpuctl.cloud.clients import Cloud
 
-        made = Cloud(self.endpoint, self.project)
+        made = Cloud(self.endpoint, self.project, record=self.record_call)
         if self.bare is None:
             made.hint_facts = {"type": self.stack.file.tpu.type}
         return made

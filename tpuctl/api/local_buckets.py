@@ -101,12 +101,11 @@ async def list_objects(uri: str, emit: Emit) -> list[str]:
     """The gs:// paths of the objects below a folder on the local cloud."""
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.cloud.objects import ObjectStore
     from tpuctl.emulator.state.projects import DEFAULT_PROJECT
 
     bucket, _, prefix = uri.removeprefix("gs://").partition("/")
-    client = Cloud(running_endpoint(emit), DEFAULT_PROJECT).client("storage")
-    return [f"gs://{bucket}/{info.name}" for info in await ObjectStore(client, bucket).list(prefix)]
+    store = Cloud(running_endpoint(emit), DEFAULT_PROJECT).objects(bucket)
+    return [f"gs://{bucket}/{info.name}" for info in await store.list(prefix)]
 
 
 async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
@@ -141,10 +140,8 @@ async def upload_sample(
     cloud: Cloud, sample: Sample, report: Callable[[str, float | None], None]
 ) -> tuple[int, int]:
     """Upload a folder's files, or one file; return the numbers of uploaded and unchanged files."""
-    from tpuctl.cloud.objects import ObjectStore
-
     path, bucket, prefix = sample
-    store = ObjectStore(cloud.client("storage"), bucket)
+    store = cloud.objects(bucket)
     files = (
         [path] if path.is_file() else sorted(child for child in path.rglob("*") if child.is_file())
     )

@@ -38,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
         all_arguments[: all_arguments.index("--")] if "--" in all_arguments else all_arguments
     )
     wants_json = "--json" in own_arguments or os.environ.get("TPUCTL_JSON", "") not in FALSE_VALUES
-    state = State(json=wants_json)
+    state = State(json=wants_json, arguments=all_arguments)
+    exit_code, failure = BUG, None  # type: int, Exception | None
     disable_async_rest()
     try:
         _require_folder()
@@ -53,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
             )
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
-        exit_code = error.exit_code
+        exit_code, failure = error.exit_code, error
         state.problems(_with_causes(error) if state.verbose else error.diagnostics)
     except typer.TyperException as error:
         exit_code = Usage.exit_code
@@ -75,16 +76,19 @@ def run(arguments: Sequence[str]) -> int:
         state.problems([Diagnostic("Interrupted", *left)])
     except BrokenPipeError:  # the reader closed the pipe
         _silence_stdout()
-        return 0
+        exit_code = 0
+        return exit_code
     except OSError as error:
         exit_code = BUG if error.errno not in ENVIRONMENT_ERRORS else TpuctlError.exit_code
+        failure = error
         state.problems([_bug(error, state.verbose) if exit_code == BUG else _file_problem(error)])
     except Exception as error:
-        exit_code = BUG
+        exit_code, failure = BUG, error
         state.problems([_bug(error, state.verbose)])
     finally:
         state.close_view()
         _remember_names(state)
+        _record_end(state, exit_code, failure)
     if state.json and not _print_envelope(state, exit_code):
         return exit_code or TpuctlError.exit_code
     return exit_code
@@ -104,6 +108,21 @@ def _remember_names(state: State) -> None:
         from tpuctl.cli.completion.name_history import remember
 
         remember(state.stacks, state.jobs)
+
+
+def _record_end(state: State, exit_code: int, failure: Exception | None) -> None:
+    """Record how the command ended, for bug reports and `explain`."""
+    if state.recorder is not None:
+        import traceback
+
+        state.recorder.end(
+            state.command,
+            exit_code,
+            stacks=state.stacks,
+            jobs=state.jobs,
+            diagnostics=state.diagnostics,
+            traceback="" if failure is None else "".join(traceback.format_exception(failure)),
+        )
 
 
 def _require_folder() -> None:
@@ -134,7 +153,8 @@ def _bug(error: Exception, verbose: bool) -> Diagnostic:
     detail = f"{type(error).__name__}: {error} (at {Path(where.filename).name}:{where.lineno})"
     if verbose:
         detail = "".join(traceback.format_exception(error)).rstrip()
-    hint = "This is a bug in tpuctl. Please report it with the output of --verbose."
+    hint = "This is a bug in tpuctl. Please report it, with the archive that this command writes:\n"
+    hint += "    tpuctl debug-dump"
     return Diagnostic("Internal error", detail, hint)
 
 

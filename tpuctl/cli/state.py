@@ -20,6 +20,7 @@ from tpuctl.errors import Diagnostic, Usage
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.cli.options import ListFormat
+    from tpuctl.model.command_record import CommandRecorder
     from tpuctl.model.events import Event
     from tpuctl.view import View
     from tpuctl.view.responses.base import Response
@@ -58,6 +59,7 @@ class CloudName(StrEnum):
 class State:
     """Global options, and the result of the command that ran."""
 
+    arguments: Sequence[str] = ()  # of the command line
     command: str = ""
     stack_file: Path = Path("tpuctl.yaml")
     cloud: CloudName = CloudName.google
@@ -72,6 +74,8 @@ class State:
     data: Any = None  # of the envelope
     jobs: list[str] = field(default_factory=list)  # ids of the jobs it came across
     clients: list[Tpuctl] = field(default_factory=list, repr=False)  # of the stacks it used
+    diagnostics: list[Diagnostic] = field(default_factory=list)  # the problems that were reported
+    recorder: CommandRecorder | None = field(default=None, repr=False)
     after_interrupt: tuple[str, ...] = ()  # what Ctrl-C leaves, if not the default
     _view: View | None = field(default=None, repr=False)
 
@@ -117,6 +121,7 @@ class State:
         return COMMAND.sub(lambda match: f"{match[1]}{self.command_prefix} ", text)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.diagnostics += diagnostics
         self.view.problems([self.with_command_prefix(diagnostic) for diagnostic in diagnostics])
 
     def _show_event(self, event: Event) -> None:
@@ -128,10 +133,15 @@ class State:
             event = Note(self._add_command_prefix(event.text))
         self.view.on(event)
 
-    def tpuctl(self, name: str = "", project: str = "") -> Tpuctl:
-        """A client for the stack file's stack or the named one; its events go to the view."""
+    def tpuctl(self, name: str = "", project: str = "", *, is_recorded: bool = True) -> Tpuctl:
+        """A client for the stack file's stack or the named one; its events go to the view, its
+        calls to the record of this command."""
         from tpuctl.api.interface import Tpuctl
 
+        if is_recorded and self.recorder is None:
+            from tpuctl.model.command_record import CommandRecorder
+
+            self.recorder = CommandRecorder(self.arguments)
         made = Tpuctl(
             self.stack_file,
             name=name,
@@ -140,6 +150,7 @@ class State:
             emit=self._show_event,
         )
         made.may_install = self.asks_permission
+        made.record_call = self.recorder.call if is_recorded and self.recorder is not None else None
         self.clients.append(made)
         made.names_workers = not (self.json and self.events)  # events name the worker
         return made

@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.errors import convert, is_foreign
+from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.rest import Rest
-from tpuctl.cloud.threads import in_thread
+from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Transient
 from tpuctl.google_imports import client_module, compute_service, defer_signing
+from tpuctl.model.command_record import RecordCall
 from tpuctl.model.known_errors import extract_facts
 from tpuctl.polling import Backoff, Clock, SystemClock
 
@@ -53,13 +55,21 @@ class Cloud:
     """Clients of one endpoint, for one project.
 
     `client` returns a client; `call` calls its methods in a thread, with a timeout, retries of
-    transient failures, and conversion of the clients' errors.
+    transient failures, and conversion of the clients' errors. `record` receives each try.
     """
 
-    def __init__(self, endpoint: Endpoint, project: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        project: str,
+        clock: Clock | None = None,
+        *,
+        record: RecordCall | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.project = project
         self.clock = clock or SystemClock()
+        self.record = record
         self.hint_facts: Mapping[str, str] = {}  # more facts for the hints of errors
         self._lock = threading.RLock()
         self._clients: dict[str, Any] = {}
@@ -79,6 +89,7 @@ class Cloud:
         method called here is idempotent: names are derived, so that the retry of a creation whose
         response was lost finds its own result and adopts it.
         """
+        method = recorded(method, subject, self.record)
         delays = RETRY.delays()
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -131,6 +142,10 @@ class Cloud:
                         raise
                     raise convert(error, f"client for {name}") from error
             return self._clients[name]
+
+    def objects(self, bucket: str) -> ObjectStore:
+        """The objects of a bucket."""
+        return ObjectStore(self.client("storage"), bucket, record=self.record)
 
     async def access_token(self) -> str:
         """The caller's access token, refreshed if it is about to expire."""

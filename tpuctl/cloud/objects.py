@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from tpuctl.cloud.errors import convert, is_foreign
-from tpuctl.cloud.threads import in_thread
+from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.command_record import RecordCall
 
 __all__ = ["ObjectInfo", "ObjectStore", "Progress"]
 
@@ -34,13 +35,22 @@ class ObjectInfo:
 class ObjectStore:
     """The objects of a bucket. Calls are retried when that is safe.
 
-    Raises NotFound, Conflict (unexpected generation), Denied or Transient.
+    Raises NotFound, Conflict (unexpected generation), Denied or Transient. `record` receives each
+    call, without the content of objects.
     """
 
-    def __init__(self, client: Any, bucket: str, *, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self,
+        client: Any,
+        bucket: str,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        record: RecordCall | None = None,
+    ) -> None:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         self.name = bucket
+        self._record = record
         self._options = {
             "timeout": REQUEST_SECONDS,
             "retry": DEFAULT_RETRY.with_timeout(retry_seconds),
@@ -204,7 +214,7 @@ class ObjectStore:
 
     async def _call(self, name: str, function: Callable[[], T]) -> T:
         try:
-            return await in_thread(function)
+            return await in_thread(recorded(function, self.uri(name), self._record))
         except Exception as error:
             if not is_foreign(error):
                 raise

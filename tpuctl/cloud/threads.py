@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
+from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["in_thread"]
+from tpuctl.model.command_record import Call, RecordCall
+
+__all__ = ["in_thread", "recorded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,3 +50,29 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     name = getattr(function, "__name__", "call")
     threading.Thread(target=work, name=f"tpuctl-{name}", daemon=True).start()
     return await future
+
+
+def recorded(function: Callable[P, T], subject: str, record: RecordCall | None) -> Callable[P, T]:
+    """The function, with each call of it passed to `record`, with its answer or exception."""
+    if record is None:
+        return function
+    # A function within a method is one request of that method's.
+    method = getattr(function, "__qualname__", type(function).__name__).partition(".<locals>")[0]
+
+    @wraps(function)
+    def call(*args: P.args, **fields: P.kwargs) -> T:
+        started = time.monotonic()
+        answer: T | None = None
+        failure: BaseException | None = None
+        try:
+            answer = function(*args, **fields)
+        except BaseException as error:
+            failure = error
+            raise
+        else:
+            return answer
+        finally:
+            seconds = time.monotonic() - started
+            record(Call(subject, method, args, fields, answer, failure, seconds))
+
+    return call

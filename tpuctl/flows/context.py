@@ -61,7 +61,7 @@ class Context:
     @property
     def store(self) -> ObjectStore:
         """The objects of the stack's bucket."""
-        return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
+        return self.cloud.objects(self.stack.bucket)
 
     @property
     def clock(self) -> Clock:

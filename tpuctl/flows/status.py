@@ -109,7 +109,7 @@ class _StackWatch:
         if bucket is None:
             return ()
         if self._jobs is None:
-            store = ObjectStore(self._context.cloud.client("storage"), bucket)
+            store = self._context.cloud.objects(bucket)
             self._jobs = JobWatch(store, self._context if self._reaches_machines else None)
         return tuple(await self._jobs.poll())
 

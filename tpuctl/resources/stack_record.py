@@ -121,7 +121,7 @@ class Record:
 
         async def remembered(bucket: str) -> list[Contents | None]:
             try:
-                return await self._others_in(ObjectStore(client, bucket))
+                return await self._others_in(self.cloud.objects(bucket))
             except Denied:
                 return [None]
 
@@ -203,7 +203,7 @@ class Record:
         return contents
 
     def _store(self) -> ObjectStore:
-        return ObjectStore(self.cloud.client("storage"), self.stack.bucket)
+        return self.cloud.objects(self.stack.bucket)
 
 
 async def read_contents(store: ObjectStore, stack: str) -> Contents | None:

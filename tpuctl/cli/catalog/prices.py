@@ -154,6 +154,6 @@ def _price_list(state: State, choice: Choice) -> PriceList:
     from tpuctl.model.price_list import service_of
 
     tpuctl = state.tpuctl()
-    cloud = Cloud(tpuctl.endpoint, "")
+    cloud = Cloud(tpuctl.endpoint, "", record=tpuctl.record_call)
     services = {service_of(accelerator) for accelerator in choice.types}
     return state.wait_for(read_price_list(cloud, services, tpuctl.emit))
