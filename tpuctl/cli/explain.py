@@ -14,6 +14,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.errors import NotFound
+    from tpuctl.model.command_record import CommandRecord
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord
 
@@ -38,11 +39,12 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Explain why a job failed or where it hangs, or what an error message means.
+    """Explain why a job or the last command failed, where a job hangs, or an error message.
 
-    Reads the records of all attempts and workers from the bucket, so it works after the machines
-    are deleted. Exits with 0 whatever the job's result. With --error, or - instead of a job, no
-    cloud is queried; exits with 1 if the error is unknown.
+    Without a job, explains the last `up`, `run` or `down` of this machine if it failed before
+    there was a job, otherwise the latest job. Reads the records of all attempts and workers from
+    the bucket, so it works after the machines are deleted. Exits with 0 whatever the job's result.
+    With --error, or - instead of a job, no cloud is queried; exits with 1 if the error is unknown.
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """
@@ -53,6 +55,11 @@ def explain(
     tpuctl = state.tpuctl()
     if error is not None or job == STDIN:
         _explain_text(state, tpuctl, job, error)
+        return
+
+    failure = None if job else _last_failure(tpuctl)
+    if failure is not None:
+        _explain_command(state, tpuctl, failure)
         return
 
     async def work() -> Explanation:
@@ -68,6 +75,34 @@ def explain(
     state.answer(
         lambda: responses.stacks.JobExplanation.of(explanation, as_typed),
         lambda: show_explanation(explanation, as_typed),
+    )
+
+
+def _last_failure(tpuctl: Tpuctl) -> CommandRecord | None:
+    from tpuctl.model.command_record import last_failure
+
+    return last_failure(tpuctl.cloud_name, tpuctl.project, tpuctl.stack.name)
+
+
+def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> None:
+    """Explain a command by the error that it reported."""
+    from dataclasses import replace
+
+    from tpuctl.errors import Diagnostic, NotFound
+    from tpuctl.model.pasted_error import explain_text
+    from tpuctl.view.explanation import show_command
+
+    diagnostics = [state.with_command_prefix(each) for each in failure.diagnostics]
+    texts = (f"{each.summary}: {each.detail}" for each in diagnostics)
+    try:
+        meaning = explain_text("\n".join(texts), _around(tpuctl))
+        hint = state.with_command_prefix(Diagnostic("", hint=meaning.hint)).hint
+        meaning = replace(meaning, hint=hint)
+    except NotFound:
+        meaning = None
+    state.answer(
+        lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
+        lambda: show_command(failure, diagnostics, meaning, f"{state.command_prefix} explain JOB"),
     )
 
 

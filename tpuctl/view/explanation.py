@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.view.tables import print_facts
 
 if TYPE_CHECKING:
+    from tpuctl.errors import Diagnostic
+    from tpuctl.model.command_record import CommandRecord
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.pasted_error import Pasted
 
-__all__ = ["show_explanation", "show_message"]
+__all__ = ["show_command", "show_explanation", "show_message"]
 
 KINDS = {
     "preemption": "Google preempted its machines",
@@ -87,3 +89,23 @@ def show_message(message: Pasted, hint: str) -> None:
         facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)
     print(f"\n{hint}")
+
+
+def show_command(
+    command: CommandRecord,
+    diagnostics: Sequence[Diagnostic],
+    meaning: Pasted | None,
+    job_command: str,
+) -> None:
+    """Why a command failed. The commands in hints are those that the user has to type."""
+    started = f"{command.started.astimezone():%Y-%m-%d %H:%M:%S}"
+    facts = [("command", f"tpuctl {' '.join(command.arguments)}")]
+    facts.append(("", f"started at {started}, failed with exit code {command.exit_code}"))
+    for diagnostic in diagnostics:
+        facts.append(("error", ": ".join(filter(None, (diagnostic.summary, diagnostic.detail)))))
+    if meaning is not None and not any(meaning.cause in each.detail for each in diagnostics):
+        facts += [("meaning", meaning.summary), ("cause", meaning.cause)]
+    print_facts(facts)
+    for hint in dict.fromkeys(diagnostic.hint for diagnostic in diagnostics if diagnostic.hint):
+        print(f"\n{hint}")
+    print(f"\nTo explain a job instead:\n    {job_command}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from tpuctl.errors import Diagnostic
 from tpuctl.model.advice import Advice
 from tpuctl.model.plan import Change
 from tpuctl.view.responses.base import (
@@ -27,6 +28,7 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from tpuctl.model import inventory, snapshot, status
     from tpuctl.model.charges import Charge
+    from tpuctl.model.command_record import CommandRecord
     from tpuctl.model.events import JobEnded
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from tpuctl.view import orphans
 
 __all__ = [
+    "CommandExplanation",
     "CommandResult",
     "CopyResult",
     "Cost",
@@ -397,6 +400,29 @@ class MessageExplanation(Response):
     def of(cls, message: Pasted, hint: str) -> MessageExplanation:
         """`hint` is the message's, with the commands to type."""
         return cls.model_validate({**vars(message), "hint": hint})
+
+
+class CommandExplanation(Response):
+    """Why the last `up`, `run` or `down` failed; `meaning` is null if its error is unknown."""
+
+    command: list[str]
+    started: Timestamp
+    exit_code: int
+    errors: list[Diagnostic]
+    meaning: MessageExplanation | None
+
+    @classmethod
+    def of(
+        cls, command: CommandRecord, diagnostics: Sequence[Diagnostic], meaning: Pasted | None
+    ) -> CommandExplanation:
+        """The hints have the commands to type."""
+        return cls(
+            command=command.arguments,
+            started=command.started,
+            exit_code=command.exit_code,
+            errors=diagnostics,
+            meaning=MessageExplanation.of(meaning, meaning.hint) if meaning is not None else None,
+        )
 
 
 class AttemptReport(Response):
