@@ -170,6 +170,7 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     assert '"step": 3' in run_quiet(bench, "logs")
     for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
         good(*command.split())
+    good("debug-dump", "--yes")
     after_down = good("down", "--yes")
     assert {resource["state"] for resource in after_down["remaining"] if resource["billable"]} <= {
         "deleted",

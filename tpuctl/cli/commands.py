@@ -21,12 +21,13 @@ __all__ = [
 
 class Entry(NamedTuple):
     module: str  # of tpuctl.cli: its `register` makes the command
-    summary: str  # at most 27 characters: the help has two columns
+    summary: str  # at most 26 characters: the help has two columns
+    is_in_overview: bool = True  # of all commands, which is one screen
 
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "First steps": {
-        "init": Entry("init", "create a stack file and job"),
+        "init": Entry("init", "write a stack file and job"),
         "doctor": Entry("doctor", "check that you are ready"),
     },
     "Stack": {
@@ -63,7 +64,8 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "More": {
         "local": Entry("local", "emulate the cloud locally"),
         "ci": Entry("ci", "write a CI pipeline"),
-        "help": Entry("topics", "show help for a command"),
+        "debug-dump": Entry("debug_dump", "write a bug report"),
+        "help": Entry("topics", "show help for a command", is_in_overview=False),
     },
 }
 
@@ -100,6 +102,7 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("simulator", "dryrun", "test"), "rehearse"),
     **dict.fromkeys(("why", "debug", "diagnose"), "explain"),
     **dict.fromkeys(("leaks", "prune", "gc", "clean"), "orphans"),
+    **dict.fromkeys(("support", "bug-report", "dump", "sosreport", "collect"), "debug-dump"),
     "man": "help",
 }
 # The same for commands of a group, such as `tpuctl local`.

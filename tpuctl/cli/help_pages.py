@@ -46,7 +46,11 @@ def root_page() -> str:
     blocks = {
         title: [
             _title(title),
-            *(f"{INDENT}{name:<10}{entry.summary}" for name, entry in group.items()),
+            *(
+                f"{INDENT}{name:<11}{entry.summary}"
+                for name, entry in group.items()
+                if entry.is_in_overview
+            ),
         ]
         for title, group in GROUPS.items()
     }

@@ -42,6 +42,7 @@ AFTER_INTERRUPT = {
         REPEAT,
     ),
     "run": ("no job was left running", "To verify:\n    tpuctl jobs"),
+    "debug-dump": ("nothing was written", "Repeat the command."),
     "cp": ("complete files were copied, others were not", "Repeat the command."),
     "wait": ("the job is still running", "To wait again:\n    tpuctl wait"),
     "stop": ("the job may still be running", REPEAT),

@@ -34,7 +34,7 @@ RESPONSES: Mapping[str, Any] = {
     "wait": stacks.JobSubmission,
     "stop": stacks.StoppedJob,
     "profile": stacks.Profile,
-    "explain": stacks.JobExplanation | stacks.MessageExplanation,
+    "explain": stacks.JobExplanation | stacks.MessageExplanation | stacks.CommandExplanation,
     "report": stacks.JobReport,
     "ssh": stacks.CommandResult,
     "cp": stacks.CopyResult,
@@ -48,6 +48,7 @@ RESPONSES: Mapping[str, Any] = {
     | catalog.DiskPrices
     | catalog.StoragePrices,
     "quota": catalog.Limits,
+    "debug-dump": checks.DebugDump,
     "help": catalog.HelpText,
     "ci": list[ci.System],
     "ci github": ci.Pipeline,

@@ -25,6 +25,7 @@ __all__ = [
     "CheckedScripts",
     "CheckedStack",
     "Compilation",
+    "DebugDump",
     "Diagnosis",
     "Rehearsal",
     "Role",
@@ -110,6 +111,22 @@ class Diagnosis(Response):
 
     checks: list[Finding]
     next: str
+
+
+class DumpFile(Response):
+    name: str
+    about: str
+    bytes: int = source("size")
+
+
+class DebugDump(Response):
+    """The archive that was written; `omitted` has reasons by name, `replaced` the number of
+    different values by kind."""
+
+    file: Path
+    files: list[DumpFile]
+    omitted: dict[str, str]
+    replaced: dict[str, int]
 
 
 class GcloudRole(Response):

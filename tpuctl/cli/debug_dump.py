@@ -1,0 +1,72 @@
+"""The `debug-dump` command: an archive to attach to a bug report."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpuctl.cli import responses
+from tpuctl.cli.options import Job
+from tpuctl.cli.state import State
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("debug-dump")(debug_dump)
+
+
+def debug_dump(
+    context: typer.Context,
+    job: Job = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write (default: tpuctl-debug-DATE.zip).", metavar="FILE"
+        ),
+    ] = None,
+) -> None:
+    """Write an archive to attach to a bug report, after showing what is in it.
+
+    It has versions, the stack file, the plan, the result of `doctor`, the calls of the last
+    commands with their answers, and the records and logs of the latest job. Secrets, e-mail
+    addresses, IP addresses and projects are replaced by placeholders such as account-1. Parts that
+    cannot be read within half a minute are left out. Changes nothing, sends nothing, and never
+    overwrites a file.
+
+    Example: tpuctl debug-dump --output report.zip
+    """
+    from tpuctl.api.debug_dump import collect
+    from tpuctl.errors import Usage
+    from tpuctl.flows.debug_dump import require_absent, write_dump
+    from tpuctl.model.events import Note, ignore
+    from tpuctl.view.debug_dump import show_contents
+
+    state: State = context.obj
+    if output == Path("-"):
+        raise Usage(
+            "Missing file name",
+            "the archive is written to a file, not to stdout",
+            hint="Name one:\n    tpuctl debug-dump --output FILE",
+            where="--output",
+        )
+    file = output or Path(f"tpuctl-debug-{datetime.now():%Y%m%d-%H%M%S}.zip")
+    require_absent(file)
+    state.view.on(Note("Collecting what a bug report needs"))
+    tpuctl = state.tpuctl(is_recorded=False)
+    tpuctl.emit = ignore
+    dump = state.wait_for(collect(tpuctl, job))
+    state.close_view()
+    if not state.json:
+        show_contents(dump)
+    state.confirm(f"Write {file}?")
+    write_dump(dump, file)
+
+    def show() -> None:
+        print(f"Wrote {file}. Read it before you attach it to a report.")
+
+    data = {**vars(dump), "file": file}
+    state.answer(lambda: responses.checks.DebugDump.model_validate(data), show)
