@@ -11,9 +11,10 @@ PYTHON ?= $(firstword $(shell for name in python3.11 python3.12 python3.13 pytho
 	$$name -c "import ensurepip" 2>/dev/null && echo $$name; done; true) python3)
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile
+SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile \
+	docs/reference/tpuctl.1
 
-.PHONY: help demo test methods soak clients check unit live bench docs site lock clean
+.PHONY: help demo test methods soak clients check unit live bench docs site release lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -25,6 +26,7 @@ help:
 	@echo "make bench   what is measured: ratios, printed and in docs/benchmarks.md"
 	@echo "make docs    the generated reference pages"
 	@echo "make site    the documentation as a site, in build/site"
+	@echo "make release sdist and wheel in build/release, built, installed, and tried as for a release"
 	@echo "make lock    new pins for requirements/*.lock"
 
 $(VENV)/.ready: requirements/dev.lock
@@ -98,6 +100,10 @@ site: $(VENV)/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The documentation is in build/site: open index.html, or for its search serve the folder:"
 	@echo "    $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
+# TAG is the tag of the release, such as v0.1.0.
+release: $(VENV)/.ready
+	$(BIN)/python .ci/release.py $(if $(TAG),--tag $(TAG))
 
 LOCK := $(abspath $(BIN))/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 lock: $(VENV)/.ready

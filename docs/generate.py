@@ -511,6 +511,7 @@ def _error_lines(entry: Any) -> Iterator[str]:
 
 def pages() -> dict[Path, str]:
     """Each generated file with what it should hold."""
+    from docs.man_page import man_page
     from docs.texts import texts_page
     from tpuctl.view.schemas import envelope_schema, events_schema
 
@@ -528,6 +529,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "stack-file.md": stack_page(),
         FOLDER / "stack.schema.json": schema_page(),
         FOLDER / "texts.md": GENERATED + texts_page(),
+        FOLDER / "tpuctl.1": man_page(),
     }
 
 

@@ -114,9 +114,9 @@ def _install_completion(requested: bool) -> None:
 
 def _show_completion(requested: bool) -> None:
     if requested:
-        from tpuctl.cli.completion.shells import SHELLS, current_shell
+        from tpuctl.cli.completion.shells import completion_script, current_shell
 
-        typer.echo(SHELLS[current_shell()], nl=False)
+        typer.echo(completion_script(current_shell()), nl=False)
         raise typer.Exit
 
 

@@ -17,13 +17,30 @@ from typing import Any
 
 from tpuctl.cli.commands import GROUPS, LEFT_COLUMN
 
-__all__ = ["command_page", "example_of", "options_page", "root_page", "summary_of"]
+__all__ = [
+    "GLOBAL_OPTIONS",
+    "argument_name",
+    "command_page",
+    "description_of",
+    "example_of",
+    "option_names",
+    "options_page",
+    "paragraphs_of",
+    "root_page",
+    "summary_of",
+    "usage_of",
+]
 
 MAX_WIDTH, MIN_WIDTH = 100, 40
 INDENT = "  "
 MAX_NAME_WIDTH = 24  # of an option with its value; longer ones get a separate row
 EXAMPLE = re.compile(r"(?m)^Example: *(.+(?:\n[ \t]+.+)*)")
 TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
+GLOBAL_OPTIONS = (
+    "These options go anywhere before --. They can also be set in the environment: "
+    "TPUCTL_CLOUD, TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. "
+    "The command line takes precedence."
+)
 MORE = "For global options, such as --cloud local and --json: tpuctl help options"
 
 
@@ -31,6 +48,12 @@ def summary_of(command: Any) -> str:
     """The first sentence of a command's help, without its full stop."""
     text = " ".join(EXAMPLE.sub("", command.help or "").split("\n\n")[0].split())
     return re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
+
+
+def paragraphs_of(command: Any) -> list[str]:
+    """What a command's help says, without its examples, each paragraph in one line."""
+    text = EXAMPLE.sub("", inspect.cleandoc(command.help or ""))
+    return [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
 
 
 def example_of(command: Any) -> list[str]:
@@ -85,26 +108,25 @@ def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
 def command_page(command: Any, context: Any) -> str:
     """A command's usage, description, options and examples."""
     width = _width()
-    text = inspect.cleandoc(command.help or "")
     lines = textwrap.wrap(
-        f"Usage: {context.command_path} {' '.join(_usage(command, context))}".rstrip(),
+        f"Usage: {context.command_path} {' '.join(usage_of(command, context))}".rstrip(),
         width,
         subsequent_indent=" " * len("Usage: "),
         break_on_hyphens=False,
     )
-    for paragraph in EXAMPLE.sub("", text).strip().split("\n\n"):
-        lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width)]
+    for paragraph in paragraphs_of(command):
+        lines += ["", *textwrap.wrap(paragraph, width)]
     visible = [parameter for parameter in command.params if not parameter.hidden]
     arguments = [parameter for parameter in visible if parameter.param_type_name == "argument"]
     options = [parameter for parameter in visible if parameter.param_type_name == "option"]
     lines += _section(
         "Arguments",
-        [(_argument(parameter), _description(parameter, context)) for parameter in arguments],
+        [(argument_name(parameter), description_of(parameter, context)) for parameter in arguments],
         width,
     )
     lines += _section(
         "Options",
-        [(_option(parameter), _description(parameter, context)) for parameter in options],
+        [(option_names(parameter), description_of(parameter, context)) for parameter in options],
         width,
     )
     if hasattr(command, "list_commands"):
@@ -119,15 +141,13 @@ def command_page(command: Any, context: Any) -> str:
 def options_page(root: Any, context: Any) -> str:
     """The global options."""
     width = _width()
-    lines = textwrap.wrap(
-        "These options go anywhere before --. They can also be set in the environment: "
-        "TPUCTL_CLOUD, TPUCTL_STACK_FILE, TPUCTL_JSON=1 and so on. "
-        "The command line takes precedence.",
-        width,
-    )
+    lines = textwrap.wrap(GLOBAL_OPTIONS, width)
     lines += _section(
         "Options",
-        [(_option(parameter), _description(parameter, context)) for parameter in root.params],
+        [
+            (option_names(parameter), description_of(parameter, context))
+            for parameter in root.params
+        ],
         width,
     )
     return "\n".join(lines)
@@ -140,24 +160,24 @@ def _subcommands(group: Any, context: Any) -> Iterator[tuple[str, str]]:
             yield name, f"{summary_of(command)}."
 
 
-def _usage(command: Any, context: Any) -> Iterator[str]:
+def usage_of(command: Any, context: Any) -> Iterator[str]:
     if any(parameter.param_type_name == "option" for parameter in command.params):
         yield "[OPTIONS]"
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            name = _argument(parameter)
+            name = argument_name(parameter)
             yield name if parameter.required or name[0] == "[" else f"[{name}]"
     if hasattr(command, "list_commands"):
         yield "[COMMAND]" if command.invoke_without_command else "COMMAND"
 
 
-def _argument(parameter: Any) -> str:
+def argument_name(parameter: Any) -> str:
     name = parameter.metavar or parameter.name.upper()
     many = "..." if parameter.nargs == -1 and "..." not in name else ""
     return f"{name}{many}"
 
 
-def _option(parameter: Any) -> str:
+def option_names(parameter: Any) -> str:
     short = [name for name in parameter.opts if not name.startswith("--")]
     long = [name for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"]
     names = ", ".join((*short, *long)) if short else f"    {', '.join(long)}"
@@ -175,7 +195,7 @@ def _value(parameter: Any) -> str:
     return TYPES.get(described.annotation, "VALUE")
 
 
-def _description(parameter: Any, context: Any) -> str:
+def description_of(parameter: Any, context: Any) -> str:
     """Its description, with the default value."""
     text = parameter.help or ""
     default = parameter.get_default(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,49 +12,14 @@ import shellingham
 
 from tpuctl.errors import Usage
 
-__all__ = ["SHELLS", "InstalledScript", "current_shell", "install"]
+__all__ = ["SCRIPTS", "InstalledScript", "completion_script", "current_shell", "install"]
 
-BASH = """\
-_tpuctl_completion() {
-    local IFS=$'\\n'
-    COMPREPLY=($(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD="$COMP_CWORD" \\
-        _TPUCTL_COMPLETE=bash "$1" 2>/dev/null))
-}
-complete -o default -F _tpuctl_completion tpuctl
-"""
+# The wheel has these files also where shells look for them.
+SCRIPTS = {"bash": "tpuctl.bash", "zsh": "_tpuctl", "fish": "tpuctl.fish"}
 
-ZSH = """\
-#compdef tpuctl
-_tpuctl_completion() {
-    local -a offers
-    offers=("${(@f)$(env _TPUCTL_COMPLETE=zsh _TPUCTL_LINE="${words[1,$CURRENT]}" \\
-        "${words[1]}" 2>/dev/null)}")
-    if [[ -n "${offers[1]}" ]]; then
-        _describe -V tpuctl offers
-    else
-        _files
-    fi
-}
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-    _tpuctl_completion "$@"
-else
-    compdef _tpuctl_completion tpuctl
-fi
-"""
 
-FISH = """\
-function __tpuctl_offers
-    set -l offers (env _TPUCTL_COMPLETE=fish _TPUCTL_LINE=(commandline -cp) tpuctl 2>/dev/null)
-    if test -n "$offers[1]"
-        printf '%s\\n' $offers
-    else
-        __fish_complete_path (commandline -ct)
-    end
-end
-complete --command tpuctl --no-files --keep-order --arguments '(__tpuctl_offers)'
-"""
-
-SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+def completion_script(shell: str) -> str:
+    return files(__package__).joinpath("scripts", SCRIPTS[shell]).read_text("utf-8")
 
 
 class InstalledScript(NamedTuple):
@@ -67,11 +33,11 @@ def current_shell() -> str:
     with suppress(shellingham.ShellDetectionFailure):
         parent, _ = shellingham.detect_shell()
     for shell in (parent, Path(os.environ.get("SHELL", "")).name):
-        if shell in SHELLS:
+        if shell in SCRIPTS:
             return shell
     raise Usage(
         "Unknown shell",
-        f"completion supports {', '.join(SHELLS)}; this shell is {parent}",
+        f"completion supports {', '.join(SCRIPTS)}; this shell is {parent}",
         hint="To choose a shell:\n    SHELL=bash tpuctl --install-completion",
     )
 
@@ -93,7 +59,7 @@ def install(shell: str) -> InstalledScript:
         config = os.environ.get("XDG_CONFIG_HOME") or home / ".config"
         script = Path(config, "fish/completions/tpuctl.fish")
     script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(SHELLS[shell], "utf-8")
+    script.write_text(completion_script(shell), "utf-8")
     is_changed = startup_file is not None and _add_line(startup_file, line)
     return InstalledScript(script, startup_file if is_changed else None)
 
