@@ -63,7 +63,7 @@ def _commands(group: Any, context: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _command(command: Any, context: Any) -> Iterator[str]:
-    yield f".SS {context.command_path}"
+    yield f".SS {_code(context.command_path)}"
     yield _usage(context.command_path, usage_of(command, context))
     for paragraph in paragraphs_of(command):
         yield ".PP"

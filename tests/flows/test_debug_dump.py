@@ -86,8 +86,8 @@ def test_archive_after_failures_has_causes_and_no_secrets(
     assert {*json.loads(files["contents.json"])["files"]} == {*files} - {"contents.json"}
     assert all(name in out for name in files if name != "contents.json"), "the list was shown"
     for name, content in files.items():
-        found = [value for value in (*SECRETS.values(), PERSON, ADDRESS) if value in content]
-        assert not found, f"{name} has {found}"
+        leaks = [value for value in (*SECRETS.values(), PERSON, ADDRESS) if value in content]
+        assert not leaks, f"{name} has {leaks}"
         assert "local-project" not in content, name
     assert local_cloud.token not in "".join(files.values())
 

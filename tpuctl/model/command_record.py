@@ -176,9 +176,9 @@ class CommandRecorder:
     def _drop_oldest(self, path: Path) -> None:
         """Keep the first line and the newer half of the calls."""
         head, *calls = read_file(path, 2 * MAX_BYTES).splitlines(keepends=True)
-        kept = b"".join([head, *calls[len(calls) // 2 :]])
-        path.write_bytes(kept)
-        self._size = len(kept)
+        newer = b"".join([head, *calls[len(calls) // 2 :]])
+        path.write_bytes(newer)
+        self._size = len(newer)
 
 
 def read_records() -> Iterator[CommandRecord]:
