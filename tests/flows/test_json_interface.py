@@ -34,13 +34,14 @@ STACK = (
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
 # `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines,
-# `local replay` with recordings.
-TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary"}
+# `local replay` with recordings, and `mcp` speaks another protocol.
+TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary", "mcp"}
 TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),
     *("ci", "ci github -o a.yml", "ci gitlab -o b.yml", "ci cloudbuild -o c.yml", "init --list"),
+    "skill",
     "up --help",
     *("local up", "local status", "local env", "local set", "local token user:ann@example.com"),
     *("local fault add unavailable", "local fault list", "local fault remove --all"),

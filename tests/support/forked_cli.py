@@ -25,6 +25,7 @@ COMPUTE_SERVICES = (
     *("addresses", "disks", "firewalls", "images", "instances", "networks", "regions"),
     "subnetworks",
 )
+MCP_SERVER = "tpuctl.cli.mcp_server"  # of one command, with a library that takes a second to load
 LIBRARIES = (
     *("_strptime", "concurrent.futures.thread", "encodings.ascii", "filelock", "google_crc32c"),
     *("google.cloud.storage", "google.oauth2.credentials", "google.oauth2.reauth", "pathspec"),
@@ -73,7 +74,8 @@ def _preload() -> None:
     for package in ("cli", "flows", "view", "emulator.client", "preflight.rules"):
         module = importlib.import_module(f"tpuctl.{package}")
         for entry in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
-            importlib.import_module(entry.name)
+            if entry.name != MCP_SERVER:
+                importlib.import_module(entry.name)
     for service in COMPUTE_SERVICES:
         compute_service(service)
     for package, service, _ in RPC.values():

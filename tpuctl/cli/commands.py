@@ -6,73 +6,100 @@ With it, the root help and the completion of command names import no command mod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 __all__ = [
     "COMMANDS",
+    "EFFECTS",
     "GROUPS",
+    "IN_ONE_LINE",
     "LEFT_COLUMN",
     "SYNONYMS",
     "SYNONYMS_IN_GROUPS",
+    "Effect",
     "Entry",
     "nearest_command",
 ]
 
 
+class Effect(Enum):
+    """The most that a command may do, for people and programs that decide whether to run it."""
+
+    READS = "changes nothing"
+    LOCAL = "changes this computer only"
+    CHANGES = "changes what exists in the cloud, for no additional cost"
+    DELETES = "deletes or stops something in the cloud"
+    COSTS = "may cost money"
+
+
 class Entry(NamedTuple):
     module: str  # of tpuctl.cli: its `register` makes the command
     summary: str  # at most 26 characters: the help has two columns
+    effect: Effect
     is_in_overview: bool = True  # of all commands, which is one screen
 
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "First steps": {
-        "init": Entry("init", "write a stack file and job"),
-        "doctor": Entry("doctor", "check that you are ready"),
+        "init": Entry("init", "write a stack file and job", Effect.LOCAL),
+        "doctor": Entry("doctor", "check that you are ready", Effect.READS),
     },
     "Stack": {
-        "plan": Entry("stack", "preview changes and cost"),
-        "up": Entry("stack", "create or update the stack"),
-        "status": Entry("stack", "show resources and cost"),
-        "down": Entry("stack", "delete the stack"),
-        "orphans": Entry("stack", "find leftover resources"),
+        "plan": Entry("stack", "preview changes and cost", Effect.READS),
+        "up": Entry("stack", "create or update the stack", Effect.COSTS),
+        "status": Entry("stack", "show resources and cost", Effect.READS),
+        "down": Entry("stack", "delete the stack", Effect.DELETES),
+        "orphans": Entry("stack", "find leftover resources", Effect.READS),
     },
     "Jobs": {
-        "check": Entry("check", "find errors before running"),
-        "rehearse": Entry("rehearse", "run a few steps locally"),
-        "run": Entry("run", "run a script on the TPU"),
-        "jobs": Entry("job", "list jobs, or show one"),
-        "logs": Entry("job", "show or follow a log"),
-        "wait": Entry("job", "wait for a job to end"),
-        "stop": Entry("job", "stop a job"),
-        "profile": Entry("job", "trace a running job"),
-        "explain": Entry("explain", "explain a failure"),
-        "report": Entry("report", "write an HTML report"),
+        "check": Entry("check", "find errors before running", Effect.READS),
+        "rehearse": Entry("rehearse", "run a few steps locally", Effect.LOCAL),
+        "run": Entry("run", "run a script on the TPU", Effect.COSTS),
+        "jobs": Entry("job", "list jobs, or show one", Effect.READS),
+        "logs": Entry("job", "show or follow a log", Effect.READS),
+        "wait": Entry("job", "wait for a job to end", Effect.COSTS),
+        "stop": Entry("job", "stop a job", Effect.DELETES),
+        "profile": Entry("job", "trace a running job", Effect.CHANGES),
+        "explain": Entry("explain", "explain a failure", Effect.READS),
+        "report": Entry("report", "write an HTML report", Effect.LOCAL),
     },
     "Machines": {
-        "ssh": Entry("machine", "open a shell on a worker"),
-        "cp": Entry("machine", "copy files to and from"),
-        "forward": Entry("machine", "forward a worker's port"),
+        "ssh": Entry("machine", "open a shell on a worker", Effect.CHANGES),
+        "cp": Entry("machine", "copy files to and from", Effect.CHANGES),
+        "forward": Entry("machine", "forward a worker's port", Effect.READS),
     },
     "Catalog": {
-        "types": Entry("catalog", "list TPU types"),
-        "zones": Entry("catalog", "list zones with TPUs"),
-        "runtimes": Entry("catalog", "list runtime versions"),
-        "prices": Entry("catalog", "show hourly prices"),
-        "quota": Entry("catalog", "show quota and limits"),
+        "types": Entry("catalog", "list TPU types", Effect.READS),
+        "zones": Entry("catalog", "list zones with TPUs", Effect.READS),
+        "runtimes": Entry("catalog", "list runtime versions", Effect.READS),
+        "prices": Entry("catalog", "show hourly prices", Effect.READS),
+        "quota": Entry("catalog", "show quota and limits", Effect.READS),
     },
     "More": {
-        "local": Entry("local", "emulate the cloud locally"),
-        "ci": Entry("ci", "write a CI pipeline"),
-        "debug-dump": Entry("debug_dump", "write a bug report"),
-        "help": Entry("topics", "show help for a command", is_in_overview=False),
+        "local": Entry("local", "emulate the cloud locally", Effect.LOCAL),
+        "ci": Entry("ci", "write a CI pipeline", Effect.LOCAL),
+        "debug-dump": Entry("debug_dump", "write a bug report", Effect.LOCAL),
+        "skill": Entry("skill", "guide AI agents; see mcp", Effect.READS),
+        "mcp": Entry("mcp", "serve tools to AI agents", Effect.LOCAL, is_in_overview=False),
+        "help": Entry("topics", "show help for a command", Effect.READS, is_in_overview=False),
     },
 }
 
-LEFT_COLUMN = ("First steps", "Stack", "Machines", "More")  # where there is room for two columns
+LEFT_COLUMN = ("First steps", "Stack", "More")  # where there is room for two columns
+IN_ONE_LINE = ("Catalog",)  # groups whose names say enough for the list of all commands
 
 COMMANDS: Mapping[str, Entry] = {
     name: entry for group in GROUPS.values() for name, entry in group.items()
+}
+
+# Subcommands and options that do more than the command itself.
+EFFECTS: Mapping[str, Effect] = {
+    "check --fix": Effect.LOCAL,
+    "logs --follow": Effect.COSTS,  # like wait: it restarts a preempted job on a new TPU
+    "ci start": Effect.COSTS,
+    "ci follow": Effect.COSTS,
+    "mcp --allow-spending": Effect.COSTS,
 }
 
 # Names of the same commands in other tools.
@@ -103,6 +130,8 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("why", "debug", "diagnose"), "explain"),
     **dict.fromkeys(("leaks", "prune", "gc", "clean"), "orphans"),
     **dict.fromkeys(("support", "bug-report", "dump", "sosreport", "collect"), "debug-dump"),
+    **dict.fromkeys(("agent", "agents", "agents.md", "prompt"), "skill"),
+    **dict.fromkeys(("serve", "server"), "mcp"),
     "man": "help",
 }
 # The same for commands of a group, such as `tpuctl local`.

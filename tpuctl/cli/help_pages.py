@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tpuctl.cli.commands import GROUPS, LEFT_COLUMN
+from tpuctl.cli.commands import GROUPS, IN_ONE_LINE, LEFT_COLUMN
 
 __all__ = [
+    "EXAMPLE",
     "GLOBAL_OPTIONS",
     "argument_name",
     "command_page",
@@ -76,12 +77,14 @@ def root_page() -> str:
             ),
         ]
         for title, group in GROUPS.items()
+        if title not in IN_ONE_LINE
     }
     lines = [
         "Usage: tpuctl COMMAND [OPTIONS]",
         *wrap("From an empty Google Cloud project to a trained model, and back to zero cost."),
         "",
         *_in_columns(blocks, width),
+        *(line for title in IN_ONE_LINE for line in _in_one_line(title, width)),
         "",
         *wrap("Help for a command, with an example: tpuctl help COMMAND"),
         *wrap("Global options (--cloud local needs no account): tpuctl help options"),
@@ -103,6 +106,11 @@ def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
         f"{here}{' ' * (middle - _length(here))}{there}".rstrip()
         for here, there in zip(left, right, strict=True)
     ]
+
+
+def _in_one_line(title: str, width: int) -> list[str]:
+    lines = textwrap.wrap(f"{title}: {', '.join(GROUPS[title])}", width, subsequent_indent=INDENT)
+    return [lines[0].replace(f"{title}:", _title(title), 1), *lines[1:]]
 
 
 def command_page(command: Any, context: Any) -> str:

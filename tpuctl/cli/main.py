@@ -21,7 +21,7 @@ from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
 
-__all__ = ["run"]
+__all__ = ["answer", "execute", "run"]
 
 INTERRUPTED = 130
 BUG = 70
@@ -39,19 +39,34 @@ def run(arguments: Sequence[str]) -> int:
     )
     wants_json = "--json" in own_arguments or os.environ.get("TPUCTL_JSON", "") not in FALSE_VALUES
     state = State(json=wants_json, arguments=all_arguments)
-    exit_code, failure = BUG, None  # type: int, Exception | None
-    disable_async_rest()
     try:
-        _require_folder()
-        require_text(all_arguments)
         with (
             _capture_page(state)
             if wants_json and PAGES & {*own_arguments}
             else contextlib.nullcontext()
         ):
-            code = command_line().main(
-                all_arguments, standalone_mode=False, obj=state, prog_name="tpuctl"
-            )
+            exit_code = execute(all_arguments, state)
+    except BrokenPipeError:  # the reader closed the pipe
+        _silence_stdout()
+        return 0
+    if state.json and not _print_envelope(state, exit_code):
+        return exit_code or TpuctlError.exit_code
+    return exit_code
+
+
+def execute(arguments: Sequence[str], state: State) -> int:
+    """Run a command with this state, and show its errors in the state's view.
+
+    Raises BrokenPipeError only.
+    """
+    disable_async_rest()
+    exit_code, failure = BUG, None  # type: int, Exception | None
+    try:
+        _require_folder()
+        require_text(arguments)
+        code = command_line().main(
+            list(arguments), standalone_mode=False, obj=state, prog_name="tpuctl"
+        )
         exit_code = code if isinstance(code, int) else 0
     except TpuctlError as error:
         exit_code, failure = error.exit_code, error
@@ -74,10 +89,9 @@ def run(arguments: Sequence[str]) -> int:
         exit_code = INTERRUPTED
         left = state.after_interrupt or AFTER_INTERRUPT.get(state.command, ())
         state.problems([Diagnostic("Interrupted", *left)])
-    except BrokenPipeError:  # the reader closed the pipe
-        _silence_stdout()
+    except BrokenPipeError:
         exit_code = 0
-        return exit_code
+        raise
     except OSError as error:
         exit_code = BUG if error.errno not in ENVIRONMENT_ERRORS else TpuctlError.exit_code
         failure = error
@@ -89,8 +103,6 @@ def run(arguments: Sequence[str]) -> int:
         state.close_view()
         _remember_names(state)
         _record_end(state, exit_code, failure)
-    if state.json and not _print_envelope(state, exit_code):
-        return exit_code or TpuctlError.exit_code
     return exit_code
 
 
@@ -166,22 +178,27 @@ def _file_problem(error: OSError) -> Diagnostic:
     return Diagnostic("Cannot access file or folder", detail, hint)
 
 
-def _print_envelope(state: State, exit_code: int) -> bool:
-    """Returns whether it could be printed."""
+def answer(state: State, exit_code: int) -> str:
+    """The envelope of a command that ended with this exit code, as JSON."""
     import json
 
     from tpuctl.view import JsonLines, envelope
 
     view = state.view
     diagnostics = view.diagnostics if isinstance(view, JsonLines) else []
-    answer = envelope(state.command, exit_code, state.data, diagnostics)
-    text = json.dumps(answer, ensure_ascii=False, default=str)
+    fields = envelope(state.command, exit_code, state.data, diagnostics)
+    text = json.dumps(fields, ensure_ascii=False, default=str)
     if state.is_yaml:
         import yaml
 
         text = yaml.safe_dump(json.loads(text), allow_unicode=True, sort_keys=False).rstrip("\n")
+    return text
+
+
+def _print_envelope(state: State, exit_code: int) -> bool:
+    """Returns whether it could be printed."""
     try:
-        print(text, flush=True)
+        print(answer(state, exit_code), flush=True)
     except BrokenPipeError:  # the reader closed the pipe
         _silence_stdout()
     except OSError as error:

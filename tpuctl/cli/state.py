@@ -90,6 +90,10 @@ class State:
             )
         return self._view
 
+    @view.setter
+    def view(self, view: View) -> None:
+        self._view = view
+
     @property
     def is_free(self) -> bool:
         """Whether the cloud in use is free; prices are then what Google would charge."""

@@ -49,6 +49,8 @@ RESPONSES: Mapping[str, Any] = {
     | catalog.StoragePrices,
     "quota": catalog.Limits,
     "debug-dump": checks.DebugDump,
+    "skill": catalog.HelpText,
+    "mcp": None,
     "help": catalog.HelpText,
     "ci": list[ci.System],
     "ci github": ci.Pipeline,

@@ -306,6 +306,7 @@ class Logs(Response):
     output: str
     state: str | None = ABSENT
     job_exit_code: int | None = ABSENT
+    text: str = ABSENT  # the log, in answers of `tpuctl mcp`
 
 
 class StoppedJob(Response):
