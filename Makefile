@@ -114,6 +114,7 @@ lock: $(VENV)/.ready
 	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
 	$(LOCK) requirements/jax.in -o requirements/jax.lock
+	$(LOCK) requirements/jupyter.in -o requirements/jupyter.lock
 	$(LOCK) requirements/torch.in -o requirements/torch.lock
 	$(LOCK) requirements/tpu-info.in -o requirements/tpu-info.lock
 	$(LOCK) requirements/wikipedia.in -o requirements/wikipedia.lock

@@ -65,6 +65,12 @@ class Diagnostic:
     hint: str = ""
     where: str = ""
 
+    @property
+    def text(self) -> str:
+        """The problem in one text, where no view shows its parts."""
+        first = ": ".join(filter(None, (self.where, self.summary, self.detail)))
+        return f"{first}\n{self.hint}".rstrip()
+
 
 class TpuctlError(Exception):
     """An expected failure, shown as its diagnostics without a traceback."""

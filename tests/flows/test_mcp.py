@@ -152,8 +152,14 @@ async def test_nothing_that_costs_without_allow_spending(folder: Path) -> None:
     assert status["data"]["resources"] == [], "nothing was created"
 
 
-async def test_errors_are_those_of_the_command_line(folder: Path) -> None:
+async def test_errors_and_findings_are_those_of_the_command_line(folder: Path) -> None:
+    (folder / "wrong.py").write_text("import tensorflow as tf\nprint(\n", "utf-8")
     async with agent(folder) as client:
+        assert (await client.call("check"))["data"]["type"] == "v2-8"
+        checked = await client.call("check", scripts=["wrong.py"])
+        assert checked == answer(folder, "check", "wrong.py")
+        assert [finding["code"] for finding in checked["data"]["findings"]] == ["TPU000"]
+        assert checked["exit_code"] == 1, "findings are the answer, not an error of the tool"
         (problem,) = answer(folder, "logs", "nonesuch")["diagnostics"]
         text = await client.fail("logs", job="nonesuch")
         assert text == f"{problem['summary']}: {problem['detail']}\n{problem['hint']}"
@@ -168,16 +174,7 @@ async def test_errors_are_those_of_the_command_line(folder: Path) -> None:
         assert "tpuctl.yaml:1" in text
 
 
-async def test_check_answers_with_findings(folder: Path) -> None:
-    (folder / "wrong.py").write_text("import tensorflow as tf\nprint(\n", "utf-8")
-    async with agent(folder) as client:
-        assert (await client.call("check"))["data"]["type"] == "v2-8"
-        checked = await client.call("check", scripts=["wrong.py"])
-        assert checked == answer(folder, "check", "wrong.py")
-        assert [finding["code"] for finding in checked["data"]["findings"]] == ["TPU000"]
-        assert checked["exit_code"] == 1
-
-
+@pytest.mark.soak
 @pytest.mark.tensorflow
 async def test_rehearse_answers_with_assessment(folder: Path) -> None:
     async with agent(folder) as client:

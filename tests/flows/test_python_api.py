@@ -34,15 +34,17 @@ def test_programs_of_the_automation_guide(local_cloud: LocalCloud, tmp_path: Pat
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
     printed = []
     for program in programs:
-        done = succeed([sys.executable, "-W", "error", "-c", program], cwd=tmp_path)
+        (tmp_path / "program.py").write_text(program, "utf-8")
+        done = succeed([sys.executable, "-W", "error", "program.py"], cwd=tmp_path)
         printed.append(done.stdout)
-    life, later, steps, wrong = printed
+    life, later, function, steps, wrong = printed
     assert "US dollars an hour" in life
     assert '"step": 2' in life, "the log is shown"
     assert "the job exited with 0" in life
     assert "still charged" not in life
     assert re.search(r"^\d{8}-\d{6}-\w+ succeeded 0$", later, re.M)
     assert "loss (2, " in later
+    assert function == "training at 0.5\nloss: 50.0\n"
     assert re.search(r"^\d+ steps$", steps, re.M)
     assert wrong.splitlines()[0].isdigit()
 

@@ -36,6 +36,14 @@ def print_log(event: Event) -> None:
         print(f"{event.diagnostic.summary}: {event.diagnostic.detail}", file=sys.stderr)
 
 
+async def _cancel_others() -> None:
+    """End what an interrupted call has left, such as its connections."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class BlockingTpuctl:
     """One stack, like `Tpuctl`, with blocking methods.
 
@@ -72,6 +80,7 @@ class BlockingTpuctl:
     def close(self) -> None:
         """Stop the event loop; the stack is not changed. No method may be called afterwards."""
         if not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

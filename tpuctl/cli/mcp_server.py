@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -274,15 +274,7 @@ def _failure(
 ) -> protocol.CallToolResult:
     """An error with the texts of the command line."""
     return protocol.CallToolResult(
-        content=[protocol.TextContent(text="\n".join(_lines(diagnostics)))],
+        content=[protocol.TextContent(text="\n".join(each.text for each in diagnostics))],
         structured_content=envelope,
         is_error=True,
     )
-
-
-def _lines(diagnostics: Sequence[Diagnostic]) -> Iterator[str]:
-    for diagnostic in diagnostics:
-        where = f"{diagnostic.where}: " if diagnostic.where else ""
-        yield f"{where}{diagnostic.summary}: {diagnostic.detail}".removesuffix(": ")
-        if diagnostic.hint:
-            yield diagnostic.hint

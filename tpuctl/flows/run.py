@@ -45,13 +45,14 @@ from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
 from tpuctl.preflight.framework import runtime_warning
-from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
+from tpuctl.preflight.submit_gate import Runnable, check_runnable, check_setup, runnable
 
 __all__ = [
     "PHASES",
     "RunState",
     "planned_phases",
     "prepare",
+    "prepare_program",
     "run",
     "start",
     "up_and_start",
@@ -309,8 +310,31 @@ def prepare(
     stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets to
     their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
     """
+    return prepare_program(
+        stack,
+        runnable(str(script), form, folder),
+        arguments,
+        cloud=cloud,
+        emit=emit,
+        check=check,
+        timeout=timeout,
+        secrets=secrets,
+    )
+
+
+def prepare_program(
+    stack: Stack,
+    program: Runnable,
+    arguments: Sequence[str] = (),
+    *,
+    cloud: str,
+    emit: Emit,
+    check: bool = True,
+    timeout: float | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Submission:
+    """The same for a program and its folder, which need not contain the program."""
     stack.require_valid()  # recovery may have to create a node
-    program = runnable(str(script), form, folder)
     submission = Submission.of(
         stack,
         program.file,
@@ -350,7 +374,8 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
-    if context.controller is None and not rehearsed_before(stack, record):
+    can_be_rehearsed = not submission.additions and context.controller is None
+    if can_be_rehearsed and not rehearsed_before(stack, record):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
     if not is_watched and stack.is_spot and record.retries.preemption:

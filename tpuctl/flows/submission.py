@@ -52,6 +52,7 @@ class Submission:
     runtime: str = ""  # of the nodes, once known
     framework: FrameworkChoice | None = None  # None if nothing tells
     root: Path | None = None  # the folder to upload; default: the script's folder
+    additions: Mapping[str, Path] = field(default_factory=dict)  # to the bundle, by name
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     installation: Installation = field(default_factory=Installation)

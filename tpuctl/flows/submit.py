@@ -159,6 +159,7 @@ async def make_bundle(submission: Submission) -> Bundle:
         root=submission.root,
         include=submission.include,
         exclude=submission.exclude,
+        additions=submission.additions,
         hashes=cache_home() / "file_hashes.json",
     )
 

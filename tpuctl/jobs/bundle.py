@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
@@ -59,9 +60,13 @@ def build_bundle(
     root: Path | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    additions: Mapping[str, Path] = MappingProxyType({}),
     hashes: Path | None = None,
 ) -> Bundle:
     """Bundle the script's folder, or `root`, which is required without a script.
+
+    `additions` are files from elsewhere, by their names FOLDER/FILE in the bundle; what is selected
+    from a project has no such folder.
 
     The file `hashes` persists between runs, so that unchanged large files are not read again.
     Memory use grows with the number of files, not with their size. Raises Usage if the script does
@@ -80,6 +85,9 @@ def build_bundle(
             f"{script_name} is excluded by an ignore file or by job.exclude",
             hint=f"Add to the stack file\n    job: {{include: [{script_name}]}}",
         )
+    for folder_name in sorted({Path(name).parent.as_posix() for name in additions}):
+        entries.append(Entry(folder_name, root, "folder"))
+    entries += (Entry(name, path, "file") for name, path in additions.items())
     cache = FileHashes(hashes)
     files = _hash_files([entry for entry in entries if entry.kind == "file"], cache)
     cache.save()

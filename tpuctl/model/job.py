@@ -228,6 +228,10 @@ class JobRecord(BaseModel):
     def record_name(self, worker: int) -> str:
         return f"{self.attempt_prefix}/worker-{worker}.json"
 
+    def value_name(self, worker: int) -> str:
+        """The object with what a function returned or raised on a worker."""
+        return f"{self.attempt_prefix}/worker-{worker}.value.json"
+
 
 @dataclass(frozen=True)
 class JobStatus:

@@ -8,6 +8,7 @@ files in the attempt's folder.
     log, timestamps, record.json -> bucket while they change; end.json of the bucket -> folder;
     hang_report.json -> hang.json in the bucket -> hang.json, with several workers;
     compiled programs -> bucket;
+    value.json, what a function returned -> bucket, at the end;
     upload_error.json exists while the bucket is unavailable;
     exits with 0 once a final record is in the bucket
 
@@ -115,6 +116,8 @@ class Mirror:
         if record != self.uploaded_record:
             if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
                 self.publish_end(record)
+            if has_ended:
+                self.upload_value()
             self.bucket.put(self.name + ".json", json.dumps(record).encode())
             self.uploaded_record = record
             self.is_complete = has_ended
@@ -187,6 +190,12 @@ class Mirror:
         if timestamps != self.timestamps:
             self.bucket.put(self.name + ".timestamps", timestamps)
             self.timestamps = timestamps
+
+    def upload_value(self) -> None:
+        """Upload what the function of the job returned or raised; other jobs have no such file."""
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(self.folder, "value.json"), "rb") as source:
+                self.bucket.put(self.name + ".value.json", source)
 
     def share_hang(self) -> None:
         """Report a hang to the other workers, and read theirs."""
