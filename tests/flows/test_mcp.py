@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.support.forked_cli import run_tpuctl
+from tests.support.polling import async_until
 from tpuctl.cli.commands import COMMANDS, Effect
 from tpuctl.cli.main import run
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -183,6 +185,23 @@ async def test_rehearse_answers_with_assessment(folder: Path) -> None:
         assert any("rehearsal/xla" in message for message in client.progress)
 
 
+@pytest.mark.soak
+@pytest.mark.tensorflow
+async def test_canceled_tool_ends_its_work(folder: Path) -> None:
+    pid_file = folder / "pid"
+    (folder / "endless.py").write_text(
+        f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    async with agent(folder) as client:
+        call = asyncio.create_task(client.call("rehearse", script="endless.py"))
+        await async_until(lambda: pid_file.exists() and pid_file.read_text() != "", "the script")
+        call.cancel()
+        await async_until(
+            lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), "the end of the script"
+        )
+        assert (await client.call("check"))["status"] == "ok", "the server goes on"
+
+
 def test_stdout_is_protocol_alone(folder: Path) -> None:
     requests = [
         {
@@ -217,6 +236,23 @@ def test_stdout_is_protocol_alone(folder: Path) -> None:
         assert server.wait(20) == 0
     assert sorted(each["id"] for each in answers) == [1, 2, 3]
     assert all(each["jsonrpc"] == "2.0" for each in answers)
+
+
+def test_interrupt_ends_server_that_waits_for_input(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tpuctl", "--cloud", "local", "mcp"],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(b"not a request\n")
+        server.stdin.flush()
+        server.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 130
 
 
 def test_without_the_extra(

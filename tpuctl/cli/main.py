@@ -21,7 +21,7 @@ from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
 
-__all__ = ["answer", "execute", "run"]
+__all__ = ["INTERRUPTED", "answer", "execute", "run"]
 
 INTERRUPTED = 130
 BUG = 70

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import mcp.types as protocol
 from jsonschema import Draft202012Validator
 from mcp.server import Server, ServerRequestContext
@@ -25,7 +25,7 @@ from mcp.server.stdio import stdio_server
 from tpuctl.cli.app import command_line
 from tpuctl.cli.commands import COMMANDS, Effect
 from tpuctl.cli.help_pages import EXAMPLE
-from tpuctl.cli.main import answer, execute
+from tpuctl.cli.main import INTERRUPTED, answer, execute
 from tpuctl.cli.state import State
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, LogChunk, StepFinished, StepProgress, StepStarted
@@ -33,6 +33,10 @@ from tpuctl.version import __version__
 from tpuctl.view import JsonLines
 
 __all__ = ["TOOLS", "serve"]
+
+T = TypeVar("T")
+
+CANCEL_SECONDS = 5.0  # in which a canceled command may end what it has started
 
 # Each tool is a command of this name, with these of its arguments and options.
 TOOLS: Mapping[str, Sequence[str]] = {
@@ -83,6 +87,8 @@ up, run, stop and down are not available: the user may run these commands, or st
 
 def serve(state: State, *, allow_spending: bool) -> None:
     """Serve the tools on stdin and stdout until stdin is closed."""
+    # Otherwise the SDK would wait for another line of input.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     anyio.run(_Tools(state, allow_spending=allow_spending).serve)
 
 
@@ -106,6 +112,26 @@ class _View(JsonLines):
             self._report(f"{event.address}: {event.text}")
         elif isinstance(event, StepFinished):
             self._report(f"{event.address}: {event.outcome.value}")
+
+
+class _State(State):
+    """The state of a command that can be canceled from another thread."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    task: asyncio.Task[Any] | None = None
+
+    def wait_for(self, work: Awaitable[T]) -> T:
+        async def main() -> T:
+            self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
+            return await work
+
+        return asyncio.run(main())
+
+    def cancel(self) -> None:
+        """Do as after Ctrl-C."""
+        if self.loop is not None and self.task is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self.loop.call_soon_threadsafe(self.task.cancel)
 
 
 class _Tools:
@@ -174,9 +200,16 @@ class _Tools:
                 progress = context.session.report_progress(next(count), None, text)
                 asyncio.run_coroutine_threadsafe(progress, loop)
 
-        return await anyio.to_thread.run_sync(
-            partial(self.run, call.name, arguments, _View(report)), abandon_on_cancel=True
-        )
+        state = _State(json=True)
+        state.view = view = _View(report)
+        work = loop.run_in_executor(None, self.run, call.name, arguments, state, view)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:  # by the agent, or as it ends
+            state.cancel()
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                await asyncio.wait({work})
+            raise
 
     def refusal(self, name: str, arguments: Mapping[str, Any]) -> Diagnostic | None:
         """Why the tool cannot be called like this, if so."""
@@ -200,9 +233,9 @@ class _Tools:
             return Diagnostic("Invalid arguments", error.message, hint, where)
         return None
 
-    def run(self, name: str, arguments: Mapping[str, Any], view: _View) -> protocol.CallToolResult:
-        state = State(json=True)
-        state.view = view
+    def run(
+        self, name: str, arguments: Mapping[str, Any], state: State, view: _View
+    ) -> protocol.CallToolResult:
         exit_code = execute(self.command_line(name, arguments), state)
         if name == "logs" and isinstance(state.data, dict):
             state.data["text"] = view.log.decode(errors="replace")
