@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tpuctl.errors import Diagnostic, TpuctlError, Usage
+from tpuctl.errors import Diagnostic, TpuctlError
+from tpuctl.local_ports import FIRST_UNPRIVILEGED_PORT, LOOPBACK, listen
 from tpuctl.model.events import Emit, PortForwarded, WarningIssued
 from tpuctl.remote.ports import forward
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["PortMapping", "forward_ports"]
 
-LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 256  # concurrent, per port; also ends the loop of a port forwarded to itself
-MAX_PORT_TRIES = 20  # local ports tried if the first is in use
-FIRST_UNPRIVILEGED_PORT = 1024  # lower ports may require root
 
 
 @dataclass(frozen=True)
@@ -66,32 +63,15 @@ async def forward_ports(
 async def _listen(
     mapping: PortMapping, forwarder: _PortForwarder, shares_loopback: bool
 ) -> asyncio.Server:
-    for port in _candidate_ports(mapping, shares_loopback):
-        try:
-            return await asyncio.start_server(forwarder.accept, LOOPBACK, port)
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-            if mapping.local is not None:
-                reason = "is in use" if error.errno == errno.EADDRINUSE else "requires root"
-                raise Usage(
-                    "Port not available",
-                    f"port {port} of this machine {reason}",
-                    hint="Specify another local port, or none to use the next free one:\n"
-                    f"    tpuctl forward {mapping.remote}",
-                    where=f"{mapping.remote}:{mapping.local}",
-                ) from error
-    raise AssertionError("port 0 is always free")
-
-
-def _candidate_ports(mapping: PortMapping, shares_loopback: bool) -> Iterator[int]:
-    if mapping.local is not None:
-        yield mapping.local
-        return
-    first = mapping.remote if mapping.remote >= FIRST_UNPRIVILEGED_PORT else mapping.remote + 8000
-    first += shares_loopback
-    yield from range(first, min(first + MAX_PORT_TRIES, 1 << 16))
-    yield 0
+    port = mapping.remote
+    listener = listen(
+        mapping.local,
+        first=(port if port >= FIRST_UNPRIVILEGED_PORT else port + 8000) + shares_loopback,
+        where=f"{port}:{mapping.local}",
+        hint="Specify another local port, or none to use the next free one:\n"
+        f"    tpuctl forward {port}",
+    )
+    return await asyncio.start_server(forwarder.accept, sock=listener)
 
 
 class _PortForwarder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tpuctl.cloud.objects import ObjectStore
@@ -13,41 +14,71 @@ from tpuctl.flows.jobs import load_job
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.attempt import Attempt
 from tpuctl.model.curves import Curves
-from tpuctl.model.explanation import CONTROL
 from tpuctl.model.job import JobRecord
+from tpuctl.model.log_tail import LogTail
 from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
 
-__all__ = ["report"]
+__all__ = ["RunReader", "report"]
 
-LOG_TAIL_BYTES = 1 << 14  # end of the last log
-LOG_LINES = 40
+LOG_LINES = 40  # of the report
+MAX_LOG_LINES = 500  # kept
 
 
 async def report(context: Context, record: JobRecord) -> RunReport:
     """Everything known about a job, from its bucket and the state of its machines. The metrics
     are those of each attempt's first worker, concatenated.
     """
-    stack, store = context.stack, context.store
-    explanation = await explain(context, record)
-    curves, end = Curves(), b""
-    attempts = []
-    attempt_records: list[Attempt | None] = [None, *explanation.attempts]
-    for attempt in attempt_records:
-        attempt_record = await load_job(store, record.id, 1 if attempt is None else attempt.number)
-        attempts.append(await _attempt(stack, store, attempt_record, attempt))
-        end = await _read_log(store, attempt_record, curves)
-    return RunReport(
-        explanation,
-        stack.file.tpu.type,
-        stack.runtime.version,
-        tuple(attempts),
-        curves.nonempty(),
-        datetime.now(UTC),
-        _last_lines(end),
-        is_free=context.cloud.endpoint.is_local,
-    )
+    return await RunReader(context).read(record)
+
+
+class RunReader:
+    """Reads reports of one job; a later one reads only what its logs have gained."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._curves = Curves()
+        self._log: WorkerLog | None = None
+        self.log_tail = LogTail(MAX_LOG_LINES)  # of the last attempt's first worker
+
+    async def read(self, record: JobRecord) -> RunReport:
+        stack, store = self._context.stack, self._context.store
+        explanation = await explain(self._context, record)
+        now = datetime.now(UTC)
+        attempts = []
+        attempt_records: list[Attempt | None] = [None, *explanation.attempts]
+        for attempt in attempt_records:
+            number = 1 if attempt is None else attempt.number
+            attempt_record = await load_job(store, record.id, number)
+            attempts.append(await _attempt(stack, store, attempt_record, attempt))
+            await self._read_log(store, attempt_record)
+        if explanation.status.exit_code is None:
+            attempts[-1] = replace(attempts[-1], running_at=now)
+        else:
+            self._curves.end()
+        return RunReport(
+            explanation,
+            stack.file.tpu.type,
+            stack.runtime.version,
+            tuple(attempts),
+            self._curves.nonempty(),
+            now,
+            self.log_tail.text(LOG_LINES),
+            is_free=self._context.cloud.endpoint.is_local,
+        )
+
+    async def _read_log(self, store: ObjectStore, record: JobRecord) -> None:
+        """Read what the first worker's log has gained; earlier attempts gain nothing."""
+        if self._log is None or self._log.job.attempt < record.attempt:
+            self._curves.end()
+            self._log = WorkerLog(record, record.workers[0], transport=None, store=store)
+            self.log_tail = LogTail(MAX_LOG_LINES)
+        if self._log.job.attempt == record.attempt:
+            with suppress(NotFound):
+                async for data in self._log.current_chunks():
+                    self._curves.feed(data)
+                    self.log_tail.feed(data)
 
 
 async def _attempt(
@@ -55,31 +86,13 @@ async def _attempt(
 ) -> AttemptReport:
     workers = await worker_records(store, record)
     job_workers = [workers[number] for number in record.workers if number in workers]
-    ended = [worker.finished for worker in job_workers]
+    ends = [worker.finished for worker in job_workers]
+    ended = None if None in ends else max(filter(None, ends), default=None)
     return AttemptReport(
         record,
         workers,
         attempt,
         min((worker.started for worker in job_workers), default=record.submitted),
-        max((time for time in ended if time is not None), default=None)
-        if None not in ended
-        else None,
+        ended,
         cost_of(stack.in_zone(record.zone)).per_hour,
     )
-
-
-async def _read_log(store: ObjectStore, record: JobRecord, curves: Curves) -> bytes:
-    """Feed the first worker's log to the curves; return its end."""
-    end = b""
-    log = WorkerLog(record, record.workers[0], transport=None, store=store)
-    with suppress(NotFound):
-        async for data in log.current_chunks():
-            curves.feed(data)
-            end = (end + data)[-LOG_TAIL_BYTES:]
-    curves.end()
-    return end
-
-
-def _last_lines(end: bytes) -> str:
-    text = CONTROL.sub("", end.decode("utf-8", "replace").replace("\r", "\n"))
-    return "\n".join(line.rstrip() for line in text.split("\n")[-LOG_LINES:]).strip("\n")

@@ -24,7 +24,7 @@ from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["JobWatch", "status", "take_snapshot", "watch"]
+__all__ = ["JobWatch", "StackWatch", "status", "take_snapshot", "watch"]
 
 RECENT_JOBS = 8  # the latest jobs, checked for running ones
 READERS = 16
@@ -62,7 +62,7 @@ async def status(context: Context) -> StackStatus:
 
 async def take_snapshot(context: Context) -> Snapshot:
     """The stack and its jobs now, read from the cloud and the bucket."""
-    return await _StackWatch(context, reaches_machines=False).poll()
+    return await StackWatch(context, reaches_machines=False).poll()
 
 
 async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
@@ -70,7 +70,7 @@ async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
 
     The first snapshot raises its errors; later ones report them next to the last good state.
     """
-    stack_watch = _StackWatch(context, reaches_machines=context.has_file)
+    stack_watch = StackWatch(context, reaches_machines=context.has_file)
     try:
         while True:
             yield await stack_watch.poll()
@@ -79,7 +79,7 @@ async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
         await stack_watch.close()
 
 
-class _StackWatch:
+class StackWatch:
     """Takes snapshots; keeps the last good state for when one fails."""
 
     def __init__(self, context: Context, *, reaches_machines: bool) -> None:
@@ -90,7 +90,7 @@ class _StackWatch:
 
     async def poll(self) -> Snapshot:
         last = self._last
-        jobs, problem = last.jobs if last is not None else (), None
+        jobs, problem = last.recent_jobs if last is not None else (), None
         try:
             stack_status = await status(self._context)
         except TpuctlError as error:
@@ -127,22 +127,24 @@ class JobWatch:
 
     def __init__(self, store: ObjectStore, context: Context | None = None) -> None:
         self._store = store
-        self._ended: set[str] = set()
+        self._ended: dict[str, JobSnapshot] = {}
         self._records: dict[str, tuple[int, WorkerRecord]] = {}  # by name, with the generation
         self._progress: dict[str, tuple[int, Progress]] = {}
         self._machine = _Machine(context)
 
     async def poll(self) -> list[JobSnapshot]:
-        """The running jobs, then the latest job; empty if the bucket does not exist."""
+        """The latest jobs in the order of submission; empty if the bucket does not exist."""
         try:
             ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT_JOBS:]
         except NotFound:
             return []
         open_ids = [job_id for job_id in ids if job_id not in self._ended or job_id == ids[-1]]
         results = await asyncio.gather(*(self._job(job_id) for job_id in open_ids))
-        jobs = [job for job in results if job is not None]
-        self._ended |= {job.record.id for job in jobs if job.status.exit_code is not None}
-        return [job for job in jobs[:-1] if job.status.exit_code is None] + jobs[-1:]
+        jobs = self._ended | {job.record.id: job for job in results if job is not None}
+        self._ended = {
+            job_id: job for job_id, job in jobs.items() if job.status.exit_code is not None
+        }
+        return [jobs[job_id] for job_id in ids if job_id in jobs]
 
     async def close(self) -> None:
         await self._machine.close()

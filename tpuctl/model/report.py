@@ -24,10 +24,13 @@ class AttemptReport:
     started: datetime
     ended: datetime | None  # None while it runs, or if unknown
     per_hour: float | None  # US dollars, for all of the stack's resources; None if unknown
+    running_at: datetime | None = None  # while it runs: when the data was read
 
     @property
     def hours(self) -> float | None:
-        return None if self.ended is None else (self.ended - self.started).total_seconds() / 3600
+        """How long it ran so far; None if unknown."""
+        until = self.ended or self.running_at
+        return None if until is None else (until - self.started).total_seconds() / 3600
 
     @property
     def cost(self) -> float | None:
@@ -53,7 +56,17 @@ class RunReport:
         return self.explanation.record
 
     @property
+    def is_running(self) -> bool:
+        return self.explanation.status.exit_code is None
+
+    @property
+    def hours(self) -> float | None:
+        """How long its attempts ran so far, as far as known; None if nothing is."""
+        hours = [attempt.hours for attempt in self.attempts if attempt.hours is not None]
+        return sum(hours) if hours else None
+
+    @property
     def cost(self) -> float | None:
-        """Total in US dollars; None if an attempt's cost is unknown."""
+        """Total in US dollars so far; None if an attempt's cost is unknown."""
         costs = [attempt.cost for attempt in self.attempts]
         return None if None in costs else sum(cost for cost in costs if cost is not None)

@@ -59,12 +59,18 @@ class JobSnapshot:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A stack with its running jobs and its latest one, at time `at`.
+    """A stack with its latest jobs in the order of submission, at time `at`.
 
     `problem` says why something could not be queried; that part is from the previous snapshot.
     """
 
     at: datetime
     status: StackStatus
-    jobs: tuple[JobSnapshot, ...] = ()
+    recent_jobs: tuple[JobSnapshot, ...] = ()
     problem: Diagnostic | None = None
+
+    @property
+    def jobs(self) -> tuple[JobSnapshot, ...]:
+        """The running jobs, then the latest job."""
+        earlier, latest = self.recent_jobs[:-1], self.recent_jobs[-1:]
+        return (*(job for job in earlier if job.status.exit_code is None), *latest)

@@ -39,11 +39,11 @@ def cost_sentence(cost: Cost, *, is_free: bool) -> str:
 
 
 def run_cost(report: RunReport) -> str:
-    """The cost of a whole run: `about $3.00`."""
+    """The cost of a whole run: `about $3.00`, `about $1.20 so far`."""
     if report.cost is None:
         return "unknown"
-    about = f"about {dollars(report.cost)}"
-    return f"nothing; {about} on Google" if report.is_free else about
+    about = f"about {dollars(report.cost)}{' so far' if report.is_running else ''}"
+    return f"nothing; {on_google(about, is_free=True)}" if report.is_free else about
 
 
 def print_cost(

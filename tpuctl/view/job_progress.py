@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tpuctl.model.progress import Progress
     from tpuctl.model.snapshot import JobSnapshot
 
-__all__ = ["job_facts", "job_sentence", "progress_words"]
+__all__ = ["job_facts", "job_sentence", "progress_words", "state_text", "summary_words"]
 
 MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
 MAX_CHIP_LINES = 4  # workers whose chips have a line each; more are summarized
@@ -22,8 +22,8 @@ MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
     """A job in a few lines."""
-    facts = [("job", f"{job.record.id}: {_state_text(job)}")]
-    if details := [*progress_words(job.progress), *_quiet_text(job, now), *_hang_text(job)]:
+    facts = [("job", f"{job.record.id}: {state_text(job)}")]
+    if details := _detail_words(job, now):
         facts.append(("", ", ".join(details)))
     if len(job.record.workers) > 1 and (states := _worker_states(job)):
         facts.append(("", states))
@@ -33,15 +33,16 @@ def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
 def job_sentence(job: JobSnapshot, now: datetime) -> str:
     """A job in part of a line."""
     word = job.record.id.rpartition("-")[2]
-    return ", ".join(
-        [
-            f"job {word} {_state_text(job)}",
-            *progress_words(job.progress),
-            *_quiet_text(job, now),
-            *_hang_text(job),
-            *_chip_lines(job, now, max_lines=1),
-        ]
-    )
+    return ", ".join([f"job {word} {state_text(job)}", *summary_words(job, now)])
+
+
+def summary_words(job: JobSnapshot, now: datetime) -> list[str]:
+    """Its progress, whether it is quiet or may hang, and a summary of its chips."""
+    return [*_detail_words(job, now), *_chip_lines(job, now, max_lines=1)]
+
+
+def _detail_words(job: JobSnapshot, now: datetime) -> list[str]:
+    return [*progress_words(job.progress), *_quiet_text(job, now), *_hang_text(job)]
 
 
 def progress_words(progress: Progress) -> list[str]:
@@ -56,7 +57,8 @@ def progress_words(progress: Progress) -> list[str]:
     return words
 
 
-def _state_text(job: JobSnapshot) -> str:
+def state_text(job: JobSnapshot) -> str:
+    """`running`, `failed with exit code 3, attempt 2`."""
     attempt = f", attempt {job.record.attempt}" if job.record.attempt > 1 else ""
     code = job.status.exit_code
     ended = f" with exit code {code}" if code else ""

@@ -13,13 +13,11 @@ from rich.segment import Segment, SegmentLines
 from rich.style import Style
 from rich.text import Text
 
-from tpuctl.model.charges import hourly, so_far
-from tpuctl.units import dollars
 from tpuctl.view.base import DUMB_TERMINALS
 from tpuctl.view.cost import on_google
 from tpuctl.view.job_progress import job_facts, job_sentence
 from tpuctl.view.live_region import LiveConsole, LiveRegion
-from tpuctl.view.status import charges_table, status_facts
+from tpuctl.view.status import charges_table, status_facts, total_costs
 from tpuctl.view.tables import facts_table
 
 if TYPE_CHECKING:
@@ -142,13 +140,8 @@ def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
         f"request {item.name} {item.state}" for item in status.inventory if item.kind == "queued"
     ]
     parts += [job_sentence(job, moment.at) for job in moment.jobs]
-    per_hour, knows_prices = hourly(status.charges)
-    spent, knows_all = so_far(status.charges)
-    costs = (
-        f"{dollars(per_hour, is_complete=knows_prices)}/h, "
-        f"{dollars(spent, is_complete=knows_all)} so far"
-    )
-    parts.append(on_google(costs, is_free=is_free))
+    per_hour, spent = total_costs(status.charges)
+    parts.append(on_google(f"{per_hour}/h, {spent} so far", is_free=is_free))
     return f"{_time(moment.at)} {'; '.join(parts)}"
 
 

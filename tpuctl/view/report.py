@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     from tpuctl.model.curves import Curve
     from tpuctl.model.report import AttemptReport, RunReport
 
-__all__ = ["page"]
+__all__ = [
+    "page",
+    "render_attempts",
+    "render_curves",
+    "render_facts",
+    "render_failure",
+    "time_text",
+]
 
 WIDTH, HEIGHT = 480, 220  # of a plot, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 26
+# Classes of the style sheet for the states of jobs.
+STATE_CLASSES = {"succeeded": "good", "failed": "bad", "lost": "bad", "timed_out": "bad"}
 
 
 def page(report: RunReport) -> str:
@@ -33,29 +42,27 @@ def page(report: RunReport) -> str:
         f"<title>{escape(record.id)}</title><style>\n{style}</style></head><body>",
         f"<h1>{escape(record.id)}</h1>",
         f"<p><code>tpuctl run {escape(record.command)}</code></p>",
-        *_facts(report),
-        *_failure(report),
-        *_curves(report),
-        *_attempts(report),
+        *render_facts(report),
+        *render_failure(report),
+        *render_curves(report),
+        *render_attempts(report),
         *_origin(report),
         *_log(report),
-        f"<footer>Generated on {_time(report.at)}. Costs are Google's published prices for the "
+        f"<footer>Generated on {time_text(report.at)}. Costs are Google's published prices for the "
         "time each attempt ran; they exclude the bucket, and machines outside of attempts."
         "</footer></body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _facts(report: RunReport) -> Iterator[str]:
+def render_facts(report: RunReport) -> Iterator[str]:
     status = report.explanation.status
-    good = {"succeeded": "good", "failed": "bad", "lost": "bad", "timed_out": "bad"}
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    ran = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
     last = {curve.name: curve.last for curve in report.curves if curve.last is not None}
     facts = {
-        "State": f'<span class="{good.get(status.state, "")}">'
+        "State": f'<span class="{STATE_CLASSES.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
-        "Ran": escape(format_duration(sum(ran) * 3600)) if ran else "not yet ended",
+        "Ran": "unknown" if report.hours is None else escape(format_duration(report.hours * 3600)),
         "Cost": escape(run_cost(report)),
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),
@@ -68,7 +75,7 @@ def _facts(report: RunReport) -> Iterator[str]:
     yield "</dl>"
 
 
-def _failure(report: RunReport) -> Iterator[str]:
+def render_failure(report: RunReport) -> Iterator[str]:
     failure = report.explanation.failure
     if failure is None:
         return
@@ -80,7 +87,7 @@ def _failure(report: RunReport) -> Iterator[str]:
         yield f"<pre>{escape(failure.hint)}</pre>"
 
 
-def _curves(report: RunReport) -> Iterator[str]:
+def render_curves(report: RunReport) -> Iterator[str]:
     yield "<h2>Curves</h2>"
     if not report.curves:
         like = '<code>{"step": 100, "loss": 2.5}</code>'
@@ -130,7 +137,7 @@ def _plot(curve: Curve) -> str:
     return "".join(parts)
 
 
-def _attempts(report: RunReport) -> Iterator[str]:
+def render_attempts(report: RunReport) -> Iterator[str]:
     yield '<h2>Attempts</h2><div class="table"><table>'
     yield "<tr><th>attempt</th><th>zone</th><th>started</th><th>ran</th><th>ended</th>"
     cost = on_google("cost", is_free=report.is_free)
@@ -139,7 +146,7 @@ def _attempts(report: RunReport) -> Iterator[str]:
         cells = (
             str(attempt.record.attempt),
             escape(attempt.record.zone),
-            _time(attempt.started),
+            time_text(attempt.started),
             escape(format_duration(attempt.hours * 3600)) if attempt.hours is not None else "",
             escape(_end(report, attempt, following)),
         )
@@ -176,7 +183,7 @@ def _origin(report: RunReport) -> Iterator[str]:
         "Variables": escape(", ".join(record.env)),
         "Secrets": escape(", ".join(record.secrets)),
         "Workers": escape(", ".join(map(str, record.workers))) + f" of {record.worker_count}",
-        "Submitted": f"{_time(record.submitted)} {escape(record.submitted_by)}",
+        "Submitted": f"{time_text(record.submitted)} {escape(record.submitted_by)}",
         "Output": f"<code>{escape(record.output)}</code>",
         "Project": escape(record.project),
     }
@@ -192,5 +199,5 @@ def _log(report: RunReport) -> Iterator[str]:
         yield f"<h2>The end of the log</h2><pre>{escape(report.log_end)}</pre>"
 
 
-def _time(when: datetime) -> str:
+def time_text(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"

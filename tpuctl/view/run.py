@@ -23,13 +23,12 @@ def print_run(report: RunReport, command_prefix: str) -> None:
     """`typed` is the prefix of commands that the user types."""
     record, status = report.record, report.explanation.status
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    hours = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
     facts = [
         ("job", record.id),
         ("command", f"tpuctl run {record.command}"),
         ("state", f"{status.state.replace('_', ' ')}{code}"),
         ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
-        ("ran", format_duration(sum(hours) * 3600) if hours else "-"),
+        ("ran", "-" if report.hours is None else format_duration(report.hours * 3600)),
         ("cost", run_cost(report)),
         ("output", record.output),
     ]

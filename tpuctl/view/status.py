@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.model.charges import Charge, hourly, so_far
 from tpuctl.units import dollars, format_duration
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
 
 __all__ = [
+    "ChargeRow",
+    "charge_rows",
     "charges_table",
     "show_status",
     "status_facts",
+    "total_costs",
 ]
 
 MAX_ADDRESSES = 8
@@ -93,29 +96,43 @@ def charges_table(
     items: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
 ) -> Table | None:
     """State and cost of all resources except buckets, and the total; None if there are none."""
-    by_address = {charge.item.address: charge for charge in charges}
-    rows = [_row(item, by_address.get(item.address)) for item in items if item.kind != "bucket"]
+    rows = [(row.title, row.state, *row.numbers) for row in charge_rows(items, charges)]
     if not rows:
         return None
-    per_hour, knows_prices = hourly(charges)
-    spent, knows_all = so_far(charges)
     in_all = on_google("total", is_free=is_free)
-    total = dollars(per_hour, is_complete=knows_prices), dollars(spent, is_complete=knows_all)
-    rows.append((in_all, "", "", *total))
+    rows.append((in_all, "", "", *total_costs(charges)))
     return table(("resource", "state", *NUMBERS), rows, numbers=NUMBERS)
 
 
-def _row(item: InventoryItem, charge: Charge | None) -> tuple[str, ...]:
+class ChargeRow(NamedTuple):
+    """A resource as text; `numbers` are its age, its cost per hour, and its cost so far."""
+
+    item: InventoryItem
+    title: str
+    state: str
+    numbers: tuple[str, str, str]
+
+
+def charge_rows(items: Sequence[InventoryItem], charges: Sequence[Charge]) -> list[ChargeRow]:
+    """All resources except buckets."""
+    by_address = {charge.item.address: charge for charge in charges}
+    return [_row(item, by_address.get(item.address)) for item in items if item.kind != "bucket"]
+
+
+def total_costs(charges: Sequence[Charge]) -> tuple[str, str]:
+    """The costs per hour and so far: `$4.50`, `at least $1.20`."""
+    per_hour, knows_prices = hourly(charges)
+    spent, knows_all = so_far(charges)
+    return dollars(per_hour, is_complete=knows_prices), dollars(spent, is_complete=knows_all)
+
+
+def _row(item: InventoryItem, charge: Charge | None) -> ChargeRow:
     age = (
         format_duration(charge.hours * 3600) if charge is not None and item.created else _age(item)
     )
-    return (
-        f"{item.kind_class.display_name or item.kind} {item.name}",
-        _state(item),
-        age,
-        _money(charge.per_hour) if charge is not None else "",
-        _money(charge.so_far) if charge is not None else "",
-    )
+    costs = ("", "") if charge is None else (_money(charge.per_hour), _money(charge.so_far))
+    title = f"{item.kind_class.display_name or item.kind} {item.name}"
+    return ChargeRow(item, title, _state(item), (age, *costs))
 
 
 def _age(item: InventoryItem) -> str:

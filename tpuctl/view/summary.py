@@ -55,11 +55,10 @@ def _title(report: RunReport) -> str:
 
 def _facts(report: RunReport) -> Iterator[str]:
     record = report.record
-    hours = [attempt.hours for attempt in report.attempts if attempt.hours is not None]
     rows = [
         ("Command", _code(f"tpuctl run {record.command}")),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
-        ("Ran", format_duration(sum(hours) * 3600) if hours else "not yet ended"),
+        ("Ran", "unknown" if report.hours is None else format_duration(report.hours * 3600)),
         ("Cost", _text(run_cost(report))),
         ("Output", _code(record.output)),
     ]
