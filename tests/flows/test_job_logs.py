@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.job_spec import change_job_spec
 from tests.support.polling import async_until
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
@@ -23,7 +24,6 @@ from tpuctl.flows.follow import follow
 from tpuctl.flows.log_output import emit_worker_logs, filter_lines, start_offsets
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
-from tpuctl.jobs import launch
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange
@@ -95,12 +95,6 @@ async def log_of_range(
 
     await emit_worker_logs(record, record.workers[:1], store, transports, emit, part=part)
     return data
-
-
-def change_job_spec(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
-    """Change the parameters of jobs, such as the log's size on the machine."""
-    spec = launch._spec
-    monkeypatch.setattr(launch, "_spec", lambda *args: {**spec(*args), **more})
 
 
 @pytest.mark.soak

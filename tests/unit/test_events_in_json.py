@@ -22,6 +22,7 @@ PINNED = {
     "LogChunk": {"worker", "data", "offset", "attempt"},
     "Note": {"text"},
     "Planned": {"steps"},
+    "PageServed": {"url"},
     "PortForwarded": {"worker", "port", "local_port", "url"},
     "StatusUpdate": {"at", "data", "problem"},
     "StepFinished": {"address", "outcome", "seconds", "because"},

@@ -77,9 +77,9 @@ def report(
     file = output or Path(f"{run_report.record.id}.html")
     file.write_text(page(run_report), "utf-8")  # overwrites a report of the same job
     if browser:
-        import webbrowser
+        from tpuctl.cli.browser import open_page
 
-        if not webbrowser.open(file.absolute().as_uri()):
+        if not open_page(file.absolute().as_uri()):
             print("Could not open a browser.", file=sys.stderr)
     state.answer(lambda: responses.stacks.JobReport.of(run_report, file=file), lambda: print(file))
 

@@ -54,7 +54,7 @@ class RunReader:
             attempts.append(await _attempt(stack, store, attempt_record, attempt))
             await self._read_log(store, attempt_record)
         if explanation.status.exit_code is None:
-            attempts[-1] = replace(attempts[-1], running_at=now)
+            attempts[-1] = replace(attempts[-1], last_seen=now)
         else:
             self._curves.end()
         return RunReport(
@@ -88,6 +88,7 @@ async def _attempt(
     job_workers = [workers[number] for number in record.workers if number in workers]
     ends = [worker.finished for worker in job_workers]
     ended = None if None in ends else max(filter(None, ends), default=None)
+    log = None if ended else await store.stat(record.log_name(record.workers[0]))
     return AttemptReport(
         record,
         workers,
@@ -95,4 +96,5 @@ async def _attempt(
         min((worker.started for worker in job_workers), default=record.submitted),
         ended,
         cost_of(stack.in_zone(record.zone)).per_hour,
+        None if log is None else log.updated,
     )

@@ -17,6 +17,7 @@ __all__ = [
     "LogChunk",
     "Note",
     "Outcome",
+    "PageServed",
     "Planned",
     "PlannedStep",
     "PortForwarded",
@@ -126,6 +127,13 @@ class PortForwarded:
 
 
 @dataclass(frozen=True)
+class PageServed:
+    """A page for the user's browser is now served at `url`."""
+
+    url: str
+
+
+@dataclass(frozen=True)
 class JobEnded:
     """A followed job ended.
 
@@ -175,6 +183,7 @@ Event = (
     | LogChunk
     | CommandOutput
     | PortForwarded
+    | PageServed
     | JobEnded
     | StatusUpdate
     | Note

@@ -24,12 +24,12 @@ class AttemptReport:
     started: datetime
     ended: datetime | None  # None while it runs, or if unknown
     per_hour: float | None  # US dollars, for all of the stack's resources; None if unknown
-    running_at: datetime | None = None  # while it runs: when the data was read
+    last_seen: datetime | None = None  # without an end: now if it runs, otherwise its last log
 
     @property
     def hours(self) -> float | None:
-        """How long it ran so far; None if unknown."""
-        until = self.ended or self.running_at
+        """How long it ran so far, as far as known; None if unknown."""
+        until = self.ended or self.last_seen
         return None if until is None else (until - self.started).total_seconds() / 3600
 
     @property

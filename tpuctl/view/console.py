@@ -18,6 +18,7 @@ from tpuctl.model.events import (
     LogChunk,
     Note,
     Outcome,
+    PageServed,
     Planned,
     PortForwarded,
     StepFinished,
@@ -59,6 +60,9 @@ class Console:
             case PortForwarded():
                 self._stop_live()
                 print(port_sentence(event), flush=True)
+            case PageServed(url):
+                self._stop_live()
+                print(url, flush=True)
             case Note(text):
                 self._print_lines(Text(text))
             case WarningIssued(diagnostic, True):

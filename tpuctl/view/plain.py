@@ -15,6 +15,7 @@ from tpuctl.model.events import (
     LogChunk,
     Note,
     Outcome,
+    PageServed,
     Planned,
     PortForwarded,
     StepFinished,
@@ -50,6 +51,8 @@ class Plain:
                 self._output.write(event)
             case PortForwarded():
                 print(port_sentence(event), flush=True)
+            case PageServed(url):
+                print(url, flush=True)
             case WarningIssued(diagnostic, is_error):
                 self._diagnostic("error" if is_error else "warning", diagnostic)
             case _ if self.quiet:

@@ -23,6 +23,7 @@ RESPONSES: Mapping[str, Any] = {
     "plan": stacks.Plan,
     "up": stacks.Plan,
     "status": stacks.Status,
+    "dashboard": stacks.Dashboard,
     "down": stacks.Down,
     "orphans": stacks.Orphans,
     "check": checks.CheckedStack | checks.CheckedScripts | checks.Rules,

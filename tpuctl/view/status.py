@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.model.charges import Charge, hourly, so_far
@@ -21,6 +21,7 @@ __all__ = [
     "ChargeRow",
     "charge_rows",
     "charges_table",
+    "price_notes",
     "show_status",
     "status_facts",
     "total_costs",
@@ -47,13 +48,18 @@ def show_status(
     if (charges_list := charges_table(items, charges, is_free=is_free)) is not None:
         print()
         console().print(charges_list)
-        read = ", ".join(dict.fromkeys(charge.read for charge in charges if charge.read))
-        if read:
-            if is_free:
-                print(f"{FREE} These are Google's prices.")
-            print(f"Prices of {read}; cost so far since creation, without traffic.")
+        print("".join(f"{line}\n" for line in price_notes(charges, is_free=is_free)), end="")
     for each in advice:
         print(f"\n{each.text}\n    {commands[each.command]}")
+
+
+def price_notes(charges: Sequence[Charge], *, is_free: bool) -> Iterator[str]:
+    """What the prices are; nothing where none is known."""
+    read = ", ".join(dict.fromkeys(charge.read for charge in charges if charge.read))
+    if read:
+        if is_free:
+            yield f"{FREE} These are Google's prices."
+        yield f"Prices of {read}; cost so far since creation, without traffic."
 
 
 def status_facts(

@@ -41,6 +41,7 @@ __all__ = [
     "CommandResult",
     "CopyResult",
     "Cost",
+    "Dashboard",
     "Down",
     "Job",
     "JobExplanation",
@@ -486,6 +487,12 @@ class ForwardedPort(Response):
 class PortForwardings(Response):
     worker: int
     ports: list[ForwardedPort]
+
+
+class Dashboard(Response):
+    """The dashboard's page; `url` has the token that it requires."""
+
+    url: str
 
 
 class Node(Response):

@@ -1,0 +1,24 @@
+"""Opens pages in the user's browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["open_page"]
+
+
+def open_page(url: str) -> bool:
+    """Open a page; False if there is no browser with windows, as in an SSH session.
+
+    Returns when the browser has the page, which is immediate unless BROWSER names one in a
+    terminal.
+    """
+    has_display = sys.platform == "darwin" or bool(
+        os.environ.keys() & {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}
+    )
+    if not has_display:
+        return False  # of the browsers that `webbrowser` finds, only those in a terminal work
+    import webbrowser
+
+    return webbrowser.open(url)

@@ -1,0 +1,94 @@
+"""`dashboard`: the state of a stack and one of its jobs, queried while somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tpuctl.errors import Diagnostic, TpuctlError
+from tpuctl.flows.context import Context
+from tpuctl.flows.report import RunReader
+from tpuctl.flows.status import StackWatch
+from tpuctl.model.dashboard import DashboardState
+from tpuctl.model.report import RunReport
+from tpuctl.model.snapshot import JobSnapshot, Snapshot
+from tpuctl.model.timeline import Timeline
+
+__all__ = ["Dashboard"]
+
+
+class Dashboard:
+    """Answers any number of requests with at most one query of the cloud per `seconds`.
+
+    Logs are read from the bucket, so that it needs no connection to the machines.
+    """
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+        self._watch = StackWatch(context, reaches_machines=False)
+        self._snapshot: Snapshot | None = None
+        self._queried_at = 0.0
+        self._jobs: dict[str, _ShownJob] = {}
+        self._timeline = Timeline()
+        self._lock = asyncio.Lock()
+
+    async def state(self, job: str = "") -> DashboardState:
+        """The state, with the job of this id, by default a running one, otherwise the latest.
+
+        The first call raises its errors; later ones report them next to the last good state.
+        """
+        async with self._lock:
+            snapshot = await self._take_snapshot()
+            selected = _select(snapshot, job)
+            if selected is None:
+                return self._state_with(snapshot, None, None)
+            shown = self._jobs.setdefault(selected.record.id, _ShownJob(RunReader(self._context)))
+            problem = await self._update(shown, selected)
+            return self._state_with(snapshot, shown, problem)
+
+    async def _take_snapshot(self) -> Snapshot:
+        clock = self._context.clock
+        if self._snapshot is None or clock.now() - self._queried_at >= self._seconds:
+            self._snapshot = await self._watch.poll()
+            self._queried_at = clock.now()
+            self._timeline.observe(self._snapshot)
+        return self._snapshot
+
+    async def _update(self, shown: _ShownJob, job: JobSnapshot) -> Diagnostic | None:
+        """Read the job's report again if it may have changed; returns why it could not."""
+        has_ended = job.status.exit_code is not None
+        if shown.source is job or (has_ended and shown.source == job):
+            return None
+        try:
+            shown.report = await shown.reader.read(job.record)
+        except TpuctlError as error:
+            return error.diagnostics[0]
+        shown.source = job
+        self._timeline.observe_attempts(shown.report)
+        return None
+
+    def _state_with(
+        self, snapshot: Snapshot, shown: _ShownJob | None, problem: Diagnostic | None
+    ) -> DashboardState:
+        return DashboardState(
+            snapshot,
+            None if shown is None else shown.report,
+            None if shown is None else shown.reader.log_tail,
+            tuple(self._timeline.entries),
+            snapshot.problem or problem,
+        )
+
+
+@dataclass
+class _ShownJob:
+    """A job that was looked at, its report, and the snapshot that the report was read after."""
+
+    reader: RunReader
+    report: RunReport | None = None
+    source: JobSnapshot | None = None
+
+
+def _select(snapshot: Snapshot, job: str) -> JobSnapshot | None:
+    by_id = {entry.record.id: entry for entry in snapshot.recent_jobs}
+    return by_id.get(job) or next(iter(snapshot.jobs), None)
