@@ -195,7 +195,6 @@ def test_port_that_is_in_use(bench: Bench) -> None:
 
 
 def test_stack_that_does_not_exist(project: Project, tmp_path: Path) -> None:
-    """Without a project, as for `status`: one message. Without resources: the page says so."""
     bench = project.stack()
     with serving(bench.folder, "--no-browser", "--json", "--events") as terminal:
         event = json.loads(terminal.output.splitlines()[0])
@@ -207,11 +206,6 @@ def test_stack_that_does_not_exist(project: Project, tmp_path: Path) -> None:
         assert page["log"] is None
     code, _, errors = bench.type("dashboard", "--no-browser", folder=tmp_path)
     assert code == 2 and "Stack file not found" in errors
-    code, _, errors = bench.type(
-        *("dashboard", "--no-browser", "--stack", "x", "--project", "no-such-project"),
-        folder=tmp_path,
-    )
-    assert code == 1 and "no-such-project" in errors
 
 
 async def test_cloud_is_queried_once_per_interval_and_ended_job_once(

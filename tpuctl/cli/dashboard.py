@@ -7,8 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.options import ProjectId, StackName
-from tpuctl.cli.stack import PANEL, advice_commands, stack_client
 from tpuctl.cli.state import State
 
 __all__ = ["register"]
@@ -17,7 +15,7 @@ FIRST_PORT = 8780
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(dashboard)
+    app.command(rich_help_panel="Stack")(dashboard)
 
 
 def dashboard(
@@ -37,14 +35,12 @@ def dashboard(
     interval: Annotated[
         float, typer.Option("--interval", min=1, help="Seconds between refreshes.")
     ] = 5.0,
-    stack: StackName = "",
-    project: ProjectId = "",
 ) -> None:
     """Show the stack, its jobs, curves, log, and cost on a live page in the browser.
 
     The page is for this machine only, and needs the token in the printed URL. The cloud is queried
-    only while the page is visible. Works after the machines are deleted. With --stack and
-    --project, no stack file is needed. Press Ctrl-C to stop, with exit code 0.
+    only while the page is visible. Works after the machines are deleted. Press Ctrl-C to stop, with
+    exit code 0.
 
     Example: tpuctl dashboard
     """
@@ -52,8 +48,8 @@ def dashboard(
     from tpuctl.local_ports import listen
 
     state: State = context.obj
-    tpuctl = stack_client(context, stack, project)
-    commands = advice_commands(state, stack, project)
+    tpuctl = state.tpuctl()
+    commands = {command: f"{state.command_prefix} {command}" for command in ("up", "down")}
     hint = "Pass another port, or none to use the next free one:\n    tpuctl dashboard"
     with listen(port, first=FIRST_PORT, where="--port", hint=hint) as listener:
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.plan import Prepared
     from tpuctl.model.snapshot import Snapshot
 
-__all__ = ["PANEL", "advice_commands", "confirm_up", "register", "stack_client"]
+__all__ = ["confirm_up", "register"]
 
 PANEL = "Stack"
 
@@ -102,8 +102,11 @@ def status(
     from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
-    tpuctl = stack_client(context, stack, project)
-    commands = advice_commands(state, stack, project)
+    tpuctl = _client(context, stack, project)
+    commands = {
+        "up": f"{state.command_prefix} up",
+        "down": f"{state.command_prefix} down{_stack_options(stack, project)}",
+    }
     if watch:
         watch_status(state, tpuctl, interval, commands)
         return
@@ -132,14 +135,6 @@ def status(
     state.answer(lambda: responses.stacks.Status.of(moment), show)
 
 
-def advice_commands(state: State, stack: str, project: str) -> dict[str, str]:
-    """What to type to follow the advice on a stack."""
-    return {
-        "up": f"{state.command_prefix} up",
-        "down": f"{state.command_prefix} down{_stack_options(stack, project)}",
-    }
-
-
 def _job_command(state: State, moment: Snapshot) -> str:
     """A command for the running job, or to run one."""
     from tpuctl.flows.init import guess_script
@@ -166,7 +161,7 @@ def down(
     from tpuctl.view.stack import show_plan, show_remaining
 
     state: State = context.obj
-    tpuctl = stack_client(context, stack, project)
+    tpuctl = _client(context, stack, project)
 
     def confirm(teardown: Teardown) -> None:
         if state.yes:
@@ -244,7 +239,7 @@ def orphans(
     return 1 if project_orphans.is_charged else 0
 
 
-def stack_client(context: typer.Context, stack: str, project: str) -> Tpuctl:
+def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
     """A client for the named stack, or for the stack file's. Both names or neither are required."""
     state: State = context.obj
     if not stack and not project:

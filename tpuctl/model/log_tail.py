@@ -29,7 +29,7 @@ class LogTail:
         *lines, rest = LINE_END.split(self._rest + data)
         self.line_count += len(lines)
         self._ends.extend(line[:MAX_LINE_BYTES] for line in lines[-(self._ends.maxlen or 0) :])
-        self._rest = rest[:MAX_LINE_BYTES]
+        self._rest = rest[:MAX_LINE_BYTES] + rest[MAX_LINE_BYTES:][-1:]  # maybe a carriage return
 
     @property
     def lines(self) -> list[str]:
