@@ -41,6 +41,11 @@ STEPS = (
 )
 POINTS = "(document.querySelector('polyline')?.getAttribute('points') ?? '').split(' ').length"
 
+COUNT_REQUESTS = """
+var requestCount = 0, send = fetch;
+fetch = (...request) => { requestCount++; return send(...request); };
+"""
+
 
 @contextmanager
 def serving(folder: Path, *options: str, **environment: str) -> Iterator[Terminal]:
@@ -167,6 +172,22 @@ async def test_page_without_token_says_what_to_do(bench: Bench) -> None:
             assert "Open the URL that tpuctl dashboard printed" in await page.evaluate(problem)
 
 
+async def test_hidden_page_sends_no_requests(bench: Bench) -> None:
+    with serving(bench.folder, "--no-browser") as terminal:
+        url, token = address(terminal)
+        async with open_page(f"{url}#token={token}") as page:
+            await page.wait_for("document.querySelector('.tree')")
+            await page.evaluate(
+                "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
+            )
+            await page.evaluate(COUNT_REQUESTS)
+            await page.evaluate("refresh()")
+            assert await page.evaluate("requestCount") == 0
+            await page.evaluate("delete document.hidden")
+            await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            await page.wait_for("requestCount > 0")
+
+
 def test_url_is_opened_in_browser(bench: Bench, tmp_path: Path) -> None:
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
@@ -213,9 +234,12 @@ async def test_cloud_is_queried_once_per_interval_and_ended_job_once(
 ) -> None:
     stack = make_stack()
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "train.py").write_text('print(\'{"step": 1, "loss": 2}\')\n')
+    script = tmp_path / "job" / "train.py"
+    script.write_text('import sys\nprint(\'{"step": 1, "loss": %s}\' % sys.argv[1])\n')
     await stack.up()
-    assert await stack.run(tmp_path / "job" / "train.py") == 0
+    assert await stack.run(script, ["3"]) == 0
+    earlier = (await stack.job()).id
+    assert await stack.run(script, ["2"]) == 0
     clock = FakeClock()
     stack.cloud.clock = clock
     dashboard = Dashboard(stack.context, 5.0)
@@ -237,4 +261,8 @@ async def test_cloud_is_queried_once_per_interval_and_ended_job_once(
     assert not [
         call for call in remote_control.calls(local_cloud, before) if log in json.dumps(call)
     ]
+
+    other = await dashboard.state(earlier)  # selected on the page
+    assert other.report is not None and other.report.curves[0].all_points == [(1, 3.0)]
+    assert (await dashboard.state("no-such-job")).report is first.report
     await stack.down(delete_bucket=True)

@@ -6,6 +6,7 @@ the next byte, and if the machine is gone, at the same offset in the bucket's co
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,7 @@ from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
-from tpuctl.polling import Backoff, Clock, SystemClock
+from tpuctl.polling import Backoff, Clock, SystemClock, gather_all
 from tpuctl.remote.transport import Result, Stream, Transport
 
 __all__ = [
@@ -32,6 +33,7 @@ BUCKET_POLLING = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 GIVE_UP_SECONDS = 300.0
 REPORT_SECONDS = 5.0  # without a connection before it is reported
 CHUNK_BYTES = 1 << 20
+READERS = 16  # of workers' records at the same time
 
 
 class Store(Protocol):
@@ -238,11 +240,15 @@ class WorkerLog:
 
 async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:
     """The latest records of a job's workers in the bucket."""
-    records = {}
-    for worker in job.workers:
+    semaphore = asyncio.Semaphore(READERS)
+
+    async def read(worker: int) -> WorkerRecord | None:
         try:
-            text = await store.get_bytes(job.record_name(worker))
-            records[worker] = WorkerRecord.model_validate_json(text)
+            async with semaphore:
+                text = await store.get_bytes(job.record_name(worker))
         except NotFound:
-            continue
-    return records
+            return None
+        return WorkerRecord.model_validate_json(text)
+
+    records = await gather_all(map(read, job.workers))
+    return {record.worker: record for record in records if record is not None}
