@@ -152,7 +152,8 @@ def test_requests_without_token_or_of_foreign_hosts_are_refused(bench: Bench) ->
         assert "default-src 'self';" in headers["Content-Security-Policy"]
 
         assert answer_to(f"{url}state")[0] == 403
-        assert answer_to(f"{url}state", {"Authorization": "Bearer x"})[0] == 403
+        for wrong in ("Bearer x", "Bearer \xff", f"Basic {token}", token):
+            assert answer_to(f"{url}state", {"Authorization": wrong})[0] == 403
         assert answer_to(f"{url}state?token={token}")[0] == 403
         for host in ("evil.example", "evil.example:8780", "127.0.0.1.evil.example", ""):
             for path in ("", "state"):
@@ -190,22 +191,24 @@ async def test_hidden_page_sends_no_requests(bench: Bench) -> None:
 
 def test_url_is_opened_in_browser(bench: Bench, tmp_path: Path) -> None:
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    opened = tmp_path / "opened"
+    opened.touch()
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
     with serving(bench.folder, BROWSER=str(browser)) as terminal:
         url, token = address(terminal)
-        opened = until((tmp_path / "opened").read_text, "the URL in the browser")
-        assert opened == f"{url}#token={token}\n"
+        assert until(opened.read_text, "the URL") == f"{url}#token={token}\n"
     silent = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     with serving(bench.folder, **silent) as terminal:
         assert "No browser was found" in terminal.output
+        assert URL.search(terminal.output)
 
 
 def test_port_that_is_in_use(bench: Bench) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         code, _, errors = bench.type("dashboard", "--no-browser", "--port", str(port))
         assert code == 2 and f"port {port} of this machine is in use" in errors
     with (

@@ -93,9 +93,11 @@ class Page:
         async for message in self._socket:
             content = message.json()
             if "id" in content:
-                future = self._answers.pop(content["id"])
-                assert "error" not in content, content
-                future.set_result(content["result"])
+                answer = self._answers.pop(content["id"])
+                if "error" in content:
+                    answer.set_exception(AssertionError(content["error"]))
+                else:
+                    answer.set_result(content["result"])
             elif content["method"] == "Page.loadEventFired":
                 self._loaded.set()
             elif content["method"] in ("Runtime.exceptionThrown", "Log.entryAdded"):

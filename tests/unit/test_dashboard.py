@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -97,11 +96,11 @@ def test_timeline_has_attempts_with_their_causes() -> None:
     ]
 
 
-def run_report(**more: object) -> RunReport:
+def run_report() -> RunReport:
     placement = Placement(zone="us-west1-c", node="bert-tpu")
     verdict = Verdict(kind="preemption", name="preempted", cause=MARKUP, at=NOW + HOUR)
     restart = Attempt(number=2, placement=placement, verdict=verdict, started=NOW + 1.5 * HOUR)
-    first, second = record(script=MARKUP, **more), record(script=MARKUP).of(restart)
+    first, second = record(script=MARKUP), record(script=MARKUP).of(restart)
     loss = Curve(MARKUP)
     loss.add(1, 2.0)
     failure = Failure("script", MARKUP, MARKUP, hint=MARKUP, detail=MARKUP)
@@ -119,6 +118,8 @@ def run_report(**more: object) -> RunReport:
 
 
 class Tags(HTMLParser):
+    """The tags, attributes and text of HTML."""
+
     def __init__(self, html: str) -> None:
         super().__init__()
         self.names: set[str] = set()
@@ -134,10 +135,6 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def shown(sections: Mapping[str, str]) -> Tags:
-    return Tags("".join(sections.values()))
-
-
 def test_foreign_text_is_never_markup() -> None:
     report = run_report()
     submitted = job(JobStatus("failed", 1), script=MARKUP, submitted_by=MARKUP)
@@ -149,13 +146,13 @@ def test_foreign_text_is_never_markup() -> None:
     tail = LogTail(5)
     tail.feed(MARKUP.encode() + b"\n")
     problem = Diagnostic("Unreachable", MARKUP)
-    state = DashboardState(moment, report, tail, tuple(timeline.entries), problem)
+    state = DashboardState(moment, report, tail, timeline.entries, problem)
     page = document(state, COMMANDS, is_free=False)
-    tags = shown(page["sections"])
+    tags = Tags("".join(page["sections"].values()))
     assert "img" not in tags.names and "onerror" not in tags.attributes
     assert tags.text.count(MARKUP) >= 10
     assert page["log"]["lines"] == [MARKUP]  # as text: the page's script makes no HTML of it
-    assert page["problem"] == f"Unreachable: {MARKUP}"
+    assert page["problem"] == f"Unreachable: {MARKUP}. Retrying; the last known state is shown."
 
 
 def test_running_job_has_state_of_its_workers_and_its_cost_so_far() -> None:

@@ -14,11 +14,9 @@ def open_page(url: str) -> bool:
     Returns when the browser has the page, which is immediate unless BROWSER names one in a
     terminal.
     """
-    has_display = sys.platform == "darwin" or bool(
-        os.environ.keys() & {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}
-    )
-    if not has_display:
-        return False  # of the browsers that `webbrowser` finds, only those in a terminal work
+    has_display = any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+    if not has_display and sys.platform != "darwin":
+        return False  # `webbrowser` would start one in this terminal
     import webbrowser
 
     return webbrowser.open(url)

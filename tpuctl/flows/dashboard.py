@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.report import RunReader
 from tpuctl.flows.status import StackWatch
 from tpuctl.model.dashboard import DashboardState
+from tpuctl.model.log_tail import LogTail
 from tpuctl.model.report import RunReport
 from tpuctl.model.snapshot import JobSnapshot, Snapshot
 from tpuctl.model.timeline import Timeline
@@ -29,7 +29,7 @@ class Dashboard:
         self._watch = StackWatch(context, reaches_machines=False)
         self._snapshot: Snapshot | None = None
         self._queried_at = 0.0
-        self._jobs: dict[str, _ShownJob] = {}
+        self._readers: dict[str, _JobReader] = {}
         self._timeline = Timeline()
         self._lock = asyncio.Lock()
 
@@ -42,10 +42,20 @@ class Dashboard:
             snapshot = await self._take_snapshot()
             selected = _select(snapshot, job)
             if selected is None:
-                return self._state_with(snapshot, None, None)
-            shown = self._jobs.setdefault(selected.record.id, _ShownJob(RunReader(self._context)))
-            problem = await self._update(shown, selected)
-            return self._state_with(snapshot, shown, problem)
+                return DashboardState(
+                    snapshot, None, None, self._timeline.entries, snapshot.problem
+                )
+            reader = self._readers.setdefault(selected.record.id, _JobReader(self._context))
+            problem = await reader.update(selected)
+            if reader.report is not None:
+                self._timeline.observe_attempts(reader.report)
+            return DashboardState(
+                snapshot,
+                reader.report,
+                reader.log_tail,
+                self._timeline.entries,
+                snapshot.problem or problem,
+            )
 
     async def _take_snapshot(self) -> Snapshot:
         clock = self._context.clock
@@ -55,38 +65,30 @@ class Dashboard:
             self._timeline.observe(self._snapshot)
         return self._snapshot
 
-    async def _update(self, shown: _ShownJob, job: JobSnapshot) -> Diagnostic | None:
-        """Read the job's report again if it may have changed; returns why it could not."""
+
+class _JobReader:
+    """The latest report of a job."""
+
+    def __init__(self, context: Context) -> None:
+        self.report: RunReport | None = None
+        self._reader = RunReader(context)
+        self._source: JobSnapshot | None = None  # that the report was read after
+
+    @property
+    def log_tail(self) -> LogTail:
+        return self._reader.log_tail
+
+    async def update(self, job: JobSnapshot) -> Diagnostic | None:
+        """Read the report again if it may have changed; returns why it could not."""
         has_ended = job.status.exit_code is not None
-        if shown.source is job or (has_ended and shown.source == job):
+        if self._source is job or (has_ended and self._source == job):
             return None
         try:
-            shown.report = await shown.reader.read(job.record)
+            self.report = await self._reader.read(job.record)
         except TpuctlError as error:
             return error.diagnostics[0]
-        shown.source = job
-        self._timeline.observe_attempts(shown.report)
+        self._source = job
         return None
-
-    def _state_with(
-        self, snapshot: Snapshot, shown: _ShownJob | None, problem: Diagnostic | None
-    ) -> DashboardState:
-        return DashboardState(
-            snapshot,
-            None if shown is None else shown.report,
-            None if shown is None else shown.reader.log_tail,
-            tuple(self._timeline.entries),
-            snapshot.problem or problem,
-        )
-
-
-@dataclass
-class _ShownJob:
-    """A job that was looked at, its report, and the snapshot that the report was read after."""
-
-    reader: RunReader
-    report: RunReport | None = None
-    source: JobSnapshot | None = None
 
 
 def _select(snapshot: Snapshot, job: str) -> JobSnapshot | None:

@@ -55,9 +55,9 @@ class Timeline:
                 self._entries.add(TimelineEntry(attempt.restart.started, subject, started))
 
     @property
-    def entries(self) -> list[TimelineEntry]:
+    def entries(self) -> tuple[TimelineEntry, ...]:
         """The latest entries, latest first."""
-        return sorted(self._entries, reverse=True)[:MAX_ENTRIES]
+        return tuple(sorted(self._entries, reverse=True)[:MAX_ENTRIES])
 
 
 def _subject(item: InventoryItem) -> str:

@@ -11,7 +11,7 @@ if (fragment().has("token")) {
 }
 
 const element = (id) => document.getElementById(id);
-const shown = {}; // HTML by section
+const sections = {}; // HTML as on the page
 let logName = "";
 let lineCount = 0; // of the log on the page, those removed included
 let timer = 0;
@@ -49,7 +49,7 @@ function show(answer) {
   element("updated").textContent = `As of ${answer.updated}, every ${answer.seconds} s`;
   element("problem").textContent = answer.problem;
   for (const [id, html] of Object.entries(answer.sections)) {
-    if (shown[id] !== html) element(id).innerHTML = shown[id] = html; // escaped by the server
+    if (sections[id] !== html) element(id).innerHTML = sections[id] = html; // escaped by the server
   }
   element("log-section").hidden = answer.log === null;
   if (answer.log !== null) showLog(answer.log);

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.view.cost import on_google
-from tpuctl.view.job_progress import detail_words, state_text
+from tpuctl.view.job_progress import state_text, summary_words
 from tpuctl.view.report import (
     STATE_CLASSES,
     render_attempts,
@@ -46,7 +46,9 @@ def document(
         "stack": stack.name,
         "project": stack.project,
         "updated": f"{snapshot.at:%Y-%m-%d %H:%M:%S} UTC",
-        "problem": "" if problem is None else f"{problem.summary}: {problem.detail}",
+        "problem": ""
+        if problem is None
+        else f"{problem.summary}: {problem.detail}. Retrying; the last known state is shown.",
         "sections": {name: "\n".join(parts) for name, parts in sections.items()},
         "log": _log(state),
     }
@@ -134,7 +136,7 @@ def _jobs(snapshot: Snapshot, report: RunReport | None) -> Iterator[str]:
 
 def _job_line(snapshot: Snapshot, job: JobSnapshot, *, is_shown: bool) -> str:
     current = ' aria-current="true"' if is_shown else ""
-    details = ", ".join([job.record.script, *detail_words(job, snapshot.at)])
+    details = ", ".join([job.record.script, *summary_words(job, snapshot.at)])
     return (
         f'<a href="#job={escape(job.record.id)}"{current}>{escape(job.record.id)}</a> '
         f'<span class="{STATE_CLASSES.get(job.status.state, "")}">{escape(state_text(job))}</span>'

@@ -48,8 +48,8 @@ async def serve_dashboard(listener: socket.socket, load: Load) -> AsyncIterator[
     token = secrets.token_urlsafe(24)
 
     async def answer_state(request: web.Request) -> web.Response:
-        authorization = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+        authorization = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(authorization, f"Bearer {token}".encode()):
             problem = "Not signed in. Open the URL that tpuctl dashboard printed."
             return web.json_response({"problem": problem}, status=403)
         return web.json_response(await load(request.query.get("job", "")))
