@@ -228,6 +228,8 @@ def test_stack_that_does_not_exist(project: Project, tmp_path: Path) -> None:
         assert "The stack does not exist" in page["sections"]["resources"]
         assert "No job was submitted yet" in page["sections"]["jobs"]
         assert page["log"] is None
+    envelope = json.loads(terminal.output.splitlines()[-1])
+    assert (envelope["exit_code"], envelope["data"]) == (0, {"url": event["url"]})
     code, _, errors = bench.type("dashboard", "--no-browser", folder=tmp_path)
     assert code == 2 and "Stack file not found" in errors
 

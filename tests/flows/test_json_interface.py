@@ -33,9 +33,10 @@ STACK = (
     "stack: machine-use\nproject: {id: local-project}\n"
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
-# `forward` runs until a signal, `rehearse` downloads an image, `ci` is tested with pipelines,
-# `local replay` with recordings, and `mcp` speaks another protocol.
-TESTED_SEPARATELY = {"forward", "rehearse", "ci", "ci start", "ci follow", "ci summary", "mcp"}
+# `dashboard` and `forward` run until a signal, `rehearse` downloads an image, `ci` is tested with
+# pipelines, `local replay` with recordings, and `mcp` speaks another protocol.
+TESTED_SEPARATELY = {"dashboard", "forward", "rehearse", "mcp"}
+TESTED_SEPARATELY |= {"ci", "ci start", "ci follow", "ci summary"}
 TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
