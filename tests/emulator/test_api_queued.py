@@ -165,6 +165,28 @@ async def test_queue_fail_fault_fails_request(cloud: Any) -> None:
     await asyncio.to_thread(delete, client)
 
 
+async def test_stuck_request_stays_in_provisioning_until_fault_is_removed(cloud: Any) -> None:
+    client = cloud.tpu()
+    faults = cloud.server.registry.faults
+    fault = faults.add({"kind": "stuck-provisioning", "zone": ZONE})
+    await asyncio.to_thread(create, client)
+    await reached(client, QueuedState.PROVISIONING)
+    assert (await nodes(client))["n"].state is Node.State.CREATING
+    assert faults.get(fault.id).get("applied") == 1
+    faults.remove(fault.id)
+    await reached(client, QueuedState.ACTIVE)
+    assert (await nodes(client))["n"].state is Node.State.READY
+
+
+async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
+    client = cloud.tpu()
+    cloud.server.registry.faults.add({"kind": "stuck-provisioning"})
+    await asyncio.to_thread(create, client)
+    await reached(client, QueuedState.PROVISIONING)
+    await asyncio.to_thread(delete, client, force=True)
+    assert await nodes(client) == {}
+
+
 async def test_request_fails_after_valid_until(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)

@@ -204,6 +204,41 @@ async def test_valid_until_ends_waiting(
     await stack.down(delete_bucket=True)
 
 
+async def test_request_stuck_in_provisioning_is_given_up(
+    make_queued: MakeStack, faults: Callable[..., str], null_cloud: server_process.LocalCloud
+) -> None:
+    fault = faults("stuck-provisioning", zone=US_ZONE)
+    stack = make_queued(queue="{provisioning_timeout: 1s}")
+    with pytest.raises(NoCapacity, match="stuck in PROVISIONING") as caught:
+        await provision(stack)
+    assert caught.value.exit_code == 75
+    assert f"{US_ZONE} did not create the nodes within 1s" in str(caught.value)
+    assert "provisioning_timeout" in caught.value.diagnostics[0].hint
+    assert remote_control.fault(null_cloud, fault)["applied"] == 1
+    assert await request_of(stack) is None
+    assert await nodes_of(stack) == []
+    await stack.down(delete_bucket=True)
+
+
+async def test_stuck_request_of_earlier_up_is_given_up_for_next_zone(
+    make_queued: MakeStack, faults: Callable[..., str], events: list[Event]
+) -> None:
+    faults("stuck-provisioning", zone=US_ZONE)
+    zones = f"{US_ZONE}, {OTHER}"
+    stack = make_queued(zone=zones)
+    async with background_up(stack):  # waits for an hour
+        await wait_for_progress(events, "PROVISIONING")
+    assert (await request_of(stack, US_ZONE)).state.state.name == "PROVISIONING"
+
+    impatient = make_queued(
+        name=stack.stack.name, zone=zones, queue="{provisioning_timeout: 1s}"
+    )
+    assert (await provision(impatient)).stack.zone == OTHER
+    assert await request_of(stack, US_ZONE) is None
+    assert [node.name.split("/")[3] for node in await nodes_of(stack)] == [OTHER]
+    assert (await impatient.down(delete_bucket=True)).leaks == ()
+
+
 @pytest.mark.soak
 async def test_multi_node_request_runs_one_job(
     make_with_machines: MakeStack, tmp_path: Path, events: list[Event]

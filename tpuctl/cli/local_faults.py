@@ -24,7 +24,8 @@ fault_app = App(
     invoke_without_command=True,
 )
 _KINDS = (
-    "Kind of fault: stockout, queue-failure, quota, deny, unavailable, error, drop-request (close "
+    "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
+    "PROVISIONING until the fault is removed), quota, deny, unavailable, error, drop-request (close "
     "the connection before the request is handled), drop-response (close it after that), truncate "
     "(a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or disk-full."
 )

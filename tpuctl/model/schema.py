@@ -122,6 +122,11 @@ class QueueSection(Section):
     valid_until: Deadline | None = Field(
         None, description="Deadline for capacity: a duration (6h) or a time (2026-01-31T18:00:00Z)."
     )
+    provisioning_timeout: Duration | None = Field(
+        "1h",
+        description="Give up a request that stays in state PROVISIONING for this time; null: "
+        "never.",
+    )
     run_for: Duration | None = Field(
         None, description="Run duration of the nodes; required for flex-start (at most 7d)."
     )

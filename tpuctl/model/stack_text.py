@@ -43,6 +43,7 @@ FORMATS = {
     "limits.idle": "A number with s, m, h or d, such as 30m; or null to never delete idle nodes.",
     "tpu.service_account": "Its email: NAME@PROJECT.iam.gserviceaccount.com.",
     "tpu.queue": "true, or settings such as {valid_until: 6h}.",
+    "tpu.queue.provisioning_timeout": "A number with s, m, h or d, such as 1h; or null for never.",
     "tpu.queue.reservation": "Name only: letters, digits and hyphens.",
     "tpu.queue.run_for": "A number with s, m, h or d, such as 4h.",
     "tpu.queue.valid_until": "For example 6h, or a time with a time zone: 2026-01-31T18:00:00Z.",

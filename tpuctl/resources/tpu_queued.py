@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +27,7 @@ from tpuctl.errors import (
     Unreachable,
     Usage,
 )
-from tpuctl.model.duration import DURATION
+from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
@@ -282,9 +283,10 @@ class QueuedNodes(StackResource):
 
     async def _wait_until_active(self, report: Report) -> None:
         last_response = self.cloud.clock.now()
+        provisioning_since: float | None = None
 
         async def probe() -> bool | None:
-            nonlocal last_response
+            nonlocal last_response, provisioning_since
             try:
                 queued = await self._get()
             except Transient:  # in hours of waiting, the network may fail for minutes
@@ -304,6 +306,13 @@ class QueuedNodes(StackResource):
                 return True
             if state in DEAD_STATES:
                 raise self._failure(queued)
+            if state != "PROVISIONING":
+                provisioning_since = None
+            elif provisioning_since is None:
+                provisioning_since = last_response
+            elif last_response - provisioning_since >= self._provisioning_seconds:
+                await self._delete(report, queued)
+                raise self._stuck_error()
             report(waiting_text(queued), None)
             return None
 
@@ -321,6 +330,27 @@ class QueuedNodes(StackResource):
             await self._delete_if_failed(report)
             raise
         await self._update_nodes(report)
+
+    @property
+    def _provisioning_seconds(self) -> float:
+        """How long the request may stay in PROVISIONING, from when this program first sees it:
+        the API does not report when a state began."""
+        assert self.stack.queue is not None
+        timeout = self.stack.queue.provisioning_timeout
+        return math.inf if timeout is None else seconds_of(timeout)
+
+    def _stuck_error(self) -> TpuctlError:
+        assert self.stack.queue is not None
+        error = NoCapacity(
+            "Request stuck in PROVISIONING",
+            f"{self.address}: {self.stack.zone} did not create the nodes within "
+            f"{self.stack.queue.provisioning_timeout} (tpu.queue.provisioning_timeout); "
+            "the request was deleted",
+            hint="Request it again, add zones to tpu.zones, or wait longer:\n"
+            "    tpu: {queue: {provisioning_timeout: 3h}}",
+        )
+        error.scope = Scope.ZONE
+        return error
 
     async def _delete_if_failed(self, report: Report) -> None:
         """Delete a failed request, which would keep using quota."""

@@ -28,6 +28,7 @@ _COUNTS = ("times", "at")
 KINDS: Mapping[str, tuple[str, ...]] = {
     "stockout": ("project", "zone", "type", "text"),
     "queue-failure": ("project", "zone", "type", "name", "text", "code"),
+    "stuck-provisioning": ("project", "zone", "type", "name"),
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),
     "unavailable": (*MATCHES, "text"),

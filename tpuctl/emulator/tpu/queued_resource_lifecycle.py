@@ -214,6 +214,7 @@ class QueuedResourceEngine:
         try:
             if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
+            await self._hold_in_provisioning(document)
             async with asyncio.TaskGroup() as group:
                 for name in names:
                     group.create_task(self._boot(name))
@@ -239,6 +240,18 @@ class QueuedResourceEngine:
                 document["_"]["run_end"] = time.time() + duration
             self._store.set_state(document, "ACTIVE")
         return True
+
+    async def _hold_in_provisioning(self, document: Document) -> None:
+        """Wait until the fault that holds this request is removed, if there is one."""
+        if "stuck_by" not in document["_"]:
+            attributes = self._fault_attributes(document)[0]
+            fault = self._registry.faults.take(
+                "stuck-provisioning", **attributes, name=document["name"]
+            )
+            document["_"]["stuck_by"] = "" if fault is None else fault["id"]
+            self._store.save(document)
+        while any(each.id == document["_"]["stuck_by"] for each in self._registry.faults.all()):
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _create_nodes(self, document: Document) -> None:
         _, project_id, _, zone, _, _ = document["name"].split("/")
