@@ -230,9 +230,7 @@ async def test_stuck_request_of_earlier_up_is_given_up_for_next_zone(
         await wait_for_progress(events, "PROVISIONING")
     assert (await request_of(stack, US_ZONE)).state.state.name == "PROVISIONING"
 
-    impatient = make_queued(
-        name=stack.stack.name, zone=zones, queue="{provisioning_timeout: 1s}"
-    )
+    impatient = make_queued(name=stack.stack.name, zone=zones, queue="{provisioning_timeout: 1s}")
     assert (await provision(impatient)).stack.zone == OTHER
     assert await request_of(stack, US_ZONE) is None
     assert [node.name.split("/")[3] for node in await nodes_of(stack)] == [OTHER]

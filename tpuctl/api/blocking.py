@@ -98,9 +98,14 @@ class BlockingTpuctl:
         """What `up` would do. Changes nothing."""
         return self.wait_for(self.api.plan())
 
-    def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
-        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel."""
-        return self.wait_for(self.api.up(confirm))
+    def up(
+        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+    ) -> Prepared:
+        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel.
+
+        `race` requests the TPU in all zones at once, and keeps the first that is granted.
+        """
+        return self.wait_for(self.api.up(confirm, race=race))
 
     def status(self) -> StackStatus:
         """What exists in the cloud now."""

@@ -147,19 +147,25 @@ class Tpuctl:
 
     # The stack -----------------------------------------------------------------------------
 
-    async def plan(self, zone: str | None = None) -> Prepared:
+    async def plan(self, zone: str | None = None, *, race: bool = False) -> Prepared:
         """What `up` would do. Reads the cloud, changes nothing. Raises InvalidStack."""
         from tpuctl.flows.plan import plan
 
         self.stack.require_valid()  # before starting the local cloud
-        return await plan(self.context, zone)
+        return await plan(self.context, zone, race=race)
 
-    async def up(self, confirm: Callable[[Prepared], None] | None = None) -> Prepared:
-        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel."""
+    async def up(
+        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+    ) -> Prepared:
+        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel.
+
+        `race` requests the TPU in all zones of the stack file at once, and keeps the first that is
+        granted.
+        """
         from tpuctl.flows.up import up
 
         self.stack.require_valid()  # before starting the local cloud
-        return await up(self.context, confirm)
+        return await up(self.context, confirm, race=race)
 
     async def provision(self, prepared: Prepared) -> Prepared:
         """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with

@@ -25,9 +25,10 @@ fault_app = App(
 )
 _KINDS = (
     "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
-    "PROVISIONING until the fault is removed), quota, deny, unavailable, error, drop-request (close "
-    "the connection before the request is handled), drop-response (close it after that), truncate "
-    "(a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or disk-full."
+    "PROVISIONING until the fault is removed), quota, deny, unavailable, error, drop-request "
+    "(close the connection before the request is handled), drop-response (close it after that), "
+    "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
+    "disk-full."
 )
 _METHOD = (
     "Match these calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that "

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["confirm_up", "register"]
 
 PANEL = "Stack"
+Race = Annotated[
+    bool,
+    typer.Option(
+        "--race",
+        help="Request the TPU in all of tpu.zones at once, and keep the first that is granted.",
+    ),
+]
+AFTER_RACE = (
+    "the requests stay in the queue of every zone, and each is charged once it is granted",
+    "Repeat the command to continue the race. Or delete everything:\n    tpuctl down",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -28,22 +39,22 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
-def plan(context: typer.Context) -> None:
+def plan(context: typer.Context, race: Race = False) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
     Example: tpuctl plan
     """
     state: State = context.obj
-    prepared = state.wait_for(state.tpuctl().plan())
+    prepared = state.wait_for(state.tpuctl().plan(race=race))
 
     def show() -> None:
         _show_prepared(state, prepared)
-        print(f"\nNext:\n    {state.command_prefix} up")
+        print(f"\nNext:\n    {state.command_prefix} up{' --race' * race}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
 
-def up(context: typer.Context) -> None:
+def up(context: typer.Context, race: Race = False) -> None:
     """Create or update the stack. Safe to interrupt and repeat.
 
     Example: tpuctl up --yes
@@ -54,7 +65,11 @@ def up(context: typer.Context) -> None:
     state: State = context.obj
     tpuctl = state.tpuctl()
 
-    prepared = state.wait_for(tpuctl.up(lambda prepared_plan: confirm_up(state, prepared_plan)))
+    if race:
+        state.after_interrupt = AFTER_RACE
+    prepared = state.wait_for(
+        tpuctl.up(lambda prepared_plan: confirm_up(state, prepared_plan), race=race)
+    )
     stack = prepared.stack
 
     def show() -> None:
@@ -72,6 +87,12 @@ def confirm_up(state: State, prepared: Prepared) -> None:
     from tpuctl.view.cost import cost_sentence
 
     if state.yes:
+        if prepared.race_cost is not None:
+            from tpuctl.model.events import Note
+            from tpuctl.view.stack import race_text
+
+            text = race_text(prepared.race_cost, prepared.stack, is_free=state.is_free)
+            state.view.on(Note(text))
         return
     state.view.close()
     if not state.json:
@@ -311,6 +332,6 @@ def _show_prepared(state: State, prepared: Prepared) -> None:
     from tpuctl.view.stack import show_costs, show_plan, show_quota
 
     show_plan(prepared.plan)
-    costs = (prepared.cost, prepared.fallback_costs)
+    costs = (prepared.cost, prepared.fallback_costs, prepared.race_cost)
     show_costs(prepared.stack, *costs, is_free=state.is_free)
     show_quota(prepared.quota)

@@ -10,18 +10,19 @@ from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied, Diagnostic, TpuctlError
+from tpuctl.errors import Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
-from tpuctl.flows.zones import home_zone
+from tpuctl.flows.zones import has_active, home_zone
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
+from tpuctl.model.race_cost import RaceCost, race_cost
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
@@ -29,6 +30,7 @@ from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
+from tpuctl.resources.race import Race
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
 from tpuctl.resources.worker_rule import closed_ports_warning
@@ -47,6 +49,7 @@ class Prepared:
     plan: Plan
     resources: Sequence[Resource]
     quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
+    race: Race | None = None  # between zones, one of which gets the TPU
 
     @property
     def cost(self) -> Cost:
@@ -59,6 +62,11 @@ class Prepared:
         return fallback_costs(self.stack)
 
     @property
+    def race_cost(self) -> RaceCost | None:
+        """What the race may cost in addition."""
+        return None if self.race is None else race_cost(self.stack, self.race.zones)
+
+    @property
     def creates_tpu_node(self) -> bool:
         """Whether the plan creates a TPU node, which Google no longer allows for most projects."""
         return any(
@@ -67,18 +75,23 @@ class Prepared:
         )
 
 
-async def plan(context: Context, zone: str | None = None) -> Prepared:
+async def plan(context: Context, zone: str | None = None, *, race: bool = False) -> Prepared:
     """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
 
-    Plans for `zone`, by default for the zone where the stack is. On the stack's controller the
-    plan only creates the TPU, since the controller may do nothing else.
+    Plans for `zone`, by default for the zone where the stack is; with `race` for all of its zones
+    at once, unless it has a TPU in one of them. On the stack's controller the plan only creates
+    the TPU, since the controller may do nothing else.
     """
     stack, cloud, keys = context.stack, context.cloud, context.keys
     stack.require_valid()
+    if race:
+        _require_raceable(stack)
     if context.controller is not None:
         return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
     sources = await allowed_sources(stack, cloud)
-    preparing = prepare_up(stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone)
+    preparing = prepare_up(
+        stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone, race=race
+    )
     prepared = await require_permissions(stack, cloud, preparing)
     warnings = [
         *await access_warnings(stack, cloud, prepared.plan),
@@ -98,10 +111,12 @@ async def prepare_up(
     sources: tuple[str, ...],
     public_key: Callable[[], str],
     zone: str | None = None,
+    race: bool = False,
 ) -> Prepared:
     """Read the cloud and plan for `zone`, by default for the zone where the stack is.
 
-    Resources of the stack in other zones are left over from failed tries and are deleted.
+    Resources of the stack in other zones are left over from failed tries and are deleted. A `race`
+    adopts the requests in its zones; their other resources are left to the plan for the winner.
     """
 
     def may_have(kind: type[ResourceKind]) -> bool:
@@ -119,10 +134,14 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_zone = stack.in_zone(zone or home_zone(stack, of_stack))
+        entered = Race(stack.zones) if race and not has_active(of_stack) else None
         region = asyncio.create_task(read_region(stack_in_zone, cloud)) if zone is None else None
-        resources = resources_of(stack_in_zone, cloud, sources=sources, public_key=public_key)
+        resources = resources_of(
+            stack_in_zone, cloud, sources=sources, public_key=public_key, race=entered
+        )
+        used_zones = {stack_in_zone.zone} if entered is None else entered.zones
         resources += in_other_zones(
-            [item for item in of_stack if not item.serves(stack_in_zone.zone)],
+            [item for item in of_stack if not any(map(item.serves, used_zones))],
             stack_in_zone,
             cloud,
             resources,
@@ -133,11 +152,47 @@ async def prepare_up(
         if limits is None or region is None:
             return Prepared(stack_in_zone, plan, resources)
         quota = report_of(stack_in_zone, plan, in_project, await limits, await region)
-        return Prepared(stack_in_zone, plan, resources, quota)
+        return Prepared(stack_in_zone, plan, resources, quota, entered)
     finally:
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def _require_raceable(stack: Stack) -> None:
+    """Raise Usage if the stack cannot be requested in several zones at once."""
+    tpu = stack.file.tpu
+    summary = "Race not possible"
+    if stack.is_node:
+        raise Usage(
+            summary,
+            "--race requests TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot "
+            "be queued",
+            hint="Without --race, its zones are tried in order:\n    tpuctl up",
+            where="--race",
+        )
+    if stack.queue is None:
+        raise Usage(
+            summary,
+            "--race requests the TPU through queued resources, and tpu.queue is not set",
+            hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
+            where="--race",
+        )
+    if len(stack.zones) == 1:
+        raise Usage(
+            summary,
+            f"--race needs several zones; the stack has only {stack.zone}",
+            hint=f"Add zones to tpu.zones. To list those that offer the type:\n"
+            f"    tpuctl zones --type {tpu.type}",
+            where="--race",
+        )
+    if tpu.data_disks:
+        raise Usage(
+            summary,
+            "a data disk exists in one zone only, so the TPU cannot be requested in others",
+            hint="Remove tpu.data_disks, or --race.",
+            where="--race",
+        )
 
 
 async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from tpuctl.flows.controller_recovery import tpu_resources
 from tpuctl.flows.down import down
 from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.plan import Prepared, plan
+from tpuctl.flows.race import run_race
 from tpuctl.flows.zones import Refusal, next_zone, no_zone_error, zones_to_try
 from tpuctl.jobs.launch import build_archive
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
@@ -77,14 +78,15 @@ async def up(
     confirm: Callable[[Prepared], None] | None = None,
     *,
     prepared: Prepared | None = None,
+    race: bool = False,
 ) -> Prepared:
     """Bring the stack up and wait until every machine is ready for jobs.
 
     `confirm` receives a plan with changes first; it may raise to cancel. A plan computed before
-    can be passed as `prepared`.
+    can be passed as `prepared`. `race` requests the TPU in all zones at once.
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
-    prepared = prepared or await plan(context)
+    prepared = prepared or await plan(context, race=race)
     if confirm is not None and not prepared.plan.is_empty:
         confirm(prepared)
     emit(_planned_preparation(prepared))
@@ -123,8 +125,15 @@ async def provision(context: Context, prepared: Prepared) -> Prepared:
 async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
     """Apply the plan; on an error specific to the zone or region, plan and try the next zone.
 
-    The next zone's plan also deletes what was created before. Returns the plan that succeeded.
+    A race is run first, whose winner is then the first zone to try. The next zone's plan also
+    deletes what was created before. Returns the plan that succeeded.
     """
+    if prepared.race is not None:
+        try:
+            prepared = await run_race(context, prepared)
+        except TpuctlError:
+            await _delete_created(prepared, context.emit)
+            raise
     zones = zones_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
     while True:

@@ -12,7 +12,15 @@ from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["Refusal", "home_zone", "next_zone", "no_zone_error", "widest_error", "zones_to_try"]
+__all__ = [
+    "Refusal",
+    "has_active",
+    "home_zone",
+    "next_zone",
+    "no_zone_error",
+    "widest_error",
+    "zones_to_try",
+]
 
 ACTIVE_STATES = ("READY", "ACTIVE")
 
@@ -66,6 +74,13 @@ def _refuse_outside(resources: Sequence[InventoryItem], noun: str, stack: Stack)
             f"{', '.join(stack.zones)}",
             hint="Add that zone to tpu.zones, or take the stack down first:\n    tpuctl down",
         )
+
+
+def has_active(resources: Sequence[InventoryItem]) -> bool:
+    """Whether the stack has a TPU that is ready."""
+    return any(
+        resource.kind_class.is_tpu and resource.state in ACTIVE_STATES for resource in resources
+    )
 
 
 def _is_active(zone: str, tpus: Sequence[InventoryItem]) -> bool:

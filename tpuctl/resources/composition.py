@@ -24,6 +24,7 @@ from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
 from tpuctl.resources.project import Project
+from tpuctl.resources.race import Race, RacedRequest
 from tpuctl.resources.secret_grants import SecretGrants
 from tpuctl.resources.service_account import ServiceAccount
 from tpuctl.resources.ssh_deny_rule import SshDenyRule
@@ -72,8 +73,9 @@ def resources_of(
     sources: tuple[str, ...] = (),
     public_key: Callable[[], str] = str,
     delete_bucket: bool = False,
+    race: Race | None = None,
 ) -> list[Resource]:
-    """All resources of a stack, with its TPU in the zone in use.
+    """All resources of a stack, with its TPU in the zone in use, or requested in all of a race.
 
     `sources` are the allowed address ranges, `public_key` returns the machines' SSH key; only `up`
     needs them.
@@ -104,6 +106,11 @@ def resources_of(
             resources.append(AccountGrants(stack, cloud))
     if stack.is_node:
         resources += [RemoteNode(network), NodeGrants(stack, cloud)]
+    elif race is not None:
+        resources += [
+            RacedRequest(Network(stack.in_zone(zone), cloud), public_key, race)
+            for zone in race.zones
+        ]
     elif stack.queue is not None:
         resources.append(QueuedNodes(network, public_key))
     else:

@@ -329,6 +329,9 @@ class QueuedNodes(StackResource):
         except TpuctlError:
             await self._delete_if_failed(report)
             raise
+        await self._when_active(report)
+
+    async def _when_active(self, report: Report) -> None:
         await self._update_nodes(report)
 
     @property

@@ -11,15 +11,17 @@ from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
-from tpuctl.units import billed_size, counted, dollars
+from tpuctl.units import billed_size, counted, dollars, format_duration
 from tpuctl.view.cost import on_google, print_cost
 from tpuctl.view.tables import console, print_table
 
 if TYPE_CHECKING:
     from tpuctl.model.quota import QuotaLine, QuotaReport
+    from tpuctl.model.race_cost import RaceCost
     from tpuctl.model.status import Holding, Remaining
 
 __all__ = [
+    "race_text",
     "show_costs",
     "show_plan",
     "show_quota",
@@ -46,17 +48,44 @@ def show_plan(plan: Plan) -> None:
     )
 
 
-def show_costs(stack: Stack, cost: Cost, fallbacks: Mapping[str, Cost], *, is_free: bool) -> None:
-    """The cost of the stack, and in each zone that `up` falls back to."""
+def show_costs(
+    stack: Stack,
+    cost: Cost,
+    fallbacks: Mapping[str, Cost],
+    race: RaceCost | None = None,
+    *,
+    is_free: bool,
+) -> None:
+    """The cost of the stack, and in each other zone: one that `up` falls back to, or of a race."""
     print()
-    others = {zone: (other, _traffic(stack, zone)) for zone, other in fallbacks.items()}
+    condition = f"if {stack.zone} is unavailable" if race is None else "if it is the first"
+    others = {zone: (other, _traffic(stack, zone, condition)) for zone, other in fallbacks.items()}
     print_cost(cost, others, is_free=is_free)
+    if race is not None:
+        console().print(Text(f"\n{race_text(race, stack, is_free=is_free)}"))
 
 
-def _traffic(stack: Stack, zone: str) -> str:
+def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
+    """How a race ends, and what it may cost in addition."""
+    extra = f"about {dollars(race.extra)}" if race.extra is not None else "an unknown amount"
+    rate = f"up to {dollars(race.per_hour)}/h" if race.per_hour is not None else "at their price"
+    costs = on_google("costs", is_free=is_free)
+    limits = stack.file.limits
+    limit = f", or until limits.idle ({limits.idle}) ends it" if limits.idle is not None else ""
+    return (
+        f"Race: the TPU is requested in {', '.join(race.zones)} at once. The zone where it is "
+        "ACTIVE first keeps it; the other requests are deleted at once. A TPU is charged from "
+        "ACTIVE until it is deleted: if all zones grant it at the same time, the race "
+        f"{costs} {extra} more ({format_duration(race.seconds)} each). If the race is interrupted, "
+        f"every TPU that is granted is charged, {rate} together, until `tpuctl up --race` or "
+        f"`tpuctl down`{limit}."
+    )
+
+
+def _traffic(stack: Stack, zone: str, condition: str) -> str:
     rate = egress_price(stack.bucket_location, region_of(zone))
     if rate is not None and not rate.amount:
-        return f"if {stack.zone} is unavailable"
+        return condition
     return f"and {rate} from the bucket" if rate else "and traffic from the bucket"
 
 

@@ -250,7 +250,9 @@ class QueuedResourceEngine:
             )
             document["_"]["stuck_by"] = "" if fault is None else fault["id"]
             self._store.save(document)
-        while any(each.id == document["_"]["stuck_by"] for each in self._registry.faults.all()):
+        while True:
+            if document["_"]["stuck_by"] not in {each.id for each in self._registry.faults.all()}:
+                return
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _create_nodes(self, document: Document) -> None:

@@ -101,6 +101,16 @@ class Quota(Response):
     unavailable: list[str] = source("unread")
 
 
+class Race(Response):
+    """`cost_per_hour` is that of the TPUs of all zones together, `extra_cost` what it costs if all
+    zones grant one at the same time, until those in excess are deleted, in `seconds`."""
+
+    zones: list[str]
+    cost_per_hour: Dollars | None = source("per_hour")
+    extra_cost: SmallDollars | None = source("extra")
+    seconds: Number
+
+
 class Plan(Response):
     """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack."""
 
@@ -113,6 +123,7 @@ class Plan(Response):
     price_as_of: str | None = source("stack.price.read")
     cost: Cost
     fallback_costs: dict[str, Cost]
+    race: Race | None = source("race_cost")
     quota: Quota
 
 

@@ -1,0 +1,342 @@
+"""`up --race`: a TPU is requested in several zones at once, and kept where it is granted first."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.forked_cli import forked_tpuctl, run_tpuctl
+from tests.support.polling import async_until
+from tests.support.queued import nodes_of, request_of, with_queue
+from tpuctl.api import Tpuctl
+from tpuctl.emulator.client import remote_control
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Usage
+from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.plan import Prepared
+from tpuctl.model.events import Event, Note, Outcome, StepFinished
+from tpuctl.model.plan import Action
+
+pytestmark = pytest.mark.long
+
+MakeStack = Callable[..., Tpuctl]
+AddFault = Callable[..., str]
+A, B, C = "us-central1-b", "us-central1-c", "us-central1-f"
+ZONES = f"{A}, {B}, {C}"
+
+
+@pytest.fixture
+def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
+    """The local cloud, whose faults and settings are reset afterwards."""
+    yield null_cloud
+    remote_control.remove_all_faults(null_cloud)
+
+
+@pytest.fixture
+def add_fault(cloud: LocalCloud) -> AddFault:
+    def add(kind: str, **fields: Any) -> str:
+        return str(remote_control.add_fault(cloud, kind, **fields)["id"])
+
+    return add
+
+
+@pytest.fixture
+def make(make_stub_stack: MakeStack) -> MakeStack:
+    queued = with_queue(make_stub_stack)
+
+    def make_raced(**options: Any) -> Tpuctl:
+        return queued(**({"zone": ZONES} | options))
+
+    return make_raced
+
+
+async def race(stack: Tpuctl) -> Prepared:
+    """Like `up --race`, without connecting to machines: they are stubs."""
+    return await stack.provision(await stack.plan(race=True))
+
+
+async def states(stack: Tpuctl) -> dict[str, str]:
+    """The state of the stack's TPU resources in all zones, from their lists."""
+    items = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
+    return {f"{item.kind} {item.zone}": item.state for item in items if item.kind_class.is_machine}
+
+
+@asynccontextmanager
+async def background_race(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Prepared]]:
+    """Run a race in the background; cancel it at the end of the block."""
+    task = asyncio.create_task(race(stack))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def wait_for_state(stack: Tpuctl, state: str, *zones: str) -> None:
+    """Wait until the requests in all of these zones have this state."""
+
+    async def have_it() -> bool:
+        requests = [await request_of(stack, zone) for zone in zones]
+        return all(each is not None and each.state.state.name == state for each in requests)
+
+    await async_until(have_it, f"the requests in {zones} being {state}")
+
+
+async def test_first_zone_that_grants_is_kept(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, events: list[Event]
+) -> None:
+    """One zone is sold out, another is slow to create the node."""
+    add_fault("stockout", zone=A, times="unlimited")
+    add_fault("stuck-provisioning", zone=C)
+    stack = make(extra="controller: {}\n")
+    planned = await stack.plan(race=True)
+    requests = [change for change in planned.plan if change.address.startswith("queued/")]
+    assert [(change.address, change.action) for change in requests] == [
+        (f"queued/{zone}/{stack.stack.names.queued}", Action.CREATE) for zone in (A, B, C)
+    ]
+    assert not await states(stack), "planning requests nothing"
+
+    prepared = await stack.provision(planned)
+    assert prepared.stack.zone == B
+    assert await states(stack) == {
+        f"queued {B}": "ACTIVE",
+        f"node {B}": "READY",
+        f"controller {B}": "RUNNING",
+    }
+    note = next(event.text for event in events if isinstance(event, Note))
+    assert note.startswith(f"{B} granted the TPU first")
+    assert f"Requests deleted in {A}, {C}." in note
+    ends = {
+        event.address: event.outcome
+        for event in events
+        if isinstance(event, StepFinished) and event.address.startswith("queued/us-")
+    }
+    assert set(ends.values()) == {Outcome.DONE}, "a withdrawn request has not failed"
+
+    assert (await stack.plan()).plan.is_empty
+    again = await stack.plan(race=True)  # there is a TPU: nothing to race for
+    assert again.race is None
+    assert again.plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await states(stack) == {}
+
+
+async def test_requests_of_all_zones_wait_at_the_same_time(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    sold_out = {zone: add_fault("stockout", zone=zone, times="unlimited") for zone in (A, B, C)}
+    stack = make()
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "WAITING_FOR_RESOURCES", A, B, C)
+        remote_control.remove_fault(cloud, sold_out[C])
+        assert (await task).stack.zone == C
+    assert await states(stack) == {f"queued {C}": "ACTIVE", f"node {C}": "READY"}
+    await stack.down(delete_bucket=True)
+
+
+async def test_two_zones_that_grant_at_the_same_time_leave_one_tpu(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    """The race notices the first only after the second has its TPU, too."""
+    faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, B)]
+    stack = make(zone=f"{A}, {B}")
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "PROVISIONING", A, B)
+        hold = add_fault("hold", method="GetQueuedResource", times="unlimited")
+        await asyncio.to_thread(remote_control.wait_held, cloud, hold, 30)
+        for fault in faults:
+            remote_control.remove_fault(cloud, fault)
+
+        async def are_both_ready() -> bool:
+            return [node.state.name for node in await nodes_of(stack)] == ["READY", "READY"]
+
+        await async_until(are_both_ready, "both nodes being charged")
+        remote_control.remove_fault(cloud, hold)
+        winner = (await task).stack.zone
+    assert winner in (A, B)
+    assert await states(stack) == {f"queued {winner}": "ACTIVE", f"node {winner}": "READY"}
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_refusals_of_single_zones_do_not_end_the_race(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, events: list[Event]
+) -> None:
+    """Quota is refused in one zone, valid_until passes in another."""
+    add_fault("quota", zone=A, method="CreateQueuedResource")
+    expired = add_fault(
+        "queue-failure", zone=B, code="DEADLINE_EXCEEDED", text="The constraint expired."
+    )
+    stuck = add_fault("stuck-provisioning", zone=C)
+    stack = make(queue="{valid_until: 6h}")
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "PROVISIONING", C)
+
+        def has_failed(zone: str) -> bool:
+            return any(
+                isinstance(event, StepFinished)
+                and event.outcome is Outcome.FAILED
+                and event.address.startswith(f"queued/{zone}/")
+                for event in events
+            )
+
+        await async_until(lambda: has_failed(A) and has_failed(B), "both zones having refused")
+        assert remote_control.fault(cloud, expired)["applied"] == 1
+        remote_control.remove_fault(cloud, stuck)
+        assert (await task).stack.zone == C
+    note = next(event.text for event in events if isinstance(event, Note))
+    assert f"{A}: Quota exceeded" in note
+    assert f"{B}: No capacity before valid_until" in note
+    assert await states(stack) == {f"queued {C}": "ACTIVE", f"node {C}": "READY"}
+    await stack.down(delete_bucket=True)
+
+
+async def test_error_names_every_zone_if_all_refuse(make: MakeStack, add_fault: AddFault) -> None:
+    add_fault("quota", zone=A, method="CreateQueuedResource")
+    add_fault("queue-failure", zone=B, code="RESOURCE_EXHAUSTED", text="no more capacity")
+    add_fault("stuck-provisioning", zone=C)
+    stack = make(queue="{provisioning_timeout: 1s}")
+    with pytest.raises(NoCapacity) as caught:
+        await race(stack)
+    assert caught.value.exit_code == 75
+    for words in (f"{A}: Quota exceeded", B, f"{C}: Request stuck in PROVISIONING"):
+        assert words in str(caught.value)
+    assert await states(stack) == {}
+    await stack.down(delete_bucket=True)
+
+
+async def test_race_refused_by_quota_alone_has_its_exit_code(
+    make: MakeStack, add_fault: AddFault
+) -> None:
+    add_fault("quota", method="CreateQueuedResource", times="unlimited")
+    stack = make()
+    with pytest.raises(QuotaExceeded) as caught:
+        await race(stack)
+    assert caught.value.exit_code == 76
+    assert await states(stack) == {}
+    await stack.down(delete_bucket=True)
+
+
+async def test_repeated_race_adopts_requests(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    sold_out = {zone: add_fault("stockout", zone=zone, times="unlimited") for zone in (A, B, C)}
+    stack = make()
+    async with background_race(stack):
+        await wait_for_state(stack, "WAITING_FOR_RESOURCES", A, B, C)
+    created = {zone: (await request_of(stack, zone)).create_time for zone in (A, B, C)}
+
+    again = make(name=stack.stack.name)
+    planned = await again.plan(race=True)
+    assert {change.fields for change in planned.plan if change.address.startswith("queued/")} == {
+        ("readiness",)
+    }
+    async with background_race(again) as task:
+        await asyncio.sleep(0)
+        remote_control.remove_fault(cloud, sold_out[B])
+        assert (await task).stack.zone == B
+    assert (await request_of(again, B)).create_time == created[B]
+    assert await states(again) == {f"queued {B}": "ACTIVE", f"node {B}": "READY"}
+    await again.down(delete_bucket=True)
+
+
+@pytest.mark.parametrize("options", [{"race": True}, {}])
+async def test_up_after_interrupted_race_keeps_one_of_two_tpus(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, options: dict[str, bool]
+) -> None:
+    """Both zones grant a TPU after the race was interrupted."""
+    faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, C)]
+    stack = make(zone=f"{A}, {C}")
+    async with background_race(stack):
+        await wait_for_state(stack, "PROVISIONING", A, C)
+    listed = {item.address for item in await stack.orphans()}
+    assert {f"queued/{zone}/{stack.stack.names.queued}" for zone in (A, C)} <= listed
+    for fault in faults:
+        remote_control.remove_fault(cloud, fault)
+    await wait_for_state(stack, "ACTIVE", A, C)
+
+    prepared = await stack.plan(**options)
+    assert prepared.plan.change(f"queued/{C}/{stack.stack.names.queued}").action is Action.DELETE
+    await stack.provision(prepared)
+    assert await states(stack) == {f"queued {A}": "ACTIVE", f"node {A}": "READY"}
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await states(stack) == {}
+
+
+async def test_down_during_race_deletes_all_requests(make: MakeStack, add_fault: AddFault) -> None:
+    add_fault("stockout", times="unlimited")
+    stack = make()
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "WAITING_FOR_RESOURCES", A, B, C)
+        assert (await make(name=stack.stack.name).down(delete_bucket=True)).leaks == ()
+        with pytest.raises(Conflict, match="down"):
+            await task
+    assert await states(stack) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queue": "false"}, "tpu.queue is not set"),
+        ({"zone": A}, f"has only {A}"),
+        ({"tpu": "data_disks: [{size_gb: 10}]"}, "a data disk exists in one zone only"),
+        (
+            {"queue": "false", "runtime": "2.12.0", "tpu": "kind: node"},
+            "a TPU node (tpu.kind: node) cannot be queued",
+        ),
+    ],
+)
+async def test_stack_that_cannot_be_raced_is_refused(
+    make: MakeStack, options: dict[str, Any], words: str
+) -> None:
+    stack = make(**options)
+    with pytest.raises(Usage) as caught:
+        await stack.plan(race=True)
+    assert caught.value.exit_code == 2
+    assert words in str(caught.value)
+    assert caught.value.diagnostics[0].hint
+
+
+async def test_plan_tells_what_a_race_may_cost(make: MakeStack) -> None:
+    stack = make()
+    done = run_tpuctl("plan", "--race", folder=stack.stack_file.parent)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert f"Race: the TPU is requested in {A}, {B}, {C} at once." in text
+    assert "limits.idle (30m)" in text
+    assert "tpuctl up --race" in text
+    cost = (await stack.plan(race=True)).race_cost
+    assert cost is not None
+    one = cost.per_hour / 3  # the zones of a region have one price
+    assert cost.extra == pytest.approx(2 * one * cost.seconds / 3600)
+
+
+async def test_ctrl_c_during_race_tells_what_may_be_charged(
+    make: MakeStack, add_fault: AddFault
+) -> None:
+    add_fault("stockout", times="unlimited")
+    stack = make()
+    process = await asyncio.create_subprocess_exec(
+        *(forked_tpuctl(), "up", "--race", "--yes"),
+        cwd=stack.stack_file.parent,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        story = ""
+        while story.count("WAITING_FOR_RESOURCES") < 3:
+            line = (await process.stderr.readline()).decode()
+            assert line, story
+            story += line
+        process.send_signal(signal.SIGINT)
+        rest = (await process.stderr.read()).decode()
+        assert await process.wait() == 130
+    assert "Race: the TPU is requested" in story, "costs are shown with --yes, too"
+    assert "each is charged once it is granted" in rest
+    assert "tpuctl down" in rest
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await states(stack) == {}
