@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tests.support.polling import async_until
+from tests.support.projects import provision
 from tests.support.queued import nodes_of, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
@@ -81,8 +84,8 @@ async def wait_for_state(stack: Tpuctl, state: str, *zones: str) -> None:
     """Wait until the requests in all of these zones have this state."""
 
     async def have_it() -> bool:
-        requests = [await request_of(stack, zone) for zone in zones]
-        return all(each is not None and each.state.state.name == state for each in requests)
+        current = await states(stack)
+        return all(current.get(f"queued {zone}") == state for zone in zones)
 
     await async_until(have_it, f"the requests in {zones} being {state}")
 
@@ -244,9 +247,9 @@ async def test_repeated_race_adopts_requests(
     await again.down(delete_bucket=True)
 
 
-@pytest.mark.parametrize("options", [{"race": True}, {}])
+@pytest.mark.parametrize("is_race", [True, False])
 async def test_up_after_interrupted_race_keeps_one_of_two_tpus(
-    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, options: dict[str, bool]
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, is_race: bool
 ) -> None:
     """Both zones grant a TPU after the race was interrupted."""
     faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, C)]
@@ -259,7 +262,7 @@ async def test_up_after_interrupted_race_keeps_one_of_two_tpus(
         remote_control.remove_fault(cloud, fault)
     await wait_for_state(stack, "ACTIVE", A, C)
 
-    prepared = await stack.plan(**options)
+    prepared = await stack.plan(race=is_race)
     assert prepared.plan.change(f"queued/{C}/{stack.stack.names.queued}").action is Action.DELETE
     await stack.provision(prepared)
     assert await states(stack) == {f"queued {A}": "ACTIVE", f"node {A}": "READY"}
@@ -311,6 +314,7 @@ async def test_plan_tells_what_a_race_may_cost(make: MakeStack) -> None:
     assert "tpuctl up --race" in text
     cost = (await stack.plan(race=True)).race_cost
     assert cost is not None
+    assert cost.per_hour is not None
     one = cost.per_hour / 3  # the zones of a region have one price
     assert cost.extra == pytest.approx(2 * one * cost.seconds / 3600)
 
@@ -340,3 +344,48 @@ async def test_ctrl_c_during_race_tells_what_may_be_charged(
     assert "tpuctl down" in rest
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await states(stack) == {}
+
+
+async def test_zones_shows_what_granted_and_refused(
+    make: MakeStack,
+    add_fault: AddFault,
+    cloud: LocalCloud,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also on another computer, from the stack's record; another cloud's history is separate."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(first))
+    add_fault("quota", zone=A, method="CreateQueuedResource")
+    add_fault("stuck-provisioning", zone=C)
+    stack = make(tpu="capacity: spot")
+    await race(stack)
+
+    def history(cloud_name: str = "local") -> dict[str, list[dict[str, Any]]]:
+        command = ("--cloud", cloud_name, "--json", "zones", "--type", "v2-8")
+        done = run_tpuctl(*command, folder=tmp_path)
+        zones = json.loads(done.stdout)["data"]["zones"]
+        return {zone["zone"]: zone["history"] for zone in zones if zone["history"]}
+
+    listed = history()
+    assert set(listed) == {A, B}, "the request that was withdrawn has no outcome"
+    (granted,), (refused,) = listed[B], listed[A]
+    assert (granted["capacity"], granted["refused_since"], granted["error"]) == ("spot", 0, None)
+    assert granted["granted"] is not None
+    assert granted["waited_seconds"] >= 0
+    assert (refused["granted"], refused["refused_since"]) == (None, 1)
+    assert refused["error"] == "Quota exceeded"
+    assert history("google") == {}
+
+    done = run_tpuctl("zones", "--type", "v2-8", "--zone", f"{A},{B}", folder=tmp_path)
+    text = " ".join(done.stdout.split())
+    assert "spot: granted" in text
+    assert "spot: refused once" in text
+
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(second))
+    assert history() == {}
+    await stack.down()  # the bucket stays, with the record
+    other = make(name=stack.stack.name, tpu="capacity: spot", zone=B)
+    await provision(other)
+    assert set(history()) == {A, B}
+    await other.down(delete_bucket=True)

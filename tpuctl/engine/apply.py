@@ -30,10 +30,10 @@ async def apply(
             return Result(address, Outcome.UNCHANGED, because=change.because)
         try:
             with step(emit, address, change.action.value, change.because, clock) as work:
-                await by_address[address].apply(change, work.report)
+                work.result = await by_address[address].apply(change, work.report) or ""
         except TpuctlError as error:
             return Result(address, Outcome.FAILED, work.seconds, str(error), error)
-        return Result(address, Outcome.DONE, work.seconds)
+        return Result(address, Outcome.DONE, work.seconds, work.result)
 
     results = await walk(plan.after, visit)
     for result in results.values():

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tpuctl.engine import apply
-from tpuctl.errors import NoCapacity, Scope, TpuctlError
+from tpuctl.errors import NoCapacity, Scope
+from tpuctl.flows.apply import errors_of
+from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.zones import Refusal, no_zone_error, widest_error
-from tpuctl.model.events import Note, Outcome
+from tpuctl.model.events import Note
 from tpuctl.model.plan import Plan, Result
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.private_access import PrivateAccess
@@ -42,14 +44,12 @@ async def run_race(context: Context, prepared: Prepared) -> Prepared:
         if address not in later
     }
     changes = tuple(change for change in prepared.plan if change.address not in later)
-    results = await apply.apply(Plan(changes, after), resources, context.emit)
+    raced = Plan(changes, after)
+    results = await apply.apply(raced, resources, context.emit)
+    await record_attempts(prepared.stack, context.cloud, raced, resources, results)
 
     zones = {each.address: each.stack.zone for each in resources if isinstance(each, RacedRequest)}
-    errors = {
-        result.address: result.error
-        for result in results.values()
-        if result.outcome is Outcome.FAILED and isinstance(result.error, TpuctlError)
-    }
+    errors = errors_of(results)
     refusals = [
         Refusal(zone, errors[address])
         for address, zone in zones.items()

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.threads import in_thread
+from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Denied, Scope, TpuctlError
-from tpuctl.flows.apply import apply_plan
+from tpuctl.flows.apply import apply_plan, raise_failure
+from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller import shell_variables, write_shell_environment
 from tpuctl.flows.controller_recovery import tpu_resources
@@ -128,9 +130,10 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
     A race is run first, whose winner is then the first zone to try. The next zone's plan also
     deletes what was created before. Returns the plan that succeeded.
     """
-    if prepared.race is not None:
+    raced = prepared if prepared.race is not None else None
+    if raced is not None:
         try:
-            prepared = await run_race(context, prepared)
+            prepared = await run_race(context, raced)
         except TpuctlError:
             await _delete_created(prepared, context.emit)
             raise
@@ -139,7 +142,11 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
     while True:
         zone = prepared.stack.zone
         try:
-            await apply_plan(prepared.plan, prepared.resources, context.emit)
+            results = await apply(prepared.plan, prepared.resources, context.emit)
+            await record_attempts(
+                prepared.stack, context.cloud, prepared.plan, prepared.resources, results
+            )
+            raise_failure(results)
         except TpuctlError as error:
             if isinstance(error, NodesClosed):  # the same in every zone
                 await _delete_created(prepared, context.emit)
@@ -162,7 +169,7 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
                     f"Created in {zone}, because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )
-        return prepared
+        return prepared if raced is None else replace(prepared, plan=raced.plan)
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:

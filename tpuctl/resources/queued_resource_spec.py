@@ -24,6 +24,7 @@ __all__ = [
     "owner",
     "request_body",
     "request_differences",
+    "waited_seconds",
     "waiting_text",
 ]
 
@@ -155,12 +156,18 @@ def deadline(queued: Any) -> datetime | None:
     return None
 
 
+def waited_seconds(queued: Any, now: datetime | None = None) -> float:
+    """How long ago the request was created; the clocks may differ."""
+    age = (now or datetime.now(UTC)) - _datetime(queued.create_time)
+    return max(0.0, age.total_seconds())
+
+
 def waiting_text(queued: Any, now: datetime | None = None) -> str:
     """Its state, with the waiting time and deadline: `WAITING_FOR_RESOURCES for 3 min`."""
     state = str(queued.state.state.name)
     if state not in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
         return state
-    waited = ((now or datetime.now(UTC)) - _datetime(queued.create_time)).total_seconds()
+    waited = waited_seconds(queued, now)
     step = next(step for limit, step in ROUNDING_STEPS if waited < limit)
     rounded = waited // step * step
     text = f"{state} for {format_duration(rounded)}" if rounded >= 60 else state

@@ -55,22 +55,21 @@ class RacedRequest(QueuedNodes):
             return change
         return self.update(change.because, ("readiness",))  # also if it is ACTIVE, to win
 
-    async def apply(self, change: Change, report: Report) -> None:
+    async def apply(self, change: Change, report: Report) -> str | None:
         if change.action is Action.DELETE:
-            await super().apply(change, report)
-            return
+            return await super().apply(change, report)
         requesting = asyncio.ensure_future(super().apply(change, report))
         deciding = asyncio.ensure_future(self.race.wait())
         try:
             await asyncio.wait({requesting, deciding}, return_when=asyncio.FIRST_COMPLETED)
             if self.race.winner in ("", self.stack.zone):
-                await requesting
-                return
+                return await requesting
         finally:
             for task in (requesting, deciding):
                 task.cancel()
             await asyncio.gather(requesting, deciding, return_exceptions=True)
         await self._withdraw(report)
+        return f"deleted again, {self.race.winner} was first"
 
     async def _when_active(self, report: Report) -> None:
         if self.race.claim(self.stack.zone):
@@ -78,7 +77,7 @@ class RacedRequest(QueuedNodes):
 
     async def _withdraw(self, report: Report) -> None:
         """Delete the request in any state, also one whose creation was interrupted."""
-        report(f"withdrawing the request: {self.race.winner} was first", None)
+        report(f"deleting the request: {self.race.winner} was first", None)
         await self.cloud.abandoned_calls()
         queued = await self._get()
         if queued is not None and owner(queued) == self.stack.name:

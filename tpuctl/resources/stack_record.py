@@ -1,7 +1,7 @@
 """The stack's record: state that labels cannot hold, in an object of its bucket.
 
-A policy shows grants, but not who made them; downs and tried zones leave no trace in the cloud.
-Writes are conditional on the generation that was read, so concurrent changes are never lost.
+A policy shows grants, but not who made them; downs and requests for a TPU leave no trace in the
+cloud. Writes are conditional on the generation that was read, so concurrent changes are never lost.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.model.capacity_history import CapacityAttempt, merge_attempts
 from tpuctl.model.names import RECORDS, record_name
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, gather_all
@@ -24,6 +25,7 @@ __all__ = ["Contents", "Grant", "Record", "read_contents"]
 
 VERSION = 1
 MAX_ATTEMPTS = 12
+MAX_CAPACITY_ATTEMPTS = 100
 RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 
 
@@ -58,6 +60,7 @@ class Contents(BaseModel):
     grants: tuple[Grant, ...] = ()
     down_count: int = 0  # number of times the stack was deleted
     zones: tuple[str, ...] = ()  # in which a node was requested
+    capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     write_id: str = ""  # unique for each write, even of the same content
 
     def with_grants(self, *grants: Grant) -> Self:
@@ -79,6 +82,10 @@ class Contents(BaseModel):
     def with_zone(self, zone: str) -> Self:
         zones = self.zones if zone in self.zones else (*self.zones, zone)
         return self.model_copy(update={"zones": zones})
+
+    def with_attempts(self, attempts: Iterable[CapacityAttempt]) -> Self:
+        every = merge_attempts(self.capacity, attempts, limit=MAX_CAPACITY_ATTEMPTS)
+        return self.model_copy(update={"capacity": every})
 
     def with_down(self) -> Self:
         return self.model_copy(update={"down_count": self.down_count + 1})

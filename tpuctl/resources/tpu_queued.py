@@ -50,6 +50,7 @@ from tpuctl.resources.queued_resource_spec import (
     owner,
     request_body,
     request_differences,
+    waited_seconds,
     waiting_text,
 )
 from tpuctl.resources.tpu_node import TpuNode
@@ -136,6 +137,7 @@ class QueuedNodes(StackResource):
     def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
+        self.waited_seconds: float | None = None  # since the request was created
         self.nodes = [TpuNode(network, public_key, name=name) for name in self.stack.nodes]
 
     @property
@@ -228,10 +230,10 @@ class QueuedNodes(StackResource):
             return super().removal(observed)
         return self.delete(f"the request is {observed.state}; its nodes are deleted with it")
 
-    async def apply(self, change: Change, report: Report) -> None:
+    async def apply(self, change: Change, report: Report) -> str | None:
         if change.action is Action.DELETE:
             await self._delete(report)
-            return
+            return None
         observed = await self.observe()
         change_now = self.diff(observed)  # it may have changed meanwhile
         if change_now.action is Action.CREATE:
@@ -242,6 +244,7 @@ class QueuedNodes(StackResource):
             await self._wait_until_active(report)
         elif change_now.is_work:
             await self._update_nodes(report)
+        return None
 
     async def _update_nodes(self, report: Report) -> None:
         async def update(node: TpuNode) -> None:
@@ -301,6 +304,7 @@ class QueuedNodes(StackResource):
                     f"queued resource {self.name} in {self.stack.zone} was deleted in the meantime",
                     hint="Request it again:\n    tpuctl up",
                 )
+            self.waited_seconds = waited_seconds(queued)
             state = queued.state.state.name
             if state == "ACTIVE":
                 return True

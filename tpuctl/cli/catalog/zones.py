@@ -26,7 +26,8 @@ def zones(
     query: LiveQuery,
     type_too: HiddenType = "",
 ) -> None:
-    """List zones and what they offer; for a single type, also its price in each.
+    """List zones and what they offer; for a single type, also its price in each, and which zones
+    granted or refused it to your stacks.
 
     Example: tpuctl zones v3-8 --sort price
     """
@@ -48,10 +49,13 @@ def zones(
         ]
         for row in rows:
             row["live"] = comparison.of_zone(row["zone"])
+    extra = {"generations": "generations"}
     if len(choice.types) == 1:
         keys = "zone region types chips price spot"
         numbers = {"on_demand": "on demand", "spot": "spot"}
         note = "US dollars per hour, prices of {read}; spot prices vary."
+        if _add_history(rows, choice.types[0].name, state.cloud.value):
+            extra = {"requests": "your requests"}
     else:
         keys = "zone region types chips"
         numbers = {"types": "types", "most_chips": "most chips"}
@@ -61,11 +65,22 @@ def zones(
         lambda: responses.catalog.ZoneCatalog,
         "zones",
         order.apply(rows, keys, chips="most_chips", price="on_demand"),
-        {"zone": "zone", **numbers, "generations": "generations"},
+        {"zone": "zone", **numbers, **extra},
         live_result,
         suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
         note=note,
     )
+
+
+def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
+    """Add what came of earlier requests for a type; returns whether there is any."""
+    from tpuctl.model.capacity_history import read_attempts, zone_histories
+
+    histories = zone_histories(read_attempts(cloud), type_name)
+    for row in rows:
+        row["history"] = histories.get(row["zone"], [])
+        row["requests"] = "; ".join(history.text() for history in row["history"]) or None
+    return any(row["history"] for row in rows)
 
 
 def _row(zone: str, choice: Choice) -> Row | None:
@@ -88,6 +103,7 @@ def _row(zone: str, choice: Choice) -> Row | None:
         "most_chips": max(accelerator.chips for accelerator in offered),
         "on_demand": demand.per_hour if demand else None,
         "spot": spot.per_hour if spot else None,
+        "history": [],
     }
 
 
@@ -96,4 +112,5 @@ def _unknown(zone: str) -> Row:
     from tpuctl.catalog import region_of
 
     names = ("types", "most_chips", "on_demand", "spot")
-    return {"zone": zone, "region": region_of(zone), "generations": [], **dict.fromkeys(names)}
+    empty: Row = {"generations": [], "history": []}
+    return {"zone": zone, "region": region_of(zone), **empty, **dict.fromkeys(names)}

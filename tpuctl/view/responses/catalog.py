@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from tpuctl.view.responses.base import ABSENT, Number, Response
+from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
 
 __all__ = [
     "DiskPrices",
@@ -75,8 +75,21 @@ class TypeCatalog(Response):
     live: LiveComparison | None
 
 
+class CapacityHistory(Response):
+    """What came of this user's requests for a type with one capacity in a zone: the last that was
+    granted, and those that were refused since."""
+
+    capacity: str
+    granted: Timestamp | None = source("granted.time")
+    waited_seconds: Number | None = source("granted.seconds")
+    refused_since: int
+    refused: Timestamp | None = source("refused.time")
+    error: str | None = source("refused.error")
+
+
 class Zone(Response):
-    """A zone and what it offers of the selected types; hourly prices are those of a single type."""
+    """A zone and what it offers of the selected types; hourly prices and the history are those of a
+    single type."""
 
     zone: str
     region: str
@@ -85,6 +98,7 @@ class Zone(Response):
     most_chips: int | None
     on_demand: Number | None
     spot: Number | None
+    history: list[CapacityHistory]
     live: str = ABSENT
 
 

@@ -1,0 +1,75 @@
+"""Remember what came of requests for TPUs: on this computer, and in the stack's record.
+
+Only outcomes of requests for a stack: none is made to learn about capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.resource import Resource
+from tpuctl.errors import NoCapacity, QuotaExceeded, TpuctlError
+from tpuctl.model.capacity_history import CapacityAttempt, remember_attempts
+from tpuctl.model.events import Outcome
+from tpuctl.model.plan import Action, Plan, Result
+from tpuctl.model.stack import Stack
+from tpuctl.resources.node_lifecycle import NodeLifecycle
+from tpuctl.resources.stack_record import Record
+from tpuctl.resources.tpu_queued import QueuedNodes
+
+__all__ = ["record_attempts"]
+
+
+async def record_attempts(
+    stack: Stack,
+    cloud: Cloud,
+    plan: Plan,
+    resources: Sequence[Resource],
+    results: Mapping[str, Result],
+) -> None:
+    """Remember the outcome of each request for a TPU that a plan made. Never raises TpuctlError.
+
+    Outcomes that other computers have written to the stack's record are remembered here, too.
+    """
+    attempts = [
+        attempt
+        for resource in resources
+        if isinstance(resource, NodeLifecycle | QueuedNodes)
+        and (attempt := _attempt(stack, plan, resource, results[resource.address])) is not None
+    ]
+    if not attempts:
+        return
+    recorded: Sequence[CapacityAttempt] = ()
+    with suppress(TpuctlError):
+        contents = await Record(stack, cloud).update(lambda before: before.with_attempts(attempts))
+        recorded = contents.capacity
+    remember_attempts(cloud.endpoint.name, [*recorded, *attempts])
+
+
+def _attempt(
+    stack: Stack, plan: Plan, resource: NodeLifecycle | QueuedNodes, result: Result
+) -> CapacityAttempt | None:
+    """None for an outcome that says nothing about capacity."""
+    change = plan.change(resource.address)
+    is_request = isinstance(resource, QueuedNodes)
+    if change.action is not Action.CREATE and not (is_request and "readiness" in change.fields):
+        return None
+    if isinstance(result.error, NoCapacity | QuotaExceeded):
+        error = result.error.diagnostics[0].summary
+    elif result.outcome is Outcome.DONE and not result.because:  # otherwise withdrawn
+        error = ""
+    else:
+        return None
+    waited = resource.waited_seconds if isinstance(resource, QueuedNodes) else None
+    return CapacityAttempt(
+        datetime.now(UTC).replace(microsecond=0),
+        resource.stack.zone,
+        stack.accelerator.name,
+        stack.file.tpu.capacity,
+        round(result.seconds if waited is None else waited, 1),
+        error,
+        len(stack.nodes),
+    )
