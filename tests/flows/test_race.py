@@ -270,6 +270,40 @@ async def test_up_after_interrupted_race_keeps_one_of_two_tpus(
     assert await states(stack) == {}
 
 
+@pytest.mark.parametrize(
+    ("method", "at", "acted"),
+    [
+        ("CreateQueuedResource", 2, False),
+        ("CreateQueuedResource", 3, True),
+        ("DeleteQueuedResource", 1, False),
+        ("DeleteQueuedResource", 2, True),
+    ],
+)
+async def test_race_is_repeated_after_kill(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, method: str, at: int, acted: bool
+) -> None:
+    """Killed with SIGKILL, before or after the cloud has acted on a call."""
+    stack = make()
+    hold = add_fault("hold", method=method, at=at, hold_response=acted)
+    process = await asyncio.create_subprocess_exec(
+        *(forked_tpuctl(), "up", "--race", "--yes"),
+        cwd=stack.stack_file.parent,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await asyncio.to_thread(remote_control.wait_held, cloud, hold, 60)
+    process.kill()
+    await process.wait()
+    remote_control.release(cloud, hold, drop=True)
+    remote_control.remove_fault(cloud, hold)
+    assert len(await states(stack)) > 1, "it was killed during the race"
+
+    winner = (await race(stack)).stack.zone
+    assert await states(stack) == {f"queued {winner}": "ACTIVE", f"node {winner}": "READY"}
+    assert (await stack.plan()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+    assert await states(stack) == {}
+
+
 async def test_down_during_race_deletes_all_requests(make: MakeStack, add_fault: AddFault) -> None:
     add_fault("stockout", times="unlimited")
     stack = make()
@@ -315,8 +349,8 @@ async def test_plan_tells_what_a_race_may_cost(make: MakeStack) -> None:
     cost = (await stack.plan(race=True)).race_cost
     assert cost is not None
     assert cost.per_hour is not None
-    one = cost.per_hour / 3  # the zones of a region have one price
-    assert cost.extra == pytest.approx(2 * one * cost.seconds / 3600)
+    each = cost.per_hour / 3  # the zones of a region have one price
+    assert cost.extra == pytest.approx(2 * each * cost.seconds / 3600)
 
 
 async def test_ctrl_c_during_race_tells_what_may_be_charged(

@@ -30,9 +30,9 @@ from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
-from tpuctl.resources.race import Race
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
+from tpuctl.resources.tpu_queued import Race
 from tpuctl.resources.worker_rule import closed_ports_warning
 
 __all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]

@@ -130,13 +130,14 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
     A race is run first, whose winner is then the first zone to try. The next zone's plan also
     deletes what was created before. Returns the plan that succeeded.
     """
-    raced = prepared if prepared.race is not None else None
-    if raced is not None:
+    raced = prepared
+    if raced.race is not None:
         try:
-            prepared = await run_race(context, raced)
+            winner = await run_race(context, raced.race, raced.stack, raced.plan, raced.resources)
         except TpuctlError:
-            await _delete_created(prepared, context.emit)
+            await _delete_created(raced, context.emit)
             raise
+        prepared = await plan(context, winner)
     zones = zones_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
     while True:
@@ -169,7 +170,7 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
                     f"Created in {zone}, because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )
-        return prepared if raced is None else replace(prepared, plan=raced.plan)
+        return prepared if raced.race is None else replace(prepared, plan=raced.plan)
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:

@@ -24,13 +24,12 @@ from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.network import Firewall, Network
 from tpuctl.resources.private_access import PrivateAccess
 from tpuctl.resources.project import Project
-from tpuctl.resources.race import Race, RacedRequest
 from tpuctl.resources.secret_grants import SecretGrants
 from tpuctl.resources.service_account import ServiceAccount
 from tpuctl.resources.ssh_deny_rule import SshDenyRule
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.resources.tpu_queued import QueuedNodes, Race, RacedRequest
 from tpuctl.resources.worker_rule import WorkerRule
 
 __all__ = ["BY_NAME", "KINDS", "in_other_zones", "kind_of", "resources_of"]
