@@ -24,6 +24,8 @@ from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
 from tpuctl.model.plan import Action
+from tpuctl.resources.base import time_of
+from tpuctl.resources.stack_record import RaceWinner, Record
 
 pytestmark = pytest.mark.long
 
@@ -268,6 +270,46 @@ async def test_up_after_interrupted_race_keeps_one_of_two_tpus(
     assert await states(stack) == {f"queued {A}": "ACTIVE", f"node {A}": "READY"}
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await states(stack) == {}
+
+
+async def test_races_of_two_people_keep_the_same_tpu(make: MakeStack) -> None:
+    first = make()
+    other = make(name=first.stack.name)
+    plans = [await stack.plan(race=True) for stack in (first, other)]
+    ends = await asyncio.gather(first.provision(plans[0]), other.provision(plans[1]))
+    winner = ends[0].stack.zone
+    assert ends[1].stack.zone == winner
+    assert await states(first) == {f"queued {winner}": "ACTIVE", f"node {winner}": "READY"}
+    assert (await first.down(delete_bucket=True)).leaks == ()
+
+
+async def test_winner_of_another_program_is_kept(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    """This program sees zone A become ACTIVE, another has seen B first."""
+    faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, B)]
+    stack = make(zone=f"{A}, {B}")
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "PROVISIONING", A, B)
+        created = (await request_of(stack, B)).create_time
+        hold = add_fault("hold", method="GetQueuedResource", zone=B, times="unlimited")
+        await asyncio.to_thread(remote_control.wait_held, cloud, hold, 30)
+        winner = RaceWinner(zone=B, created=time_of(created))
+        await Record(stack.stack, stack.cloud).update(
+            lambda contents: contents.model_copy(update={"race_winner": winner})
+        )
+        for fault in faults:
+            remote_control.remove_fault(cloud, fault)
+        await wait_for_state(stack, "ACTIVE", A, B)
+
+        def asks_for_winner() -> bool:  # its own poll of B is held, and now A's question about it
+            return len(remote_control.fault(cloud, hold)["held_calls"]) == 2
+
+        await async_until(asks_for_winner, "the winner in the record being looked up")
+        remote_control.remove_fault(cloud, hold)
+        assert (await task).stack.zone == B
+    assert await states(stack) == {f"queued {B}": "ACTIVE", f"node {B}": "READY"}
+    await stack.down(delete_bucket=True)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tpuctl.model.names import RECORDS, record_name
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, gather_all
 
-__all__ = ["Contents", "Grant", "Record", "read_contents"]
+__all__ = ["Contents", "Grant", "RaceWinner", "Record", "read_contents"]
 
 VERSION = 1
 MAX_ATTEMPTS = 12
@@ -50,6 +50,15 @@ class Grant(BaseModel):
         return (self.role, self.member)
 
 
+class RaceWinner(BaseModel):
+    """The request that won the last race between zones."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    zone: str
+    created: datetime
+
+
 class Contents(BaseModel):
     """The contents of a stack's record. Fields of other versions are preserved."""
 
@@ -61,6 +70,7 @@ class Contents(BaseModel):
     down_count: int = 0  # number of times the stack was deleted
     zones: tuple[str, ...] = ()  # in which a node was requested
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
+    race_winner: RaceWinner | None = None
     write_id: str = ""  # unique for each write, even of the same content
 
     def with_grants(self, *grants: Grant) -> Self:

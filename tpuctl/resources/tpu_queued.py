@@ -57,6 +57,7 @@ from tpuctl.resources.queued_resource_spec import (
     waited_seconds,
     waiting_text,
 )
+from tpuctl.resources.stack_record import Contents, RaceWinner, Record
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_spec import disk_addresses, runtime_reason
 
@@ -491,12 +492,11 @@ class Race:
         self.winner = ""
         self._decided = asyncio.Event()
 
-    def claim(self, zone: str) -> bool:
-        """Report that the request in a zone is ACTIVE; returns whether it is the first."""
+    def decide(self, zone: str) -> None:
+        """Let a zone win, unless another has won."""
         if not self.winner:
             self.winner = zone
             self._decided.set()
-        return self.winner == zone
 
     async def wait(self) -> None:
         """Wait until a zone has won."""
@@ -541,8 +541,48 @@ class RacedRequest(QueuedNodes):
         return f"deleted again, {self.race.winner} was first"
 
     async def _when_active(self, report: Report) -> None:
-        if self.race.claim(self.stack.zone):
+        if not self.race.winner:
+            self.race.decide(await self._first_active())
+        if self.race.winner == self.stack.zone:
             await super()._when_active(report)
+
+    async def _first_active(self) -> str:
+        """The zone that has won, now that this one is ACTIVE, too.
+
+        Another program may run the same race. So that both keep the same TPU, the winner is the
+        first zone to be written to the stack's record, as long as its request is ACTIVE.
+        """
+        queued = await self._get()
+        if queued is None:  # deleted meanwhile: the plan for this zone requests it again
+            return self.stack.zone
+        own = RaceWinner(zone=self.stack.zone, created=time_of(queued.create_time))
+        record = Record(self.stack, self.cloud)
+        with suppress(TpuctlError):
+            while True:
+                contents = await record.read()
+                before = None if contents is None else contents.race_winner
+                if before is not None and await self._is_active(before):
+                    return before.zone
+
+                def write(contents: Contents, before: RaceWinner | None = before) -> Contents:
+                    is_same = contents.race_winner == before
+                    return contents.model_copy(update={"race_winner": own}) if is_same else contents
+
+                if (await record.update(write)).race_winner == own:
+                    break
+        return own.zone
+
+    async def _is_active(self, winner: RaceWinner) -> bool:
+        """Whether the request that won is in this race, and still there."""
+        if winner.zone not in self.race.zones:
+            return False
+        elsewhere = QueuedNodes(Network(self.stack.in_zone(winner.zone), self.cloud), str)
+        queued = await elsewhere._get()
+        return (
+            queued is not None
+            and queued.state.state.name == "ACTIVE"
+            and time_of(queued.create_time) == winner.created
+        )
 
     async def _withdraw(self, report: Report) -> None:
         """Delete the request in any state, also one whose creation was interrupted."""
