@@ -70,6 +70,13 @@ ACCOUNT = item("account")
         # nodes in a second zone
         ([NODE, item("node", "READY", B, 1.0, name="other")], {"other": f"runs in {A}"}),
         ([item("node", "CREATING", B, 9.0, name="other"), NODE], {"other": f"runs in {A}"}),
+        (  # of an interrupted race
+            [
+                item("queued", "WAITING_FOR_RESOURCES", A),
+                item("queued", "WAITING_FOR_RESOURCES", B, 1.0, name="other"),
+            ],
+            {"other": f"waits for a TPU in {A}"},
+        ),
         ([NODE, item("disk", "READY", B)], {"bert-disk": "no machine"}),
         # leftovers
         (

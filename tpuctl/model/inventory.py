@@ -194,8 +194,11 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
     if item.zone and not item.kind_class.is_machine and not same_zone:
         return "the stack has no machine there"
     if item.kind_class.is_machine:
-        first = _first_zone(running)
-        return f"the stack runs in {first}" if first not in ("", item.zone) else ""
+        first = _first_machine(running)
+        if first is None or first.zone in ("", item.zone):
+            return ""
+        is_waiting = first.kind == "queued" and first.state != "ACTIVE"
+        return f"the stack {'waits for a TPU' if is_waiting else 'runs'} in {first.zone}"
     if item.kind != "bucket" and not running:
         return "the stack is not running"
     return ""
@@ -216,11 +219,11 @@ def _has_nodes(request: InventoryItem, stack_items: Sequence[InventoryItem]) -> 
     return any(each.kind == "node" and each.request == request.name for each in stack_items)
 
 
-def _first_zone(running: Sequence[InventoryItem]) -> str:
-    """The zone of the stack's oldest READY node, else of its oldest machine."""
+def _first_machine(running: Sequence[InventoryItem]) -> InventoryItem | None:
+    """The stack's oldest READY node, else its oldest machine."""
 
     def age(item: InventoryItem) -> tuple[bool, float, str]:
         created = item.created.timestamp() if item.created is not None else 0.0
         return (item.state not in ("READY", "ACTIVE"), created, item.zone)
 
-    return min(running, key=age).zone if running else ""
+    return min(running, key=age, default=None)

@@ -69,15 +69,15 @@ def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
     """How a race ends, and what it may cost in addition."""
     extra = f"about {dollars(race.extra)}" if race.extra is not None else "an unknown amount"
     rate = f"up to {dollars(race.per_hour)}/h" if race.per_hour is not None else "at their price"
-    costs = on_google("costs", is_free=is_free)
+    more = on_google("more", is_free=is_free)
     limits = stack.file.limits
     limit = f", or until limits.idle ({limits.idle}) ends it" if limits.idle is not None else ""
     return (
         f"Race: the TPU is requested in {', '.join(race.zones)} at once. The zone where it is "
         "ACTIVE first keeps it; the other requests are deleted at once. A TPU is charged from "
-        "ACTIVE until it is deleted: if all zones grant it at the same time, the race "
-        f"{costs} {extra} more ({format_duration(race.seconds)} each). If the race is interrupted, "
-        f"every TPU that is granted is charged, {rate} together, until `tpuctl up --race` or "
+        "ACTIVE until it is deleted: if all zones grant it at the same time, the race costs "
+        f"{extra} {more} ({format_duration(race.seconds)} each). If the race is interrupted, every "
+        f"TPU that is granted is charged, {rate} together, until `tpuctl up --race` or "
         f"`tpuctl down`{limit}."
     )
 
