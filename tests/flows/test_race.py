@@ -19,7 +19,7 @@ from tests.support.queued import nodes_of, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Usage
+from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
@@ -104,6 +104,8 @@ async def test_first_zone_that_grants_is_kept(
     assert [(change.address, change.action) for change in requests] == [
         (f"queued/{zone}/{stack.stack.names.queued}", Action.CREATE) for zone in (A, B, C)
     ]
+    controller = planned.plan.change(f"controller/{stack.stack.names.controller}")
+    assert controller.because == "beside the TPU, once its zone is decided"
     assert not await states(stack), "planning requests nothing"
 
     prepared = await stack.provision(planned)
@@ -129,6 +131,34 @@ async def test_first_zone_that_grants_is_kept(
     assert again.plan.is_empty
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await states(stack) == {}
+
+
+async def test_request_that_was_not_deleted_is_deleted_by_the_next_plan(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    add_fault("stuck-provisioning", zone=C)
+    stack = make(zone=f"{A}, {C}")
+    denied = add_fault("deny", method="DeleteQueuedResource")
+    await race(stack)
+    assert remote_control.fault(cloud, denied)["applied"] == 1
+    assert await states(stack) == {f"queued {A}": "ACTIVE", f"node {A}": "READY"}
+    await stack.down(delete_bucket=True)
+
+
+async def test_request_that_cannot_be_deleted_is_an_error(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    """`up` never ends well while a second TPU may be charged."""
+    add_fault("stockout", zone=C, times="unlimited")
+    stack = make(zone=f"{A}, {C}")
+    denied = add_fault("deny", method="DeleteQueuedResource", times="unlimited")
+    with pytest.raises(Denied):
+        await race(stack)
+    assert (await states(stack))[f"queued {C}"] == "WAITING_FOR_RESOURCES"
+    remote_control.remove_fault(cloud, denied)
+    await race(stack)
+    assert await states(stack) == {f"queued {A}": "ACTIVE", f"node {A}": "READY"}
+    await stack.down(delete_bucket=True)
 
 
 async def test_requests_of_all_zones_wait_at_the_same_time(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
@@ -26,7 +26,7 @@ from tpuctl.model.race_cost import RaceCost, race_cost
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
-from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
+from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
@@ -149,6 +149,8 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_zone, cloud, resources)
         plan = plan_up(resources, await observe(resources))
+        if entered is not None:
+            plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
             return Prepared(stack_in_zone, plan, resources)
         quota = report_of(stack_in_zone, plan, in_project, await limits, await region)
@@ -157,6 +159,16 @@ async def prepare_up(
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
+    """The plan of a race, whose changes to `later` name no zone."""
+    because = "beside the TPU, once its zone is decided"
+    changes = (
+        replace(change, because=because) if change.is_work and change.address in later else change
+        for change in plan
+    )
+    return replace(plan, changes=tuple(changes))
 
 
 def _require_raceable(stack: Stack) -> None:

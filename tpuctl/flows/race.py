@@ -15,8 +15,7 @@ from tpuctl.flows.zones import Refusal, no_zone_error, widest_error
 from tpuctl.model.events import Note
 from tpuctl.model.plan import Plan
 from tpuctl.model.stack import Stack
-from tpuctl.resources.controller import Controller
-from tpuctl.resources.private_access import PrivateAccess
+from tpuctl.resources.composition import beside_tpu
 from tpuctl.resources.tpu_queued import Race, RacedRequest
 from tpuctl.units import format_duration
 
@@ -33,12 +32,7 @@ async def run_race(
     deletes what is left in the other zones. A zone that refuses does not end the race. Raises the
     error of all zones if none is left.
     """
-    # Made beside the TPU, once its zone is decided.
-    later = {
-        resource.address
-        for resource in resources
-        if isinstance(resource, Controller | PrivateAccess)
-    }
+    later = beside_tpu(resources)
     now = [each for each in resources if each.address not in later]
     after = {
         address: needed - later for address, needed in plan.after.items() if address not in later

@@ -29,6 +29,7 @@ __all__ = [
 
 VERSION = 1
 MAX_ATTEMPTS = 1000  # per cloud
+LOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def remember_attempts(cloud: str, attempts: Iterable[CapacityAttempt]) -> None:
     path = history_file()
     with suppress(OSError):
         private_folder(path.parent)
-        with FileLock(path.with_suffix(".lock"), mode=0o600):
+        with FileLock(path.with_suffix(".lock"), timeout=LOCK_SECONDS, mode=0o600):
             before = _read()
             after = merge_attempts(before.get(cloud, ()), attempts, limit=MAX_ATTEMPTS)
             clouds = {

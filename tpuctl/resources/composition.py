@@ -32,7 +32,7 @@ from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes, Race, RacedRequest
 from tpuctl.resources.worker_rule import WorkerRule
 
-__all__ = ["BY_NAME", "KINDS", "in_other_zones", "kind_of", "resources_of"]
+__all__ = ["BY_NAME", "KINDS", "beside_tpu", "in_other_zones", "kind_of", "resources_of"]
 
 # All kinds, in the order in which `status` and `orphans` list them.
 KINDS: tuple[type[CloudKind], ...] = (
@@ -117,6 +117,11 @@ def resources_of(
     if stack.controller is not None:
         resources.append(Controller(network, public_key))
     return resources
+
+
+def beside_tpu(resources: Iterable[Resource]) -> set[str]:
+    """The addresses of what can be created only once the TPU's zone is decided."""
+    return {each.address for each in resources if isinstance(each, Controller | PrivateAccess)}
 
 
 def in_other_zones(
