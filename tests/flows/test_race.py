@@ -22,7 +22,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.plan import Prepared
-from tpuctl.model.events import Event, Note, Outcome, StepFinished
+from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of
 from tpuctl.resources.stack_record import RaceWinner, Record
@@ -124,6 +124,9 @@ async def test_first_zone_that_grants_is_kept(
         if isinstance(event, StepFinished) and event.address.startswith("queued/us-")
     }
     assert set(ends.values()) == {Outcome.DONE}, "a withdrawn request has not failed"
+    plans = [event for event in events if isinstance(event, Planned)]
+    assert len(plans) == 2
+    assert not any(step.action == "delete" for step in plans[1].steps), "deleted by the race"
 
     assert (await stack.plan()).plan.is_empty
     again = await stack.plan(race=True)  # there is a TPU: nothing to race for
