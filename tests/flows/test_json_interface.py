@@ -170,7 +170,14 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     assert "bucket" in run_quiet(bench, "orphans", "--all", "-o", "wide")
     assert run_quiet(bench, "status")
     assert '"step": 3' in run_quiet(bench, "logs")
-    for command in ("stop", "status", "ssh -- true", "cp train.py 0:copied.py", "orphans --all"):
+    for command in (
+        "stop",
+        "status",
+        "ssh -- true",
+        "ssh-config --print",
+        "cp train.py 0:copied.py",
+        "orphans --all",
+    ):
         good(*command.split())
     good("debug-dump", "--yes")
     after_down = good("down", "--yes")

@@ -12,7 +12,8 @@ from tpuctl.cli.main import run
 from tpuctl.files import cache_home
 from tpuctl.preflight.rehearsal.history import RehearsalHistory
 from tpuctl.remote.keys import config_home, default_key
-from tpuctl.remote.ssh import Address, openssh_command
+from tpuctl.remote.openssh import openssh_command
+from tpuctl.remote.ssh import Address
 
 key = default_key()
 openssh_command(Address("worker", 22, "me", ()), key.path, config_home() / "known_hosts" / "one")

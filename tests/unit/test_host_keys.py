@@ -13,7 +13,8 @@ import pytest
 
 from tpuctl.errors import Conflict
 from tpuctl.remote.keys import KeyPair, default_key
-from tpuctl.remote.ssh import Address, SshTransport, openssh_command
+from tpuctl.remote.openssh import openssh_command
+from tpuctl.remote.ssh import Address, SshTransport
 
 
 @dataclass

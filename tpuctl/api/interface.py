@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from tpuctl.model.status import Down, NodeStatus
     from tpuctl.preflight.findings import Report
     from tpuctl.remote.keys import KeyPair
+    from tpuctl.remote.openssh import Host
     from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["Tpuctl"]
+
+HOST_TUNNEL = "tpuctl.api.host_tunnel"  # not imported: it imports this module
 
 
 class Tpuctl:
@@ -411,6 +414,12 @@ class Tpuctl:
 
         through = tunnel.command(self.cloud_name)
         return await ssh_command(self.context, worker, line, tunnel=through)
+
+    async def ssh_hosts(self) -> list[Host]:
+        """A host for ssh's configuration for each worker, and for the controller."""
+        from tpuctl.flows.ssh import ssh_hosts
+
+        return await ssh_hosts(self.context, HOST_TUNNEL, self.cloud_name)
 
     async def run_on_workers(self, line: str, worker: int | None = None) -> list[CommandResult]:
         """Run a shell command on all workers in parallel, or on one; results in order of finish.

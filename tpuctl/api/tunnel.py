@@ -8,9 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["command", "main"]
+if TYPE_CHECKING:
+    from tpuctl.errors import Diagnostic
+    from tpuctl.remote.iap import IapRoute
+
+__all__ = ["command", "main", "run_tunnel", "show", "standard_streams"]
 
 CHUNK = 1 << 16
 
@@ -21,40 +26,54 @@ def command(cloud: str) -> list[str]:
     return [sys.executable, "-P", "-m", __spec__.name, cloud]
 
 
-async def _run_tunnel(cloud: str, project: str, zone: str, instance: str) -> None:
+async def _connect_instance(cloud: str, project: str, zone: str, instance: str) -> None:
     from tpuctl.api.local_cloud import endpoint_of
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import ignore
-    from tpuctl.remote.iap import Destination, IapRoute, Relay, open_tunnel
+    from tpuctl.remote.iap import Destination, IapRoute, Relay
 
     endpoint = endpoint_of(cloud, ignore)
     access_token = Cloud(endpoint, project).access_token
     relay = Relay(endpoint.relay, access_token, is_local=endpoint.is_local)
+    await run_tunnel(IapRoute(relay, Destination(project, zone, instance)))
+
+
+async def run_tunnel(route: IapRoute) -> None:
+    """Connect stdin and stdout to the route's port, until a side ends. Raises TpuctlError."""
+    from tpuctl.remote.iap import open_tunnel
+
+    tunnel = await open_tunnel(route, *await standard_streams())
+    await tunnel.run()
+    if tunnel.failure is not None:
+        raise tunnel.failure
+
+
+async def standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Stdin and stdout."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     # A protocol with flow control; its reader is not used.
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
     transport, _ = await loop.connect_write_pipe(lambda: protocol, sys.stdout.buffer)
-    writer = asyncio.StreamWriter(transport, protocol, None, loop)
-    tunnel = await open_tunnel(
-        IapRoute(relay, Destination(project, zone, instance)), reader, writer
-    )
-    await tunnel.run()
-    if tunnel.failure is not None:
-        raise tunnel.failure
+    return reader, asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the tunnel; return the exit code. Errors go to stderr, which `ssh` shows."""
+def show(diagnostic: Diagnostic) -> None:
+    """Write it to stderr, which `ssh` shows."""
+    text = f"tpuctl: {diagnostic.summary}: {diagnostic.detail}\n{diagnostic.hint}\n"
+    os.write(2, text.encode())
+
+
+def main(work: Coroutine[Any, Any, None]) -> int:
+    """Run a tunnel; return the exit code."""
     from tpuctl.errors import TpuctlError
 
     try:
-        asyncio.run(_run_tunnel(*words))
+        asyncio.run(work)
     except TpuctlError as error:
         for diagnostic in error.diagnostics:
-            text = f"tpuctl: {diagnostic.summary}: {diagnostic.detail}\n{diagnostic.hint}\n"
-            os.write(2, text.encode())
+            show(diagnostic)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -62,4 +81,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(_connect_instance(*sys.argv[1:])))

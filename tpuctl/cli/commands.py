@@ -69,6 +69,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "ssh": Entry("machine", "open a shell on a worker", Effect.CHANGES),
         "cp": Entry("machine", "copy files to and from", Effect.CHANGES),
         "forward": Entry("machine", "forward a worker's port", Effect.READS),
+        "ssh-config": Entry("machine", "set up hosts for ssh", Effect.LOCAL),
     },
     "Catalog": {
         "types": Entry("catalog", "list TPU types", Effect.READS),
@@ -87,7 +88,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
     },
 }
 
-LEFT_COLUMN = ("First steps", "Stack", "More")  # where there is room for two columns
+LEFT_COLUMN = ("First steps", "Stack", "Machines")  # where there is room for two columns
 IN_ONE_LINE = ("Catalog",)  # groups whose names say enough for the list of all commands
 
 COMMANDS: Mapping[str, Entry] = {
@@ -109,7 +110,8 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("destroy", "delete", "rm", "remove", "teardown", "terminate"), "down"),
     **dict.fromkeys(("submit", "train", "execute"), "run"),
     **dict.fromkeys(("exec", "shell", "login", "connect"), "ssh"),
-    **dict.fromkeys(("scp", "copy", "rsync", "upload", "download"), "cp"),
+    **dict.fromkeys(("scp", "copy", "upload", "download"), "cp"),
+    **dict.fromkeys(("config-ssh", "vscode", "code", "mosh", "rsync", "git"), "ssh-config"),
     **dict.fromkeys(("tunnel", "port-forward", "proxy", "tensorboard"), "forward"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
     **dict.fromkeys(("trace", "xprof", "profiler"), "profile"),

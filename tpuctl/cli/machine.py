@@ -1,4 +1,4 @@
-"""Commands that reach a stack's machines: ssh, cp, forward."""
+"""Commands that reach a stack's machines: ssh, cp, forward, ssh-config."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.flows.forward import PortMapping
+    from tpuctl.remote.openssh import HostsFile, UserConfiguration
 
 __all__ = ["register"]
 
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(ssh)
     for command in (cp, forward):
         app.command(rich_help_panel=PANEL)(command)
+    app.command("ssh-config", rich_help_panel=PANEL)(ssh_config)
 
 
 def ssh(
@@ -149,6 +151,91 @@ def forward(
             await asyncio.Event().wait()
 
     state.wait_for(until_interrupted(work()))
+
+
+def ssh_config(
+    context: typer.Context,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print the hosts; write nothing.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the stack's hosts.")] = False,
+) -> None:
+    """Set up hosts for ssh, scp, rsync, git, and editors: STACK-0 is worker 0.
+
+    Where the machine is, is looked up at each connection: the hosts stay valid when the TPU is
+    recreated, and work through IAP. They are in a file of tpuctl's; the first time, asks before
+    it adds a line to ~/.ssh/config that includes it. `tpuctl down` removes the hosts.
+
+    Example: tpuctl ssh-config
+    """
+    from tpuctl.remote.openssh import HostsFile, UserConfiguration
+
+    state: State = context.obj
+    tpuctl = state.tpuctl()
+    stack = tpuctl.stack
+    file = HostsFile(stack.name, stack.project, state.cloud.value)
+    configuration = UserConfiguration()
+    if remove:
+        _remove_hosts(state, print_only, file, configuration)
+        return
+    hosts = state.wait_for(tpuctl.ssh_hosts())
+    includes = configuration.includes_hosts()
+    if not print_only:
+        questions = [f"Replace the hosts of {file.other_stack}?"] if file.other_stack else []
+        if not includes:
+            questions.append(
+                f"Add this first line to {configuration.path}?\n{configuration.line}\n"
+            )
+        for question in questions:
+            state.confirm(question)
+        file.write(hosts)
+        if not includes:
+            configuration.include_hosts()
+            includes = True
+
+    def show() -> None:
+        if print_only:
+            print(file.text(hosts), end="")
+            return
+        print(f"ssh knows {', '.join(host.name for host in hosts)}.")
+        print(f"\nFor example:\n    ssh {hosts[0].name}\n    rsync -a data {hosts[0].name}:")
+
+    names = [host.name for host in hosts]
+    included_by = str(configuration.path) if includes else None
+    state.answer(
+        lambda: responses.stacks.SshHosts(
+            hosts=names, file=str(file.path), included_by=included_by
+        ),
+        show,
+    )
+
+
+def _remove_hosts(
+    state: State, print_only: bool, file: HostsFile, configuration: UserConfiguration
+) -> None:
+    from tpuctl.errors import Usage
+
+    if print_only:
+        raise Usage(
+            "Conflicting options",
+            "--print writes nothing, --remove removes hosts",
+            hint="Use one of them.",
+            where="--remove",
+        )
+    was_there = file.remove()
+    was_included = configuration.exclude_hosts()
+
+    def show() -> None:
+        print(f"Removed {file.path}." if was_there else "The stack has no hosts here.")
+        if was_included:
+            print(f"{configuration.path} no longer includes the hosts.")
+
+    includes = configuration.includes_hosts()
+    included_by = str(configuration.path) if includes else None
+    state.answer(
+        lambda: responses.stacks.SshHosts(hosts=[], file=str(file.path), included_by=included_by),
+        show,
+    )
 
 
 def _exec_ssh(state: State, line: str, worker: int) -> int:

@@ -22,6 +22,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
 from tpuctl.polling import gather_all
+from tpuctl.remote.openssh import HostsFile
 from tpuctl.resources.composition import in_other_zones, resources_of
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.stack_record import Record
@@ -63,7 +64,11 @@ async def down(
         with suppress(NotFound):  # without a bucket there is no record
             await Record(stack, cloud).update(lambda contents: contents.with_down())
         await apply_plan(teardown.plan, teardown.resources, context.emit)
-    return Down(await verify_down(teardown, cloud))
+    done = Down(await verify_down(teardown, cloud))
+    if not done.leaks:
+        with suppress(OSError):
+            HostsFile(stack.name, stack.project, context.jobs_cloud).remove()
+    return done
 
 
 async def prepare_down(

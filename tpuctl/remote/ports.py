@@ -1,4 +1,4 @@
-"""Forwards local connections to ports of a worker."""
+"""Joins local streams to ports: of a worker's loopback, or of its address."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Protocol
 
 import asyncssh
 
-from tpuctl.remote.ssh import SshTransport
+from tpuctl.errors import Unreachable
+from tpuctl.remote.ssh import CONNECT_SECONDS, SshTransport
 
-__all__ = ["forward"]
+__all__ = ["connect_streams", "forward"]
 
 CHUNK_BYTES = 1 << 16
 
@@ -35,6 +36,36 @@ async def forward(
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+async def connect_streams(
+    host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copy data between a pair of streams and a port until that side is done.
+
+    Raises Unreachable if it does not respond.
+    """
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            far_reader, far_writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        raise Unreachable(
+            "Cannot reach worker",
+            f"{host}:{port}: {error.strerror or 'timed out'}",
+            hint="See whether the node is READY with\n    tpuctl status\n"
+            "A firewall rule of its network must allow port 22 from this machine's address:\n"
+            "    tpuctl up",
+        ) from error
+    sending = asyncio.ensure_future(_pump(reader, far_writer))
+    try:
+        with suppress(OSError):
+            while data := await far_reader.read(CHUNK_BYTES):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        far_writer.close()
 
 
 class _Reader(Protocol):

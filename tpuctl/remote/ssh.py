@@ -14,11 +14,10 @@ from typing import Any
 import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
-from tpuctl.files import private_folder
 from tpuctl.remote.iap import IapRoute, OpenRoute
 from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 
-__all__ = ["Address", "SshPool", "SshTransport", "fetch_host_key", "openssh_command"]
+__all__ = ["Address", "SshPool", "SshTransport", "fetch_host_key"]
 
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
@@ -450,39 +449,3 @@ async def _fetch_host_key(host: str, port: int, route: IapRoute | None, seconds:
         )
     kind, text = key.export_public_key("openssh").decode().split()[:2]
     return f"{kind} {text}"
-
-
-def openssh_command(
-    address: Address, key: Path, known_hosts: Path, line: str = "", proxy: Sequence[str] = ()
-) -> list[str]:
-    """The `ssh` command line for the same connection; writes `known_hosts`.
-
-    `line` is a command for the remote shell; without it, ssh opens a shell. `proxy` is the
-    ProxyCommand, for addresses with a route.
-    """
-    name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
-    private_folder(known_hosts.parent)
-    known_hosts.write_text("".join(f"{name} {line}\n" for line in address.host_keys), "utf-8")
-    options = {
-        "IgnoreUnknown": "KnownHostsCommand",  # before OpenSSH 8.5
-        "IdentitiesOnly": "yes",
-        "StrictHostKeyChecking": "yes",
-        # Quoted and escaped: the option is a list of files, and expands % tokens.
-        "UserKnownHostsFile": '"{}"'.format(str(known_hosts).replace("%", "%%")),
-        # Accept only these keys, whatever the user's or system's configuration says.
-        "GlobalKnownHostsFile": "/dev/null",
-        "KnownHostsCommand": "none",
-        "VerifyHostKeyDNS": "no",
-        "UpdateHostKeys": "no",
-        # Jobs may run untrusted code: keep the user's agent and display out of reach.
-        "ForwardAgent": "no",
-        "ForwardX11": "no",
-        "LogLevel": "ERROR",
-    }
-    if proxy:
-        options["ProxyCommand"] = shlex.join(proxy).replace("%", "%%")
-    arguments = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    target = f"{address.user}@{address.host}"
-    # Nothing after -- is parsed as an option.
-    command = ["ssh", "-i", str(key), "-p", str(address.port), *arguments, "--", target]
-    return [*command, line] if line else command

@@ -54,6 +54,7 @@ __all__ = [
     "Plan",
     "PortForwardings",
     "Profile",
+    "SshHosts",
     "Status",
     "StoppedJob",
     "WrittenFiles",
@@ -504,6 +505,14 @@ class Dashboard(Response):
     """The dashboard's page; `url` has the token that it requires."""
 
     url: str
+
+
+class SshHosts(Response):
+    """The hosts that ssh knows, or with --print would know, in `file`."""
+
+    hosts: list[str]
+    file: str
+    included_by: str | None  # ssh's configuration; None if it does not include the file
 
 
 class Node(Response):
