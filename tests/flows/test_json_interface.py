@@ -33,9 +33,9 @@ STACK = (
     "stack: machine-use\nproject: {id: local-project}\n"
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
-# `dashboard` and `forward` run until a signal, `rehearse` downloads an image, `ci` is tested with
-# pipelines, `local replay` with recordings, and `mcp` speaks another protocol.
-TESTED_SEPARATELY = {"dashboard", "forward", "rehearse", "mcp"}
+# `dashboard`, `forward` and `notebook` run until a signal, `rehearse` downloads an image, `ci` is
+# tested with pipelines, `local replay` with recordings, and `mcp` speaks another protocol.
+TESTED_SEPARATELY = {"dashboard", "forward", "notebook", "rehearse", "mcp"}
 TESTED_SEPARATELY |= {"ci", "ci start", "ci follow", "ci summary"}
 TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
 COMMANDS_WITHOUT_STACK = (

@@ -6,6 +6,7 @@ Files replace the chips; the processes that hold them are real.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
+from tpuctl.model.failures import Machines, classify
 
 Hold = Callable[..., "subprocess.Popen[bytes]"]
 LIST_LOCKS = "import os\nprint(*sorted(os.listdir(os.path.expanduser('~/tmp'))))"
@@ -125,6 +127,22 @@ def test_foreign_process_is_named_and_not_killed(worker: Worker, hold: Hold) -> 
     assert Path(sys.executable).name in record.detail
     assert record.detail.encode() in log
     assert holder.poll() is None
+
+
+def test_notebook_that_holds_a_chip_is_named(worker: Worker, hold: Hold) -> None:
+    folder = earlier_job(worker)
+    spec = {"job": "20251231-235959-birch", "notebooks": "tpuctl/notebooks/demo"}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    holder = hold(worker.home / "dev/accel0", TPUCTL_FOLDER=str(folder))
+    with (folder / "job.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as its job parent does
+        start_job(worker, timeout=0.1)
+        log, record = worker.follow()
+    assert holder.poll() is None
+    failure = classify({0: record}, {0: log}, Machines())
+    assert failure is not None
+    assert (failure.name, failure.kind) == ("notebook-holds-chips", "failure"), "not retried"
+    assert "20251231-235959-birch" in failure.detail
 
 
 def test_running_job_keeps_its_chips(worker: Worker, hold: Hold) -> None:

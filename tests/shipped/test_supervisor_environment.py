@@ -181,6 +181,17 @@ def test_same_requirements_are_installed_once(machine: Machine) -> None:
 
 
 @pytest.mark.soak
+def test_further_packages_are_installed_next_to_requirements(machine: Machine) -> None:
+    for name in ("thing", "tool"):
+        make_wheel(machine.wheels, name, "1.0")
+    without = machine.create_environment("thing\n")
+    both = machine.create_environment("thing\n", packages=["tool"])
+    assert both != without
+    assert machine.evaluate(both, "import thing, tool; print('both')") == "both"
+    assert b"installed requirements.txt and tool in" in machine.log()
+    assert machine.evaluate(machine.create_environment(packages=["tool"]), "import tool") == ""
+
+
 def test_incomplete_environment_is_recreated(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     first = machine.create_environment("small-library\n")

@@ -99,6 +99,39 @@ def test_what_counts_as_activity(more: list[Process], expected: str) -> None:
     assert activity([*SYSTEM, *more], None) == expected
 
 
+NOTEBOOK = [
+    Process(70, 1, 69, ["python3", ".tpuctl/jobs/a/1/new.7/supervisor.py", "start"]),
+    Process(71, 70, 71, ["python3", "/home/me/.tpuctl/jobs/a/1/job_parent.py", "x"]),
+    Process(72, 71, 72, ["python3", "../notebook.py"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "state", "expected"),
+    [
+        ([], {"is_busy": True}, "a notebook's kernel is busy"),
+        ([], {"is_busy": False}, ""),
+        # `tpuctl notebook` is connected, and forwards its port.
+        ([Process(80, 50, 80, ["sshd: me@notty"])], {"is_busy": False}, ""),
+        (
+            [Process(80, 50, 80, ["sshd: me@notty"]), Process(81, 80, 81, ["rsync"])],
+            {"is_busy": False},
+            "a user is logged in",
+        ),
+        ([Process(80, 50, 80, ["sshd: me@pts/0"])], {"is_busy": False}, "a user is logged in"),
+        (
+            [Process(80, 1, 80, ["python3", ".tpuctl/jobs/b/1/supervisor.py", "start"])],
+            {"is_busy": False},
+            "a job is running",
+        ),
+    ],
+)
+def test_notebooks_are_active_while_a_kernel_is(
+    more: list[Process], state: dict[str, Any], expected: str
+) -> None:
+    assert activity([*SYSTEM, *NOTEBOOK, *more], None, {"a/1": state}) == expected
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

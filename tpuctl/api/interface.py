@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.cp import CopyResult
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.forward import PortMapping
+    from tpuctl.flows.notebook import OpenNotebook
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import CommandResult
@@ -438,6 +439,24 @@ class Tpuctl:
 
         async with connect_selected(self.context, request.worker) as transports:
             return await copy(request, transports, self.emit, recursive=recursive)
+
+    @asynccontextmanager
+    async def notebook(
+        self, folder: Path | None = None, port: int | None = None
+    ) -> AsyncIterator[OpenNotebook]:
+        """JupyterLab on worker 0, forwarded to this machine while in the block.
+
+        It is started with the files in `folder` (default: the stack file's), unless it runs
+        already; it continues afterwards.
+        """
+        from tpuctl.flows.notebook import notebook_submission, open_notebook, start_notebook
+        from tpuctl.flows.run import start, wait_until_running
+
+        submission = notebook_submission(self.stack, folder, self.cloud_name)
+        record = await start_notebook(self.context, submission, start, wait_until_running)
+        is_local = self.endpoint.is_local
+        async with open_notebook(self.context, record, port, shares_loopback=is_local) as server:
+            yield server
 
     @asynccontextmanager
     async def forward_ports(

@@ -69,6 +69,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "ssh": Entry("machine", "open a shell on a worker", Effect.CHANGES),
         "cp": Entry("machine", "copy files to and from", Effect.CHANGES),
         "forward": Entry("machine", "forward a worker's port", Effect.READS),
+        "notebook": Entry("notebook", "open JupyterLab on the TPU", Effect.COSTS),
         "ssh-config": Entry("machine", "set up hosts for ssh", Effect.LOCAL),
     },
     "Catalog": {
@@ -111,6 +112,7 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("submit", "train", "execute"), "run"),
     **dict.fromkeys(("exec", "shell", "login", "connect"), "ssh"),
     **dict.fromkeys(("scp", "copy", "upload", "download"), "cp"),
+    **dict.fromkeys(("jupyter", "jupyterlab", "lab", "ipython"), "notebook"),
     **dict.fromkeys(("config-ssh", "vscode", "code", "mosh", "rsync", "git"), "ssh-config"),
     **dict.fromkeys(("tunnel", "port-forward", "proxy", "tensorboard"), "forward"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),

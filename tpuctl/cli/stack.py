@@ -160,9 +160,11 @@ def _job_command(state: State, moment: Snapshot) -> str:
     """A command for the running job, or to run one."""
     from tpuctl.flows.init import guess_script
 
-    running = [job.record.id for job in moment.jobs if job.status.exit_code is None]
+    running = [job.record for job in moment.jobs if job.status.exit_code is None]
+    if running and running[0].kind == "notebook":
+        return f"{state.command_prefix} notebook"
     if running:
-        return f"{state.command_prefix} logs -f {running[0]}"
+        return f"{state.command_prefix} logs -f {running[0].id}"
     return f"{state.command_prefix} run {guess_script(state.stack_file)}"
 
 

@@ -43,6 +43,11 @@ AFTER_INTERRUPT = {
     ),
     "run": ("no job was left running", "To verify:\n    tpuctl jobs"),
     "debug-dump": ("nothing was written", "Repeat the command."),
+    "notebook": (
+        "a notebook that was submitted goes on, and the TPU is charged",
+        "To see whether there is one, and to connect to it:\n"
+        "    tpuctl status\n    tpuctl notebook",
+    ),
     "cp": ("complete files were copied, others were not", "Repeat the command."),
     "wait": ("the job is still running", "To wait again:\n    tpuctl wait"),
     "stop": ("the job may still be running", REPEAT),

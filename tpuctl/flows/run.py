@@ -366,7 +366,8 @@ async def start(context: Context, submission: Submission) -> JobRecord:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await nodes_of(stack, cloud)
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
-        submission = replace(submission, workers=stack.job_workers())
+        if submission.kind != "notebook":
+            submission = replace(submission, workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}{_framework(submission)}"
     if not stack.has_fixed_runtime:
@@ -374,6 +375,8 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
+    if record.kind == "notebook":
+        return record
     can_be_rehearsed = not submission.additions and context.controller is None
     if can_be_rehearsed and not rehearsed_before(stack, record):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))

@@ -17,7 +17,7 @@ from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.names import CACHE, Names
+from tpuctl.model.names import CACHE, Names, notebooks_prefix
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
@@ -47,6 +47,7 @@ SHIPPED = (
     "uploader.py",
     "compilation_cache.py",
     "accelerator.py",
+    "notebook.py",
     "attempt.py",  # from here on: modules that the programs above import
     "preparation.py",
     "run_once.py",
@@ -315,6 +316,7 @@ def _spec(
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),
         "cache": _cache(launch.compiled) if bundle_name else None,
+        "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
         "start_barrier": _start_barrier(record) if len(record.workers) > 1 else None,
     }
 

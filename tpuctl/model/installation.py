@@ -20,6 +20,7 @@ class Installation(BaseModel):
     project: str | None = Field(
         None, description="The folder of a Python package to build and install."
     )
+    packages: tuple[str, ...] = Field((), description="Further pip requirements.")
     wheels: str | None = Field(
         None, description="A folder of wheels to install from, without a package index."
     )

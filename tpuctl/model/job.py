@@ -24,6 +24,7 @@ __all__ = [
     "EXIT_RETRY",
     "EXIT_STOPPED",
     "EXIT_TIMED_OUT",
+    "NOTEBOOK",
     "EndState",
     "JobKind",
     "JobRecord",
@@ -38,12 +39,13 @@ __all__ = [
     "new_job_id",
 ]
 
+NOTEBOOK = "notebook"  # the program of jobs of that kind
 EXIT_LOST = 69
 EXIT_RETRY = 75  # EX_TEMPFAIL of <sysexits.h>: a script requests another attempt
 EXIT_TIMED_OUT = 124
 EXIT_STOPPED = 143
 
-JobKind = Literal["script", "module", "shell"]
+JobKind = Literal["script", "module", "shell", "notebook"]
 EndState = Literal["succeeded", "failed", "stopped", "timed_out", "lost"]
 WorkerState = Literal["preparing", "ready", "running", EndState]
 ENDED: frozenset[WorkerState] = frozenset(get_args(EndState))
@@ -126,7 +128,8 @@ class JobRecord(BaseModel):
     node: str
     bucket: str
     kind: JobKind = Field(
-        "script", description="Run by Python as a script or module (-m), or by a shell."
+        "script",
+        description="Run by Python as a script or module (-m), or by a shell; or notebooks.",
     )
     script: str = Field(description="The script, relative to the bundle; or the module or program.")
     args: tuple[str, ...] = ()
@@ -157,6 +160,8 @@ class JobRecord(BaseModel):
     def argv(self) -> tuple[str, ...]:
         """The command that a worker runs in the bundle's folder; `{python}` is the job's
         interpreter."""
+        if self.kind == "notebook":
+            return ("{python}", "../notebook.py")
         before = {"script": ("{python}",), "module": ("{python}", "-m"), "shell": ()}[self.kind]
         program = as_argument(self.script) if self.kind == "script" else self.script
         return (*before, program, *self.args)
@@ -164,10 +169,17 @@ class JobRecord(BaseModel):
     @property
     def command(self) -> str:
         """The command, as typed after `tpuctl run`."""
+        if self.kind == "notebook":
+            return NOTEBOOK
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
         between = ["--"] if self.args and self.kind != "shell" else []
         program = as_argument(self.script) if self.kind == "script" else self.script
         return before + shlex.join([program, *between, *self.args])
+
+    @property
+    def command_line(self) -> str:
+        """What was typed to submit it."""
+        return "tpuctl notebook" if self.kind == "notebook" else f"tpuctl run {self.command}"
 
     @property
     def prefix(self) -> str:

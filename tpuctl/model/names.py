@@ -18,6 +18,7 @@ __all__ = [
     "WATCHDOG_ROLE",
     "Names",
     "bucket_name_problem",
+    "notebooks_prefix",
     "ownership",
     "record_name",
     "stack_of_account",
@@ -33,6 +34,7 @@ BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs
+NOTEBOOKS = "tpuctl/notebooks"
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"
@@ -49,6 +51,11 @@ def bucket_name_problem(name: str) -> str:
     if re.fullmatch(r"\d+(\.\d+){3}", name):
         return "it is an IP address"
     return ""
+
+
+def notebooks_prefix(stack: str) -> str:
+    """The prefix of a stack's notebooks in the bucket, which stacks may share."""
+    return f"{NOTEBOOKS}/{stack}"
 
 
 def ownership(stack: str) -> str:

@@ -148,7 +148,7 @@ def _job(report: RunReport | None) -> Iterator[str]:
     """The job that is shown, as in its report."""
     if report is not None:
         yield f"<h2>Job {escape(report.record.id)}</h2>"
-        yield f"<p><code>tpuctl run {escape(report.record.command)}</code></p>"
+        yield f"<p><code>{escape(report.record.command_line)}</code></p>"
         yield from render_facts(report)
         yield from render_failure(report)
         yield from render_curves(report)

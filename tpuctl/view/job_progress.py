@@ -22,7 +22,8 @@ MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:
     """A job in a few lines."""
-    facts = [("job", f"{job.record.id}: {state_text(job)}")]
+    kind = "notebook" if job.record.kind == "notebook" else "job"
+    facts = [(kind, f"{job.record.id}: {state_text(job)}")]
     if details := _detail_words(job, now):
         facts.append(("", ", ".join(details)))
     if len(job.record.workers) > 1 and (states := _worker_states(job)):
@@ -66,7 +67,8 @@ def state_text(job: JobSnapshot) -> str:
 
 
 def _quiet_text(job: JobSnapshot, now: datetime) -> Iterator[str]:
-    if job.status.state == "running" and job.logged is not None:
+    is_notebook = job.record.kind == "notebook"
+    if job.status.state == "running" and job.logged is not None and not is_notebook:
         seconds = (now - job.logged).total_seconds()
         if seconds >= MIN_QUIET_SECONDS:
             yield f"no log output for {format_duration(seconds)}"

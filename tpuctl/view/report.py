@@ -41,7 +41,7 @@ def page(report: RunReport) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(record.id)}</title><style>\n{style}</style></head><body>",
         f"<h1>{escape(record.id)}</h1>",
-        f"<p><code>tpuctl run {escape(record.command)}</code></p>",
+        f"<p><code>{escape(record.command_line)}</code></p>",
         *render_facts(report),
         *render_failure(report),
         *render_curves(report),

@@ -25,7 +25,7 @@ def print_run(report: RunReport, command_prefix: str) -> None:
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
     facts = [
         ("job", record.id),
-        ("command", f"tpuctl run {record.command}"),
+        ("command", record.command_line),
         ("state", f"{status.state.replace('_', ' ')}{code}"),
         ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
         ("ran", "-" if report.hours is None else format_duration(report.hours * 3600)),

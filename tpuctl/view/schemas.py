@@ -40,6 +40,7 @@ RESPONSES: Mapping[str, Any] = {
     "ssh": stacks.CommandResult,
     "cp": stacks.CopyResult,
     "forward": stacks.PortForwardings,
+    "notebook": stacks.Notebook,
     "ssh-config": stacks.SshHosts,
     "types": catalog.TypeCatalog,
     "zones": catalog.ZoneCatalog,

@@ -56,7 +56,7 @@ def _title(report: RunReport) -> str:
 def _facts(report: RunReport) -> Iterator[str]:
     record = report.record
     rows = [
-        ("Command", _code(f"tpuctl run {record.command}")),
+        ("Command", _code(record.command_line)),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
         ("Ran", "unknown" if report.hours is None else format_duration(report.hours * 3600)),
         ("Cost", _text(run_cost(report))),

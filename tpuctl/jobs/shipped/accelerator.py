@@ -134,6 +134,12 @@ def remove(path: str) -> bool:
     return not os.path.exists(path)
 
 
+def notebook_of(holder: Holder) -> str | None:
+    """The job that the process belongs to, if that serves notebooks."""
+    spec = Folder(holder.folder).read("spec.json") if holder.folder else None
+    return spec["job"] if spec is not None and spec.get("notebooks") else None
+
+
 def stop_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) -> None:
     for holder in left_over:
         folder.log(f"{holder} still holds the TPU: stopping it")
@@ -152,6 +158,8 @@ def free_chips(folder: Folder, spec: dict[str, Any]) -> str:
         if not others:
             break
         if time.monotonic() >= deadline:
+            for job in filter(None, map(notebook_of, others)):
+                return f"the TPU is in use by a kernel of the notebook {job}"
             return "the TPU is already in use by " + ", ".join(map(str, others))
         time.sleep(0.2)
     for path in lock_files(spec):

@@ -98,6 +98,22 @@ class Environment:
         return {**result, "path": path, "python_path": modules}
 
     def requirements(self) -> Requirements | None:
+        """What the job requires, and further packages."""
+        declared = self.declared_requirements()
+        packages: list[str] = self.install.get("packages") or []
+        if not packages:
+            return declared
+        names = ", ".join(packages)
+        if declared is None:
+            return Requirements(names, ["--", *packages], self.code, "\n".join(packages))
+        return Requirements(
+            f"{declared.description} and {names}",
+            [*declared.arguments, *packages],
+            declared.cwd,
+            "\n".join([declared.text, *packages]),
+        )
+
+    def declared_requirements(self) -> Requirements | None:
         """From a requirements file, otherwise a list, otherwise all wheels."""
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)

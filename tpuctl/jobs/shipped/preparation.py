@@ -41,6 +41,7 @@ __all__ = [
 
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
+INSTALLED = ("requirements", "dependencies", "project", "wheels", "packages")
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # the job's variable, if set, is respected
 
 
@@ -93,7 +94,7 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
         command = tool_command("setup_command.py", folder.path)
         run_step(folder, wait, "setup", executed(command, for_tools))
     modules: list[str] = []
-    if any(install.get(name) for name in ("requirements", "dependencies", "project", "wheels")):
+    if any(install.get(name) for name in INSTALLED):
         command = tool_command("environment.py", "create", folder.path, python)
         run_step(folder, wait, "requirements", executed(command, for_tools))
         environment_result = folder.read("environment.json")

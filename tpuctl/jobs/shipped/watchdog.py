@@ -10,7 +10,8 @@ The watchdog reads its configuration from the metadata `tpuctl-watchdog` each ti
 changed while it runs:
 
     max_seconds, reason   maximum age of the TPU, and the limit that sets it
-    idle_seconds          maximum time without activity: no job, no login, no chip in use
+    idle_seconds          maximum time without activity: no job, no login, no chip in use; of a job
+                          that serves notebooks, what its kernels do is activity, not what they hold
     tpu                   URL of the TPU, for its creation time
     peers                 URLs of the guest attributes with the time of the last activity on each
                           machine of the stack; empty if there is one machine
@@ -37,7 +38,7 @@ import pwd
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
@@ -49,9 +50,11 @@ WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1
 CONFIG = "instance/attributes/tpuctl-watchdog"
 ATTRIBUTE = "instance/guest-attributes/tpuctl/last-active"
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
-JOB = re.compile(r"(?:^|/)\.tpuctl/jobs/.+/(?:job_parent|keeper|supervisor)\.py$")
+JOB = re.compile(
+    r"(?:^|/)\.tpuctl/jobs/([^/]+/[^/]+)/(?:.+/)?(?:job_parent|keeper|supervisor)\.py$"
+)
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
-LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@")
+LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@(\S*)")
 CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as in tpu-info
 CREATING_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
@@ -67,23 +70,43 @@ class Process(NamedTuple):
     argv: list[str]
 
 
-def activity(processes: Iterable[Process], first: int | None) -> str:
+def activity(
+    processes: Iterable[Process],
+    first: int | None,
+    notebooks: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
     """The current activity in a few words, "" if there is none.
 
     `first` is the first process of a machine of the local cloud, which replaces sshd: only its
-    descendants belong to the machine, and logins are sessions of its children.
+    descendants belong to the machine, and logins are sessions of its children. `notebooks` has the
+    state of jobs that serve notebooks, by job and attempt.
     """
     table = {process.pid: process for process in processes}
+    notebooks = notebooks or {}
+    parents = {process.parent for process in table.values()}
     for process in table.values():
         if first is not None and not is_below(process, first, table):
             continue
-        if any(JOB.search(part) for part in process.argv):
+        job = job_of(process)
+        if job is not None and job not in notebooks:
             return "a job is running"
-        if process.argv and LOGIN.match(process.argv[0]):
+        if job is not None:
+            if notebooks[job].get("is_busy"):
+                return "a notebook's kernel is busy"
+            continue
+        login = LOGIN.match(process.argv[0]) if process.argv else None
+        # A connection without a terminal or a command forwards a port, such as a notebook's.
+        if login and not (notebooks and login[1] == "notty" and process.pid not in parents):
             return "a user is logged in"
         if first is not None and process.parent == first and process.session == process.pid:
             return "a user is logged in"
     return ""
+
+
+def job_of(process: Process) -> str | None:
+    """Job and attempt that a supervisor, or a job's parent, belongs to."""
+    matches = (JOB.search(part) for part in process.argv)
+    return next((match[1] for match in matches if match), None)
 
 
 def is_below(process: Process, first: int, table: dict[int, Process]) -> bool:
@@ -153,12 +176,27 @@ def processes() -> list[Process]:
     return running
 
 
-def has_chips_in_use() -> bool:
+def has_chips_in_use(table: dict[int, Process], jobs: Container[str]) -> bool:
+    """Whether a program holds a chip, except programs of these jobs."""
+    parents = [pid for pid, process in table.items() if job_of(process) in jobs]
     for link in glob.iglob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if CHIP.match(os.readlink(link)):
-                return True
+                holder = table.get(int(link.split("/")[2]))
+                if holder is None or not any(is_below(holder, pid, table) for pid in parents):
+                    return True
     return False
+
+
+def notebooks() -> dict[str, dict[str, Any]]:
+    """What jobs that serve notebooks say about their kernels, by job and attempt."""
+    states = {}
+    for home in homes():
+        jobs = os.path.join(home, ".tpuctl/jobs")
+        for path in glob.glob(os.path.join(jobs, "*/*/notebook.json")):
+            with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                states[os.path.relpath(os.path.dirname(path), jobs)] = dict(json.load(file))
+    return states
 
 
 def homes() -> list[str]:
@@ -351,7 +389,7 @@ class Watchdog:
         self.created: float | None = None
         self.started = uptime()
         self.active = self.reported_active = time.monotonic()  # excludes time while suspended
-        self.last_mark: float | None = None  # see last_activity_mark
+        self.last_mark: Any = None  # see last_activity_mark, and of notebooks
         self.delay = 0.0  # until the next attempt to delete
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
@@ -400,7 +438,9 @@ class Watchdog:
         self.config_text, self.tag = self.cloud.metadata(CONFIG), self.cloud.tag
         self.config = json.loads(self.config_text or "{}")
         self.worker = min(int(self.cloud.attribute("agent-worker-number") or 0), 5)
-        current, mark = self.current_activity(), last_activity_mark()
+        served = notebooks()
+        times = sorted(str(state.get("last_activity")) for state in served.values())
+        current, mark = self.current_activity(served), (last_activity_mark(), times)
         if current or mark != self.last_mark:  # not >, since the machine's clock may be set back
             self.active, self.last_mark = time.monotonic(), mark
         self.save(activity=current)
@@ -413,11 +453,12 @@ class Watchdog:
         else:
             self.delay = 0.0
 
-    def current_activity(self) -> str:
+    def current_activity(self, served: dict[str, dict[str, Any]]) -> str:
         if self.boot and process_start_time(self.boot[0]) == self.boot[1]:
             return "the startup script is running"
-        current = activity(processes(), self.first)
-        if not current and self.config.get("count_chip_use") and has_chips_in_use():
+        table = {process.pid: process for process in processes()}
+        current = activity(table.values(), self.first, served)
+        if not current and self.config.get("count_chip_use") and has_chips_in_use(table, served):
             return "a program is using the TPU"
         return current
 

@@ -50,6 +50,7 @@ __all__ = [
     "JobSubmission",
     "Logs",
     "MessageExplanation",
+    "Notebook",
     "Orphans",
     "Plan",
     "PortForwardings",
@@ -223,7 +224,7 @@ class Job(Response):
     """A job; `exit_code` is null while it runs."""
 
     id: str = source("record.id")
-    kind: Literal["script", "module", "shell"] = source("record.kind")
+    kind: Literal["script", "module", "shell", "notebook"] = source("record.kind")
     script: str = source("record.script")
     args: list[str] = source("record.args")
     state: str = source("status.state")
@@ -505,6 +506,14 @@ class Dashboard(Response):
     """The dashboard's page; `url` has the token that it requires."""
 
     url: str
+
+
+class Notebook(Response):
+    """A notebook server while its port is forwarded."""
+
+    job: str
+    url: str
+    files: str
 
 
 class SshHosts(Response):
