@@ -49,7 +49,7 @@ class Browser:
         url = f"http://{self.root}/{path}"
         async with self.session.request(method, url, json=body, headers=self.headers) as response:
             assert response.status < 300, await response.text()
-            return await response.json()
+            return await response.json() if response.status != 204 else None
 
     async def run(self, kernel: str, code: str) -> str:
         """Run code in a kernel; its output, once it has ended."""
@@ -96,14 +96,18 @@ async def saved_files(stack: Tpuctl) -> set[str]:
     return {item.name[len(prefix) :] for item in await stack.store.list(prefix)}
 
 
-async def has_saved(stack: Tpuctl, name: str) -> bool | None:
-    return name in await saved_files(stack) or None
+async def until_saved(stack: Tpuctl, name: str) -> None:
+    async def probe() -> bool | None:
+        return name in await saved_files(stack) or None
+
+    await async_until(probe, f"{name} being saved")
 
 
-async def ended_with(stack: Tpuctl) -> set[str] | None:
-    """The saved files, once the latest job has ended."""
-    has_ended = (await stack.jobs())[0].status.exit_code is not None
-    return await saved_files(stack) if has_ended else None
+async def until_ended(stack: Tpuctl) -> None:
+    async def probe() -> bool | None:
+        return (await stack.jobs())[0].status.exit_code is not None or None
+
+    await async_until(probe, "the notebook's end")
 
 
 async def test_notebook_is_served_saved_and_ended_when_idle(
@@ -145,7 +149,7 @@ async def test_notebook_is_served_saved_and_ended_when_idle(
             running = asyncio.ensure_future(browser.run(kernel, UNTIL_FILE))
             await asyncio.to_thread(check_commands, folder, browser)
             await limited.up()
-            await async_until(lambda: has_saved(stack, "made.ipynb"), "the notebook being saved")
+            await until_saved(stack, "made.ipynb")
             await asyncio.sleep(12)
             made = {"type": "file", "format": "text", "content": ""}
             await browser.call("PUT", "contents/go", made)
@@ -164,7 +168,7 @@ async def test_notebook_is_served_saved_and_ended_when_idle(
         await browser.call("DELETE", "contents/first.ipynb")
         done = await asyncio.to_thread(run_tpuctl, "stop", notebook.job, folder=folder)
         assert done.returncode == 0, done.stderr
-        saved: set[str] = await async_until(lambda: ended_with(stack), "the notebook's end")
-        assert "made.ipynb" in saved
-        assert "first.ipynb" not in saved
+        await until_ended(stack)
+        assert "made.ipynb" in await saved_files(stack)
+        assert "first.ipynb" not in await saved_files(stack)
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 MAX_PORT = 65535
+MAX_NAMES = 8  # of hosts, printed
 
 
 def register(app: typer.Typer) -> None:
@@ -162,9 +163,9 @@ def ssh_config(
 ) -> None:
     """Set up hosts for ssh, scp, rsync, git, and editors: STACK-0 is worker 0.
 
-    Where the machine is, is looked up at each connection: the hosts stay valid when the TPU is
-    recreated, and work through IAP. They are in a file of tpuctl's; the first time, asks before
-    it adds a line to ~/.ssh/config that includes it. `tpuctl down` removes the hosts.
+    Each connection looks up where the machine is, so the hosts stay valid when the TPU is
+    recreated; they also work through IAP. They are in a separate file; the first time, tpuctl asks
+    before it adds a line to ~/.ssh/config that includes it. `tpuctl down` removes the hosts.
 
     Example: tpuctl ssh-config
     """
@@ -179,13 +180,12 @@ def ssh_config(
         _remove_hosts(state, print_only, file, configuration)
         return
     hosts = state.wait_for(tpuctl.ssh_hosts())
+    names = [host.name for host in hosts]
     includes = configuration.includes_hosts()
     if not print_only:
         questions = [f"Replace the hosts of {file.other_stack}?"] if file.other_stack else []
         if not includes:
-            questions.append(
-                f"Add this first line to {configuration.path}?\n{configuration.line}\n"
-            )
+            questions.append(f"Add the line {configuration.line} to {configuration.path}?")
         for question in questions:
             state.confirm(question)
         file.write(hosts)
@@ -197,10 +197,10 @@ def ssh_config(
         if print_only:
             print(file.text(hosts), end="")
             return
-        print(f"ssh knows {', '.join(host.name for host in hosts)}.")
+        listed = names if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], "…", names[-1]]
+        print(f"ssh knows {', '.join(listed)}.")
         print(f"\nFor example:\n    ssh {hosts[0].name}\n    rsync -a data {hosts[0].name}:")
 
-    names = [host.name for host in hosts]
     included_by = str(configuration.path) if includes else None
     state.answer(
         lambda: responses.stacks.SshHosts(

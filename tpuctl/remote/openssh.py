@@ -116,16 +116,16 @@ class HostsFile:
 
     def __init__(self, stack: str, project: str, cloud: str) -> None:
         self.path = _hosts_folder() / f"{stack}.conf"
-        self._title = f"# Stack {stack} of project {project} ({cloud}), by tpuctl ssh-config."
+        self._title = f"# Hosts of stack {stack} of project {project} ({cloud})"
 
     @property
     def other_stack(self) -> str:
-        """The first line of the file, if another stack of this name has written it."""
+        """The stack of this name that the file is about, if it is another one."""
         try:
             title = self.path.read_text("utf-8").partition("\n")[0]
         except OSError:
             return ""
-        return "" if title == self._title else title.removeprefix("# ")
+        return "" if title == self._title else title.removeprefix("# Hosts of ")
 
     def text(self, hosts: Sequence[Host]) -> str:
         return "\n".join([self._title, *map(str, hosts)])
@@ -192,7 +192,8 @@ class UserConfiguration:
         target = self.path.resolve()  # a link stays one
         try:
             mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
-            if not mode & stat.S_IWUSR:
+            is_writable = not target.exists() or os.access(target, os.W_OK)
+            if not (is_writable and mode & stat.S_IWUSR):  # root may write anything
                 raise self._failure("Read-only file")
             private_folder(target.parent)
             _replace(target, content, mode)
