@@ -134,8 +134,8 @@ async def test_notebook_is_served_saved_and_ended_when_idle(
             assert await browser.run(kernel, code) == "the helper\n"
             names = {each["name"] for each in (await browser.call("GET", "contents"))["content"]}
             assert names == {"first.ipynb"}
-            made = {"type": "notebook", "content": NOTEBOOK}
-            await browser.call("PUT", "contents/made.ipynb", made)
+            document = {"type": "notebook", "content": NOTEBOOK}
+            await browser.call("PUT", "contents/made.ipynb", document)
             terminal.press_ctrl_c()
             assert await asyncio.to_thread(terminal.end) == 0
             assert "The notebook goes on" in terminal.output
@@ -151,8 +151,8 @@ async def test_notebook_is_served_saved_and_ended_when_idle(
             await limited.up()
             await until_saved(stack, "made.ipynb")
             await asyncio.sleep(12)
-            made = {"type": "file", "format": "text", "content": ""}
-            await browser.call("PUT", "contents/go", made)
+            document = {"type": "file", "format": "text", "content": ""}
+            await browser.call("PUT", "contents/go", document)
             assert await running == "42\n", "a busy kernel keeps the machine, and its values"
             # The browser and the forwarded port stay open.
             await asyncio.to_thread(terminal.wait_for, "The TPU was deleted")

@@ -83,7 +83,7 @@ async def bring_up(stack: Tpuctl, computer: Computer) -> str:
     return stack.stack.name
 
 
-@pytest.mark.parametrize("network", ["external", "iap"])
+@pytest.mark.parametrize("network", ["external", pytest.param("iap", marks=pytest.mark.soak)])
 async def test_programs_reach_hosts_that_stay_valid_after_recreation(
     network: str, make_stack: Callable[..., Tpuctl], computer: Computer
 ) -> None:
@@ -145,9 +145,9 @@ async def test_programs_reach_hosts_that_stay_valid_after_recreation(
         client = stack.cloud.client("tpu")
         path = f"projects/{stack.stack.project}/locations/{node.zone}/nodes/{node.name}"
         client.delete_node(name=path).result(timeout=60)
-        gone = computer.run("ssh", f"{name}-0", "true", code=255)
-        assert "Node not found" in gone.stderr
-        assert "tpuctl up" in gone.stderr
+        refused = computer.run("ssh", f"{name}-0", "true", code=255)
+        assert "Node not found" in refused.stderr
+        assert "tpuctl up" in refused.stderr
         asyncio.run(stack.up())
         assert computer.run("ssh", f"{name}-0", "ls").stdout == "", "the new machine"
 

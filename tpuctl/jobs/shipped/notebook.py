@@ -193,12 +193,12 @@ def copy_notebooks(code: str, folder: str) -> None:
                 shutil.copy(source, target)
 
 
-def attempt(work: Callable[[], None], what: str) -> None:
+def attempt(work: Callable[[], None], verb: str) -> None:
     """Run a transfer, which fails without consequences for the notebooks on the machine."""
     try:
         work()
     except Exception as error:
-        log(f"cannot {what} notebooks: {type(error).__name__}: {error}")
+        log(f"cannot {verb} notebooks: {type(error).__name__}: {error}")
 
 
 def main() -> int:
