@@ -155,7 +155,7 @@ async def test_notebook_is_served_saved_and_ended_when_idle(
             await browser.call("PUT", "contents/go", document)
             assert await running == "42\n", "a busy kernel keeps the machine, and its values"
             # The browser and the forwarded port stay open.
-            await asyncio.to_thread(terminal.wait_for, "The TPU was deleted")
+            await asyncio.to_thread(terminal.wait_for, "The TPU is gone")
             assert await asyncio.to_thread(terminal.end) == 1
         assert "tpuctl/notebooks" in terminal.output
 

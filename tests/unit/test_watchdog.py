@@ -132,6 +132,12 @@ def test_notebooks_are_active_while_a_kernel_is(
     assert activity([*SYSTEM, *NOTEBOOK, *more], None, {"a/1": state}) == expected
 
 
+def test_forwarded_port_is_activity_without_a_notebook() -> None:
+    forwarding = Process(80, 50, 80, ["sshd: me@notty"])
+    after_a_notebook = {"a/1": {"is_busy": True}}
+    assert activity([*SYSTEM, forwarding], None, after_a_notebook) == "a user is logged in"
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

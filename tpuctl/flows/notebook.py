@@ -24,6 +24,7 @@ from tpuctl.flows.submission import Submission
 from tpuctl.flows.workers import connections, nodes_of
 from tpuctl.model.attempt import Retries
 from tpuctl.model.events import Event, PortForwarded, WarningIssued
+from tpuctl.model.failures import PREEMPTED_STATES, STOPPED_STATES
 from tpuctl.model.job import NOTEBOOK, JobRecord, WorkerRecord
 from tpuctl.model.names import notebooks_prefix
 from tpuctl.model.stack import Stack
@@ -35,7 +36,8 @@ __all__ = ["OpenNotebook", "notebook_submission", "open_notebook", "start_notebo
 
 WORKER = 0
 PACKAGE = "jupyterlab"
-GONE_SECONDS = 15.0
+GONE_SECONDS = 15.0  # between questions whether the machine exists
+GONE_STATES = (*PREEMPTED_STATES, *STOPPED_STATES, "DELETING", "TERMINATED")
 START_SECONDS = 120.0  # for JupyterLab to respond, once it is installed
 
 
@@ -132,16 +134,18 @@ async def _wait(context: Context, record: JobRecord, files: str) -> None:
     while True:
         await asyncio.sleep(GONE_SECONDS)
         try:
-            await nodes_of(context.stack, context.cloud)
+            nodes = await nodes_of(context.stack, context.cloud)
         except NotFound:
+            nodes = []
+        except TpuctlError:  # this machine may be offline for a while
+            continue
+        if all(node.state in GONE_STATES for node in nodes):
             raise NotFound(
-                "The TPU was deleted",
+                "The TPU is gone",
                 f"notebook {record.id} ended with it; its files are in {files}",
                 hint="To continue with these files on a new one:\n"
                 "    tpuctl up\n    tpuctl notebook",
-            ) from None
-        except TpuctlError:  # this machine may be offline for a while
-            continue
+            )
 
 
 def _without_ports(

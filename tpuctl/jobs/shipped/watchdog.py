@@ -83,6 +83,7 @@ def activity(
     """
     table = {process.pid: process for process in processes}
     notebooks = notebooks or {}
+    serves_notebook = any(job_of(process) in notebooks for process in table.values())
     parents = {process.parent for process in table.values()}
     for process in table.values():
         if first is not None and not is_below(process, first, table):
@@ -95,8 +96,9 @@ def activity(
                 return "a notebook's kernel is busy"
             continue
         login = LOGIN.match(process.argv[0]) if process.argv else None
-        # A connection without a terminal or a command forwards a port, such as a notebook's.
-        if login and not (notebooks and login[1] == "notty" and process.pid not in parents):
+        # A connection without a terminal or a command forwards a port: that of the notebook.
+        is_forwarding = login and login[1] == "notty" and process.pid not in parents
+        if login and not (serves_notebook and is_forwarding):
             return "a user is logged in"
         if first is not None and process.parent == first and process.session == process.pid:
             return "a user is logged in"
