@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
-from tests.support.required_programs import require_programs
+from tests.support.required_programs import skip_without
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.remote.openssh import HostsFile
@@ -87,7 +87,7 @@ async def bring_up(stack: Tpuctl, computer: Computer) -> str:
 async def test_programs_reach_hosts_that_stay_valid_after_recreation(
     network: str, make_stack: Callable[..., Tpuctl], computer: Computer
 ) -> None:
-    require_programs("ssh", "scp", "sftp", "rsync", "git")
+    skip_without("ssh", "scp", "sftp", "rsync", "git")
     stack = make_stack(extra=f"network: {{ssh: {network}}}\ncontroller: {{}}\n")
     name = await bring_up(stack, computer)
 

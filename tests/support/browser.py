@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.required_programs import require_programs
+from tests.support.required_programs import skip_without
 
 __all__ = ["Page", "open_page"]
 
@@ -107,7 +107,7 @@ class Page:
 @asynccontextmanager
 async def open_page(url: str) -> AsyncIterator[Page]:
     """Open a page in a browser of its own; skips the test without Chromium."""
-    require_programs("chromium")
+    skip_without("chromium")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = await asyncio.create_subprocess_exec(
             *("chromium", *OPTIONS, f"--user-data-dir={profile}", "about:blank"),

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-__all__ = ["require_programs"]
+__all__ = ["require_programs", "skip_without"]
 
 
 def require_programs(*programs: str) -> None:
@@ -15,5 +15,12 @@ def require_programs(*programs: str) -> None:
     missing = [name for name in programs if shutil.which(name) is None]
     if missing and os.environ.get("CI") == "true":
         pytest.fail(f"not installed, but required under CI: {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def skip_without(*programs: str) -> None:
+    """Skip the test if one of these is not installed, under CI too."""
+    missing = [name for name in programs if shutil.which(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
