@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -118,12 +118,14 @@ class BlockingTpuctl:
         *,
         up: bool = False,
         down: bool = False,
+        each: Mapping[str, Sequence[object]] | None = None,
     ) -> int:
         """Submit a script, follow it to its end and return the job's exit code.
 
         `up` brings the stack up first; `down` takes it down afterwards, even after an error.
+        `each` runs one job per combination of values, which are added to the arguments.
         """
-        return self.wait_for(self.api.run(script, arguments, up=up, down=down))
+        return self.wait_for(self.api.run(script, arguments, up=up, down=down, each=each))
 
     def submit(self, script: str | Path, arguments: Sequence[str] = ()) -> JobRecord:
         """Submit a script and return while it runs."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import CommandResult
     from tpuctl.model.command_record import RecordCall
+    from tpuctl.model.comparison import Comparison
     from tpuctl.model.copy_path import CopyRequest
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.inventory import InventoryItem
@@ -322,17 +323,30 @@ class Tpuctl:
         *,
         up: bool = False,
         down: bool = False,
+        each: Mapping[str, Sequence[object]] | None = None,
     ) -> int:
         """Submit a script, follow it to its end and return the job's exit code.
 
         `up` brings the stack up first; `down` takes it down afterwards, even after an error.
         Raises Conflict if the job succeeded but billable resources remain.
+
+        `each` runs one job per combination of values, one after another, with the values added to
+        the arguments: {"lr": [1e-3, 1e-4]} adds --lr=0.001, then --lr=0.0001. The exit code is
+        then that of the first job that failed.
         """
         from tpuctl.flows.run import run
+        from tpuctl.model.sweep import combinations
 
+        values = {name: list(map(str, options)) for name, options in (each or {}).items()}
+        sweep = combinations(values, arguments) if values else ()
         submission = self.submission(script, arguments)  # rejected before starting the local cloud
         return await run(
-            self.context, submission, up=up, down=down, part=self.with_worker_names(None)
+            self.context,
+            submission,
+            up=up,
+            down=down,
+            each=sweep,
+            part=self.with_worker_names(None),
         )
 
     async def log(
@@ -385,6 +399,12 @@ class Tpuctl:
         from tpuctl.flows.report import report
 
         return await report(self.context, record)
+
+    async def compare(self, names: Sequence[str]) -> Comparison:
+        """What differs between jobs, by their ids or last words. Raises Usage, NotFound."""
+        from tpuctl.flows.compare import compare
+
+        return await compare(self.context, names)
 
     # Machines ------------------------------------------------------------------------------
 

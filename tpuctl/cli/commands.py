@@ -57,7 +57,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "check": Entry("check", "find errors before running", Effect.READS),
         "rehearse": Entry("rehearse", "run a few steps locally", Effect.LOCAL),
         "run": Entry("run", "run a script on the TPU", Effect.COSTS),
-        "jobs": Entry("job", "list jobs, or show one", Effect.READS),
+        "jobs": Entry("job", "list, show, compare jobs", Effect.READS),
         "logs": Entry("job", "show or follow a log", Effect.READS),
         "wait": Entry("job", "wait for a job to end", Effect.COSTS),
         "stop": Entry("job", "stop a job", Effect.DELETES),

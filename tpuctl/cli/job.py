@@ -1,4 +1,4 @@
-"""Commands for submitted jobs: jobs, jobs show, logs, wait, stop, profile."""
+"""Commands for submitted jobs: jobs, jobs show, jobs compare, logs, wait, stop, profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuctl.cli.command_classes import App
 from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.follow import PANEL, AllWorkers, remember
 from tpuctl.cli.options import Job, OutputFormat
-from tpuctl.cli.report import show
+from tpuctl.cli.report import compare, show
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
@@ -31,6 +31,7 @@ job_app = App(invoke_without_command=True)
 def register(app: typer.Typer) -> None:
     job_app.callback()(jobs)
     job_app.command()(show)
+    job_app.command()(compare)
     app.add_typer(job_app, name="jobs", rich_help_panel=PANEL)
     for command in (logs, wait, stop, profile):
         app.command(rich_help_panel=PANEL)(command)

@@ -1,4 +1,4 @@
-"""Commands that report on a job: `jobs show` in the terminal, `report` as HTML."""
+"""Commands that report on jobs: `jobs show` and `jobs compare`, `report` as HTML."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
@@ -16,7 +17,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
 
-__all__ = ["register", "show"]
+__all__ = ["compare", "register", "show"]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +39,40 @@ def show(context: typer.Context, job: Job = "") -> None:
     state.answer(
         lambda: responses.stacks.JobReport.of(run_report),
         lambda: print_run(run_report, state.command_prefix),
+    )
+
+
+def compare(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="JOB JOB...",
+            help="Ids of the jobs, or their last words.",
+            show_default=False,
+            autocompletion=complete_jobs,
+        ),
+    ] = None,
+    shows_all: Annotated[
+        bool, typer.Option("--all", help="Show also what is the same for all jobs.")
+    ] = False,
+) -> None:
+    """Compare jobs: arguments, files, versions, machines, time, cost, and metrics at equal steps.
+
+    Metrics come from log lines that are a JSON object with a step and numbers. Works after the
+    machines are deleted.
+
+    Example: tpuctl jobs compare maple otter
+    """
+    from tpuctl.view.comparison import print_comparison
+
+    state: State = context.obj
+    tpuctl = state.tpuctl()
+    comparison = state.wait_for(tpuctl.compare(jobs or ()))
+    state.jobs += comparison.jobs
+    state.answer(
+        lambda: responses.stacks.Comparison.model_validate(comparison),
+        lambda: print_comparison(comparison, shows_all=shows_all, is_free=state.is_free),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,13 +14,14 @@ from tpuctl.cli.follow import PANEL, AllWorkers
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
 from tpuctl.cli.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
-from tpuctl.errors import Usage
+from tpuctl.errors import TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.run import RunState
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import JobRecord
+    from tpuctl.model.sweep import SweepValues
 
 __all__ = ["register"]
 
@@ -64,6 +65,16 @@ def run(
         bool,
         typer.Option("--down", help="Delete the stack at the end in any case; the bucket is kept."),
     ] = False,
+    each: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--each",
+            metavar="NAME=VALUE,...",
+            help="Run one job per value, one after another, each with --NAME=VALUE added to the "
+            "script's arguments; then show a table of the results. If repeated, run one job per "
+            "combination.",
+        ),
+    ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,17 +100,22 @@ def run(
 
     Ctrl-C detaches and leaves the job running; a second one stops it. With --down, the stack is
     deleted at the end, and the exit code is 1 if the job succeeded but billable resources remain.
+    With --each, a job that fails does not prevent the next one, Ctrl-C does, and the exit code is
+    that of the first job that failed.
 
     Example: tpuctl run train.py -- --steps 1000
+    Example: tpuctl run train.py --each lr=0.1,0.01
     """
     from tpuctl.model.secret_sources import parse_option
+    from tpuctl.model.sweep import parse_sweep
 
     state: State = context.obj
-    _validate_options(down=down, detach=detach)
+    _validate_options(down=down, detach=detach, is_sweep=bool(each))
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(
         script, module, arguments or (), context.meta[AFTER_DASHES]
     )
+    sweep = parse_sweep(each, words) if each else []
     tpuctl = state.tpuctl()
 
     def check() -> Submission:
@@ -115,13 +131,30 @@ def run(
     submission = check() if no_check else _check_as_step(tpuctl, check, up=up)
     if detach:
         return state.wait_for(_run_detached(state, tpuctl, submission, up=up))
+    if sweep:
+        _confirm_sweep(state, tpuctl, submission, len(sweep))
     return _run_attached(
-        state, tpuctl, submission, up=up, down=down, all_workers=all_workers, seconds=seconds
+        state,
+        tpuctl,
+        submission,
+        sweep,
+        up=up,
+        down=down,
+        all_workers=all_workers,
+        seconds=seconds,
     )
 
 
-def _validate_options(*, down: bool, detach: bool) -> None:
+def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
     """Raises Usage for options that contradict each other."""
+    if is_sweep and detach:
+        raise Usage(
+            "Conflicting options",
+            "--each starts a job when the one before has ended, and --detach does not wait for "
+            "that",
+            hint="Remove --detach. If this computer cannot stay on, run tpuctl on one that can.",
+            where="--each",
+        )
     if down and detach:
         raise Usage(
             "Conflicting options",
@@ -143,6 +176,16 @@ def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool)
         submission = check()
         checking.result = "no problems"
     return submission
+
+
+def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: int) -> None:
+    """Say how long the jobs may take and what that costs, and ask, unless --yes."""
+    from tpuctl.flows.sweep import estimate
+    from tpuctl.view.sweep import sweep_sentence
+
+    if not state.yes:
+        expected = state.wait_for(estimate(tpuctl.context, submission, count))
+        state.confirm(f"{sweep_sentence(expected, is_free=state.is_free)} Continue?")
 
 
 async def _run_detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
@@ -167,18 +210,19 @@ def _run_attached(
     state: State,
     tpuctl: Tpuctl,
     submission: Submission,
+    sweep: Sequence[SweepValues],
     *,
     up: bool,
     down: bool,
     all_workers: bool,
     seconds: float | None,
 ) -> int:
-    """Run the job to its end, and suggest the next command."""
+    """Run the job or the jobs of a sweep to the end, and suggest the next command."""
     from tpuctl.flows import run as flow
     from tpuctl.flows.signals import SignalReceived
 
     ran = flow.RunState()
-    with _recording_result(state, ran):
+    with _recording_result(state, ran), _showing_sweep(state, tpuctl, sweep, ran):
         try:
             exit_code = state.wait_for(
                 flow.run(
@@ -187,6 +231,7 @@ def _run_attached(
                     ran,
                     up=up,
                     down=down,
+                    each=sweep,
                     confirm=lambda plan: confirm_up(state, plan),
                     all_workers=all_workers,
                     part=tpuctl.with_worker_names(None),
@@ -197,9 +242,50 @@ def _run_attached(
         except SignalReceived:  # before the run began
             raise Interrupted from None
     followed = ran.follow_result
-    if ran.record is not None and followed and not (followed.still_running or followed.is_urgent):
+    if (
+        not sweep
+        and ran.record is not None
+        and followed
+        and not (followed.still_running or followed.is_urgent)
+    ):
         _suggest_next(state, tpuctl, ran, ran.record)
     return exit_code
+
+
+@contextmanager
+def _showing_sweep(
+    state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState
+) -> Iterator[None]:
+    """Show what became of the jobs of a sweep, even if it raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(TpuctlError):
+            _show_sweep(state, tpuctl, sweep, ran)
+        raise
+    _show_sweep(state, tpuctl, sweep, ran)
+
+
+def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState) -> None:
+    from tpuctl.flows.sweep import reports as read_reports
+    from tpuctl.view.sweep import print_sweep
+
+    jobs = [record.id for record in ran.records]
+    if not sweep or not jobs:
+        return
+    state.jobs += jobs
+    reports = state.wait_for(read_reports(tpuctl.context, jobs))
+    commands = [f"jobs compare {' '.join(jobs)}"]
+    if ran.down_exit_code:
+        commands.append("down")
+
+    def show() -> None:
+        print()
+        print_sweep(sweep, reports)
+        if len(reports) > 1:
+            print("\n".join(["", "Next:", *(f"    {state.command_prefix} {c}" for c in commands)]))
+
+    state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, ran.down_result), show)
 
 
 @contextmanager
@@ -210,7 +296,7 @@ def _recording_result(state: State, ran: RunState) -> Iterator[None]:
     finally:
         if ran.is_coming_up:
             state.after_interrupt = AFTER_INTERRUPT["up"]
-        if ran.record is not None:
+        if ran.record is not None and not ran.record.values:
             record = ran.record
             state.jobs.append(record.id)
             state.record(

@@ -41,7 +41,12 @@ class FollowResult:
 
     exit_code: int
     still_running: bool = False  # detached from the job
+    was_stopped: bool = False  # by Ctrl-C
     is_urgent: bool = False  # this process is about to be killed: hurry
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.still_running or self.was_stopped
 
 
 async def follow_interactive(
@@ -137,7 +142,7 @@ class _InteractiveFollow:
             self.emit(Note(f"Job {self.record.id} is still being stopped."))
         else:
             self.emit(Note(f"Job {self.record.id} was stopped."))
-        return FollowResult(STOPPED, is_urgent=is_urgent)
+        return FollowResult(STOPPED, was_stopped=True, is_urgent=is_urgent)
 
 
 def resume_flags(part: LogRange | None, shown_offset: int | None, *, all_workers: bool) -> str:

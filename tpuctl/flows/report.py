@@ -59,7 +59,7 @@ class RunReader:
             self._curves.end()
         return RunReport(
             explanation,
-            stack.file.tpu.type,
+            record.accelerator or stack.file.tpu.type,
             stack.runtime.version,
             tuple(attempts),
             self._curves.nonempty(),

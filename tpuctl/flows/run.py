@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpuctl.engine.step import step
@@ -22,7 +22,7 @@ from tpuctl.flows.recover import follow_to_end
 from tpuctl.flows.rehearsals import rehearsed_before
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.submission import Submission, bind_to_nodes
-from tpuctl.flows.submit import submit
+from tpuctl.flows.submit import submit, with_bundle
 from tpuctl.flows.up import up as bring_up
 from tpuctl.flows.workers import connections, kept_connections, nodes_of
 from tpuctl.jobs.start_barrier import begin
@@ -44,6 +44,7 @@ from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
+from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import Runnable, check_runnable, check_setup, runnable
 
@@ -67,7 +68,6 @@ PHASES = {
     "job/upload": "upload",
     "job/start": "start",
 }
-AFTER_CHECK = {name: verb for name, verb in PHASES.items() if name != "job/check"}
 LOG = "job/log"
 LEFTOVERS = "the rest of the stack still exists and is charged"
 DOWN_AGAIN = "Delete it:\n    tpuctl down"
@@ -86,8 +86,9 @@ class RunState:
 
     is_coming_up: bool = False
     has_started: bool = False  # resources may have been created, or the job started
-    record: JobRecord | None = None  # set once the job has started
-    job_ended: JobEnded | None = None
+    record: JobRecord | None = None  # of the last job that was started
+    records: list[JobRecord] = field(default_factory=list)  # of all of them
+    job_ended: JobEnded | None = None  # the last job, if it has
     follow_result: FollowResult | None = None
     down_result: Down | None = None  # what remains of the stack after `down`
     down_exit_code: int | None = None  # of `down` alone
@@ -100,6 +101,7 @@ async def run(
     *,
     up: bool = False,
     down: bool = False,
+    each: Sequence[SweepValues] = (),
     confirm: Callable[[Prepared], None] | None = None,
     all_workers: bool = False,
     part: LogRange = WHOLE_LOG,
@@ -109,28 +111,46 @@ async def run(
     """Bring the stack up if requested, start the job, follow it to its end, and take the
     stack down if requested, also after an error, unless the job was left running.
 
-    Returns the job's exit code. If `interactive`, Ctrl-C detaches from the job or stops it, errors
-    are emitted before the stack is taken down, and the exit code is that of the first error,
-    including errors of `down`. Otherwise errors are raised after `down`, and Conflict if the job
-    succeeded but billable resources remain.
+    With `each`, one job after another runs with these values appended to the script's arguments,
+    all with the files as they are now. A job that fails does not prevent the next one; Ctrl-C does.
+
+    Returns the job's exit code, with `each` that of the first job that failed. If `interactive`,
+    Ctrl-C detaches from the job or stops it, errors are emitted before the stack is taken down, and
+    the exit code is that of the first error, including errors of `down`. Otherwise errors are
+    raised after `down`, and Conflict if the job succeeded but billable resources remain.
     """
     state = state or RunState()
     with SignalQueue() if interactive and down else NoSignals() as signals:
         try:
+            if each:
+                submission = await with_bundle(submission, context.emit)
             async with kept_connections(context) as connected:
-                state.record = await signals.run(
-                    up_and_start(connected, submission, state, signals, up=up, confirm=confirm)
-                )
-                state.follow_result = await _follow(
-                    connected,
-                    state,
-                    signals,
-                    all_workers,
-                    part,
-                    seconds,
-                    interactive=interactive,
-                    down=down,
-                )
+                for job in _jobs(submission, each, context.emit):
+                    await signals.run(
+                        up_and_start(
+                            connected,
+                            job,
+                            state,
+                            signals,
+                            up=up and not state.records,
+                            confirm=confirm,
+                        )
+                    )
+                    result = await _follow(
+                        connected,
+                        state,
+                        signals,
+                        all_workers,
+                        part,
+                        seconds,
+                        interactive=interactive,
+                        down=down,
+                    )
+                    before, state.follow_result = state.follow_result, result
+                    if result.is_interrupted:
+                        break
+                    if before is not None and before.exit_code:
+                        state.follow_result = replace(result, exit_code=before.exit_code)
         except BaseException as error:
             if not down or not state.has_started:
                 raise
@@ -141,6 +161,7 @@ async def run(
                 await _take_down(context, state, signals)
                 raise
             state.follow_result = _report_failure(error, context.emit)
+        assert state.follow_result is not None
         if not down or state.follow_result.still_running:
             return state.follow_result.exit_code
         if interactive:
@@ -169,14 +190,34 @@ async def up_and_start(
         prepared = await plan(context)
         if confirm is not None and not prepared.plan.is_empty:
             confirm(prepared)
-        context.emit(planned_phases(AFTER_CHECK))
+        context.emit(planned_phases(_phases(submission)))
         state.has_started = state.is_coming_up = True
         signals.listen(signal.SIGTERM)
         await bring_up(context, prepared=prepared)
         state.is_coming_up = False
+    elif submission.bundle is not None:  # built after the plan that began with the check
+        context.emit(planned_phases(_phases(submission)))
     state.has_started = True
     signals.listen(signal.SIGTERM)
-    return await start(context, submission)
+    state.job_ended = None
+    state.record = await start(context, submission, is_first=not state.records)
+    state.records.append(state.record)
+    return state.record
+
+
+def _jobs(submission: Submission, each: Sequence[SweepValues], emit: Emit) -> Iterator[Submission]:
+    """The submission, or one for each of these values, with a heading before it is started."""
+    if not each:
+        yield submission
+    for number, values in enumerate(each, 1):
+        emit(Note(f"\nJob {number} of {len(each)}: {describe_values(values)}"))
+        yield submission.with_values(values)
+
+
+def _phases(submission: Submission) -> dict[str, str]:
+    """The steps after the check, without the bundle if it is already built."""
+    done = {"job/check", *(["job/bundle"] if submission.bundle is not None else [])}
+    return {name: verb for name, verb in PHASES.items() if name not in done}
 
 
 async def _follow(
@@ -359,8 +400,9 @@ def prepare_program(
     return replace(submission, framework=stack.framework, workers=stack.job_workers())
 
 
-async def start(context: Context, submission: Submission) -> JobRecord:
-    """Upload a submission and start it on the workers."""
+async def start(context: Context, submission: Submission, *, is_first: bool = True) -> JobRecord:
+    """Upload a submission and start it on the workers. Emits advice, if it `is_first` of its
+    sweep."""
     stack, cloud, emit = context.stack, context.cloud, context.emit
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
@@ -370,7 +412,7 @@ async def start(context: Context, submission: Submission) -> JobRecord:
             submission = replace(submission, workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}{_framework(submission)}"
-    if not stack.has_fixed_runtime:
+    if is_first and not stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
@@ -378,10 +420,10 @@ async def start(context: Context, submission: Submission) -> JobRecord:
     if record.kind == "notebook":
         return record
     can_be_rehearsed = not submission.additions and context.controller is None
-    if can_be_rehearsed and not rehearsed_before(stack, record):
+    if is_first and can_be_rehearsed and not rehearsed_before(stack, record):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
-    if not is_watched and stack.is_spot and record.retries.preemption:
+    if is_first and not is_watched and stack.is_spot and record.retries.preemption:
         emit(Note(NOT_RECOVERED))
     return record
 

@@ -13,6 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.controller import first_access, node_variables
 from tpuctl.flows.secret_versions import require_secrets
+from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
@@ -23,6 +24,7 @@ from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.model.sweep import SweepValues
 from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
@@ -48,11 +50,14 @@ class Submission:
     kind: JobKind = "script"
     program: str = ""  # module name, or first word of a command
     args: tuple[str, ...] = ()
+    values: SweepValues = field(default_factory=dict)  # of `run --each`, part of the arguments
     cloud: str = "google"
-    runtime: str = ""  # of the nodes, once known
+    accelerator: str = ""  # TPU type of the nodes, once known
+    runtime: str = ""  # the same for their version
     framework: FrameworkChoice | None = None  # None if nothing tells
     root: Path | None = None  # the folder to upload; default: the script's folder
     additions: Mapping[str, Path] = field(default_factory=dict)  # to the bundle, by name
+    bundle: Bundle | None = None  # of that folder, if already built
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     installation: Installation = field(default_factory=Installation)
@@ -121,6 +126,11 @@ class Submission:
             limits=JobLimits.model_validate(job.limits.model_dump()),
             submitted_by=user_at_host(),
         )
+
+    def with_values(self, values: SweepValues) -> Submission:
+        """The submission with these options appended to the script's arguments."""
+        options = tuple(f"--{name}={value}" for name, value in values.items())
+        return replace(self, args=(*self.args, *options), values=values)
 
     @classmethod
     def for_retry(cls, record: JobRecord, stack: Stack, *, cloud: str = "google") -> Submission:
@@ -203,6 +213,7 @@ async def bind_to_nodes(
         zone=first.zone,
         node=first.name,
         endpoints=first.endpoints,
+        accelerator=first.accelerator_type,
         runtime=first.runtime,
         compiled=_compiled(stack, first.runtime),
         first_access=access,

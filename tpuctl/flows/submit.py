@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 from tpuctl.units import counted, decimal_size, transferred
 
-__all__ = ["make_bundle", "record_not_started", "start_attempt", "submit"]
+__all__ = ["make_bundle", "record_not_started", "start_attempt", "submit", "with_bundle"]
 
 T = TypeVar("T")
 
@@ -46,12 +47,10 @@ async def submit(
     the job. If this raises, nothing is running.
     """
     choice = choice or random.SystemRandom()
+    submission = await with_bundle(submission, emit)
+    bundle = submission.bundle
+    assert bundle is not None
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
-        bundle = await _step(
-            emit, "job/bundle", "create", make_bundle(submission), _describe_bundle
-        )
-        for warning in bundle.warnings:
-            emit(WarningIssued(warning))
         record = _record(submission, bundle, new_job_id(now(), choice), now())
 
         with step(emit, "job/upload", "upload") as progress:
@@ -151,6 +150,16 @@ async def record_not_started(store: ObjectStore, record: JobRecord, detail: str)
             )
 
 
+async def with_bundle(submission: Submission, emit: Emit) -> Submission:
+    """The submission with its bundle, built as a step if it has none yet."""
+    if submission.bundle is not None:
+        return submission
+    bundle = await _step(emit, "job/bundle", "create", make_bundle(submission), _describe_bundle)
+    for warning in bundle.warnings:
+        emit(WarningIssued(warning))
+    return replace(submission, bundle=bundle)
+
+
 async def make_bundle(submission: Submission) -> Bundle:
     """Bundle the submission's folder."""
     return await in_thread(
@@ -175,6 +184,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         kind=submission.kind,
         script=submission.program or bundle.script,
         args=submission.args,
+        values=dict(submission.values),
         bundle=bundle.digest,
         bundle_bytes=bundle.size,
         worker_count=submission.worker_count,
@@ -184,6 +194,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         env=tuple(sorted(submission.env)),
         installation=submission.installation,
         framework=submission.framework.framework if submission.framework is not None else None,
+        accelerator=submission.accelerator,
         runtime=submission.runtime,
         max_hours=submission.max_hours,
         timeout=submission.timeout,

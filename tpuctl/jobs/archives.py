@@ -24,7 +24,14 @@ from pathlib import Path
 from tpuctl.errors import Conflict
 from tpuctl.jobs.bundle import Bundle, Source
 
-__all__ = ["Archive", "choose_archives", "encode_record", "read_record", "write_archive"]
+__all__ = [
+    "Archive",
+    "choose_archives",
+    "encode_record",
+    "read_files",
+    "read_record",
+    "write_archive",
+]
 
 MAX_SMALL_FILE_BYTES = 4_000_000  # larger files have an archive of their own
 MAX_SHARED_ARCHIVES = 8  # of one bundle; beyond that, they are merged
@@ -32,6 +39,7 @@ MAX_OVERHEAD = 2  # an archive is reused if at least one in MAX_OVERHEAD of its 
 COMPRESSION_LEVEL = 3  # twice as fast as the default compression level, and a few percent larger
 SAMPLE_BYTES = 1 << 14  # of a file that are compressed to test whether it is compressible
 READ_BYTES = 1 << 20
+CORRUPT = (OSError, EOFError, zlib.error, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -127,5 +135,14 @@ def read_record(record: bytes) -> list[Archive]:
     try:
         index = json.loads(gzip.decompress(record).partition(b"\n")[2])
         return [Archive(tuple(map(str, item["files"])), int(item["size"])) for item in index]
-    except (OSError, EOFError, zlib.error, LookupError, TypeError, ValueError):
+    except CORRUPT:
         return []
+
+
+def read_files(record: bytes) -> dict[str, str] | None:
+    """The SHA-256 of each file that a record's manifest lists; None if it is corrupt."""
+    try:
+        files = json.loads(gzip.decompress(record).partition(b"\n")[0])["files"]
+        return {str(name): str(file["sha256"]) for name, file in files.items()}
+    except (*CORRUPT, AttributeError):
+        return None

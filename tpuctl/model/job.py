@@ -133,6 +133,10 @@ class JobRecord(BaseModel):
     )
     script: str = Field(description="The script, relative to the bundle; or the module or program.")
     args: tuple[str, ...] = ()
+    values: dict[str, str] = Field(
+        default_factory=dict,
+        description="Values of `run --each` in its arguments, by the name of the option.",
+    )
     bundle: str = Field(description="SHA-256 of the bundle's manifest.")
     bundle_name: str = Field(
         "", description="The bundle's object name; empty if it was sent over SSH."
@@ -146,6 +150,7 @@ class JobRecord(BaseModel):
     env: tuple[str, ...] = Field((), description="Names of environment variables; never values.")
     installation: Installation = Installation()
     framework: Framework | None = Field(None, description="None if nothing tells.")
+    accelerator: str = Field("", description="TPU type of its nodes; empty if unknown.")
     runtime: str = Field("", description="Software version of the nodes; empty if unknown.")
     max_hours: float | None = None
     secrets: dict[str, str] = Field(

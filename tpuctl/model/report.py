@@ -60,10 +60,24 @@ class RunReport:
         return self.explanation.status.exit_code is None
 
     @property
-    def hours(self) -> float | None:
+    def seconds(self) -> float | None:
         """How long its attempts ran so far, as far as known; None if nothing is."""
         hours = [attempt.hours for attempt in self.attempts if attempt.hours is not None]
-        return sum(hours) if hours else None
+        return sum(hours) * 3600 if hours else None
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step of any metric."""
+        return max((curve.all_points[-1][0] for curve in self.curves), default=None)
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Over the whole run, including its preparation; None while it runs."""
+        step, seconds = self.last_step, self.seconds
+        return step / seconds if not self.is_running and step and seconds else None
+
+    def curve(self, name: str) -> Curve | None:
+        return next((curve for curve in self.curves if curve.name == name), None)
 
     @property
     def cost(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpuctl.model.sweep import describe_values
 from tpuctl.view.tables import print_table
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ def show_jobs(
     if not jobs:
         print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
         return
-    columns = ("job", "script", "state", "exit", "attempt", "retries", "submitted (UTC)")
+    values = ["values"] if any(job.record.values for job in jobs) else []
+    columns = ("job", "script", *values, "state", "exit", "attempt", "retries", "submitted (UTC)")
     print_table(
         (*columns, *WIDE) if is_wide else columns,
         [
             (
                 job.record.id,
                 f"-m {job.record.script}" if job.record.kind == "module" else job.record.script,
+                *(describe_values(job.record.values) for _ in values),
                 job.status.state,
                 "" if job.status.exit_code is None else str(job.status.exit_code),
                 str(job.record.attempt),

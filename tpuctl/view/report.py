@@ -62,7 +62,7 @@ def render_facts(report: RunReport) -> Iterator[str]:
     facts = {
         "State": f'<span class="{STATE_CLASSES.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
-        "Ran": "unknown" if report.hours is None else escape(format_duration(report.hours * 3600)),
+        "Ran": "unknown" if report.seconds is None else escape(format_duration(report.seconds)),
         "Cost": escape(run_cost(report)),
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),

@@ -28,7 +28,7 @@ def print_run(report: RunReport, command_prefix: str) -> None:
         ("command", record.command_line),
         ("state", f"{status.state.replace('_', ' ')}{code}"),
         ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
-        ("ran", "-" if report.hours is None else format_duration(report.hours * 3600)),
+        ("ran", "-" if report.seconds is None else format_duration(report.seconds)),
         ("cost", run_cost(report)),
         ("output", record.output),
     ]

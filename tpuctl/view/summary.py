@@ -58,7 +58,7 @@ def _facts(report: RunReport) -> Iterator[str]:
     rows = [
         ("Command", _code(record.command_line)),
         ("TPU", f"{_text(report.accelerator)} in {_text(record.zone)}"),
-        ("Ran", "unknown" if report.hours is None else format_duration(report.hours * 3600)),
+        ("Ran", "unknown" if report.seconds is None else format_duration(report.seconds)),
         ("Cost", _text(run_cost(report))),
         ("Output", _code(record.output)),
     ]

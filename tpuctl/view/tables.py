@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tpuctl.units import dollars
 
-__all__ = ["console", "facts_table", "print_facts", "print_rows", "print_table", "table"]
+__all__ = ["console", "facts_table", "fits", "print_facts", "print_rows", "print_table", "table"]
 
 MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
@@ -36,6 +36,12 @@ def table(
     for row in rows:
         made.add_row(*map(Text, row))  # no markup in brackets
     return made
+
+
+def fits(rendered: Table) -> bool:
+    """Whether no line of a table has to be wrapped."""
+    out = console()
+    return out.measure(rendered, options=out.options.update(max_width=10_000)).maximum <= out.width
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:

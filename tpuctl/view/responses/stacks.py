@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from tpuctl.model.job import JobRecord
     from tpuctl.model.pasted_error import Pasted
     from tpuctl.model.report import RunReport
+    from tpuctl.model.sweep import SweepValues
     from tpuctl.view import orphans
 
 __all__ = [
     "CommandExplanation",
     "CommandResult",
+    "Comparison",
     "CopyResult",
     "Cost",
     "Dashboard",
@@ -58,6 +61,7 @@ __all__ = [
     "SshHosts",
     "Status",
     "StoppedJob",
+    "Sweep",
     "WrittenFiles",
 ]
 
@@ -221,12 +225,13 @@ class Attempt(Response):
 
 
 class Job(Response):
-    """A job; `exit_code` is null while it runs."""
+    """A job; `exit_code` is null while it runs. `values` are those of `run --each`."""
 
     id: str = source("record.id")
     kind: Literal["script", "module", "shell", "notebook"] = source("record.kind")
     script: str = source("record.script")
     args: list[str] = source("record.args")
+    values: dict[str, str] = source("record.values")
     state: str = source("status.state")
     exit_code: int | None = source("status.exit_code")
     detail: str = source("status.detail")
@@ -310,6 +315,71 @@ class JobSubmission(Response):
             job_exit_code=job_exit_code,
             **({} if down is None else {"remaining": down.remaining}),
         )
+
+
+class SweepJob(Response):
+    """A job of `run --each`; those that were not started have no `job`. `metrics` are the last
+    values in its log."""
+
+    values: dict[str, str]
+    job: str | None
+    state: str
+    exit_code: int | None
+    hours: Hours | None
+    steps: int | None
+    metrics: dict[str, float]
+    cost: Number | None
+
+    @classmethod
+    def of(cls, values: SweepValues, report: RunReport | None) -> SweepJob:
+        """Without a report, the job was not started."""
+        status = None if report is None else report.explanation.status
+        curves = () if report is None else report.curves
+        seconds = None if report is None else report.seconds
+        return cls(
+            values=dict(values),
+            job=None if report is None else report.record.id,
+            state="not_started" if status is None else status.state,
+            exit_code=None if status is None else status.exit_code,
+            hours=None if seconds is None else seconds / 3600,
+            steps=None if report is None else report.last_step,
+            metrics={curve.name: curve.all_points[-1][1] for curve in curves},
+            cost=None if report is None else report.cost,
+        )
+
+
+class Sweep(Response):
+    """The jobs of `run --each`, in the order of its values."""
+
+    jobs: list[SweepJob]
+    remaining: list[RemainingResource] = ABSENT
+
+    @classmethod
+    def of(
+        cls,
+        each: Sequence[SweepValues],
+        reports: Sequence[RunReport],
+        down: status.Down | None = None,
+    ) -> Sweep:
+        """The first jobs have a report, the others were not started."""
+        return cls(
+            jobs=[SweepJob.of(values, report) for values, report in zip_longest(each, reports)],
+            **({} if down is None else {"remaining": down.remaining}),
+        )
+
+
+class ComparisonRow(Response):
+    """A property of the compared jobs: its value for each, null if unknown. Durations are in
+    seconds."""
+
+    name: str
+    values: list[str | int | float | list[str] | None]
+    differs: bool
+
+
+class Comparison(Response):
+    jobs: list[str]
+    rows: list[ComparisonRow]
 
 
 class Logs(Response):
