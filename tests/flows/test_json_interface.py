@@ -173,6 +173,9 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     assert "bucket" in run_quiet(bench, "orphans", "--all", "-o", "wide")
     assert run_quiet(bench, "status")
     assert '"step": 3' in run_quiet(bench, "logs")
+    [same_job] = good("run", "--yes", "train.py", "--each", "seed=1")["jobs"]
+    assert same_job["values"] == {"seed": "1"}
+    assert good("jobs", "compare", job, same_job["job"])["jobs"] == [job, same_job["job"]]
     for command in (
         "stop",
         "status",
