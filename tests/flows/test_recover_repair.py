@@ -278,7 +278,11 @@ async def test_manually_deleted_node_is_not_recreated(
     assert await asyncio.wait_for(following, 120) == 69
     assert "The node was deleted" in errors(events)[0].detail
     assert await read_attempts(stack.store, record) == []
-    assert not (await stack.status()).nodes
+
+    async def has_no_node() -> bool:
+        return not (await stack.status()).nodes
+
+    await async_until(has_no_node, "the end of the deletion")
     await down_and_verify(stack)
 
 

@@ -195,7 +195,7 @@ def _require_raceable(stack: Stack) -> None:
             summary,
             f"--race needs several zones; the stack has only {stack.zone}",
             hint=f"Add zones to tpu.zones. To list those that offer the type:\n"
-            f"    tpuctl zones --type {tpu.type}",
+            f"    tpuctl zones {tpu.type}",
             where="--race",
         )
     if tpu.data_disks:
