@@ -24,6 +24,7 @@ from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssued
 from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.names import JOBS
 from tpuctl.remote.transport import Transport
 
 pytestmark = pytest.mark.long
@@ -323,13 +324,18 @@ async def test_jobs_are_listed_and_loaded(new_bench: Bench) -> None:
     await new_bench.follow(first)
     second = await new_bench.submit("raise SystemExit(2)")
     await new_bench.follow(second)
-    later, earlier = sorted((first, second), key=lambda record: record.id, reverse=True)
-    assert [job.record for job in await list_jobs(new_bench.store)] == [later, earlier]
+    assert [job.record for job in await list_jobs(new_bench.store)] == [second, first]
     codes = {job.record.id: job.status.exit_code for job in await list_jobs(new_bench.store)}
     assert codes == {first.id: 0, second.id: 2}
-    assert await latest_job(new_bench.store) == later
+    assert await latest_job(new_bench.store) == second
     with pytest.raises(NotFound):
         await load_job(new_bench.store, "nothing")
+    # Ids of the same second have no order.
+    for word in ("zinc", "amber"):
+        record = second.model_copy(update={"id": f"20990101-000000-{word}"})
+        path = f"{JOBS}/{record.id}/job.json"
+        await new_bench.store.put_bytes(path, record.model_dump_json().encode())
+    assert (await latest_job(new_bench.store) or first).id == "20990101-000000-amber"
 
 
 async def test_max_hours_stops_job(bench: Bench) -> None:

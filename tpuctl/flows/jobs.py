@@ -160,13 +160,13 @@ def mark_stopped(status: JobStatus) -> JobStatus:
 
 
 async def _ids(store: ObjectStore) -> list[str]:
-    """The ids of all jobs, sorted, which is by time."""
-    objects = await store.list(f"{JOBS}/")
-    return sorted(
-        entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/")
-        for entry in objects
+    """The ids of all jobs by time: of those of the same second, in the order of their objects."""
+    generations = {
+        entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/"): entry.generation
+        for entry in await store.list(f"{JOBS}/")
         if entry.name.endswith("/job.json") and entry.name.count("/") == JOBS.count("/") + 2
-    )
+    }
+    return sorted(generations, key=lambda job: (job.rpartition("-")[0], generations[job]))
 
 
 async def _read(store: ObjectStore, job: str) -> JobRecord:
