@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -46,17 +47,21 @@ def script(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     path.write_text(SCRIPT, "utf-8")
     environment = {**os.environ, "PYTHONPATH": handler_folder(Folder(str(tmp_path)))}
     with subprocess.Popen(
-        [sys.executable, str(path)], env=environment, stdout=subprocess.PIPE, text=True
+        ["sh", "-c", '"$0" "$1"; exit', sys.executable, str(path)],  # a parent of this job alone
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         yield process
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_connections_and_stacks_of_job(tmp_path: Path, script: subprocess.Popen[str]) -> None:
     assert script.stdout is not None
     port = int(script.stdout.readline())
     check = StartCheck(Folder(str(tmp_path)), SPEC)
-    check.job_parent = os.getpid()
+    check.job_parent = script.pid
     check.addresses, check.ports = ["127.0.0.1", "127.0.0.2"], [port]
     assert check.arrivals() == (port, [])
     with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)):
@@ -64,11 +69,11 @@ def test_connections_and_stacks_of_job(tmp_path: Path, script: subprocess.Popen[
         assert check.arrivals() == (port, [1])
         states = {(each.state, each.address) for each in check.connections() if each.port == port}
         assert {(LISTEN, "0.0.0.0"), (ESTABLISHED, "127.0.0.2")} <= states
-        until(lambda: "wait_for_peers" in place(read_stacks(os.getpid())), "the wait")
-        assert place(read_stacks(os.getpid())) == (
+        until(lambda: "wait_for_peers" in place(read_stacks(script.pid)), "the wait")
+        assert place(read_stacks(script.pid)) == (
             "its script is at line 5 of train.py, in wait_for_peers"
         )
-        assert not is_waiting(read_stacks(os.getpid()))
+        assert not is_waiting(read_stacks(script.pid))
 
 
 def test_ports_are_probed() -> None:
