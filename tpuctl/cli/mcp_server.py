@@ -55,7 +55,7 @@ TOOLS: Mapping[str, Sequence[str]] = {
     "stop": ("job",),
     "down": (),
 }
-# What a tool always passes: nobody answers questions, and a call must not last as long as a job.
+# What a tool always passes: there are no prompts, and a call must not last as long as a job.
 FIXED: Mapping[str, Sequence[str]] = {
     "up": ("--yes",),
     "run": ("--detach",),
