@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.support.queued import (
     FLEX_START,
     OTHER,
     call,
+    in_background,
     nodes_of,
     request_of,
     with_queue,
@@ -63,15 +64,9 @@ async def wait_for_progress(events: list[Event], text: str) -> None:
     await async_until(is_reported, f"{text!r} being reported")
 
 
-@asynccontextmanager
-async def background_up(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Any]]:
+def background_up(stack: Tpuctl) -> AbstractAsyncContextManager[asyncio.Task[Any]]:
     """Run `up` in the background; cancel it at the end of the block."""
-    task = asyncio.create_task(provision(stack))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return in_background(provision(stack))
 
 
 async def test_request_created_between_queries_is_found(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tests.support.polling import async_until
 from tests.support.projects import provision
-from tests.support.queued import nodes_of, request_of, with_queue
+from tests.support.queued import in_background, nodes_of, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -71,15 +71,9 @@ async def states(stack: Tpuctl) -> dict[str, str]:
     return {f"{item.kind} {item.zone}": item.state for item in items if item.kind_class.is_machine}
 
 
-@asynccontextmanager
-async def background_race(stack: Tpuctl) -> AsyncIterator[asyncio.Task[Prepared]]:
+def background_race(stack: Tpuctl) -> AbstractAsyncContextManager[asyncio.Task[Prepared]]:
     """Run a race in the background; cancel it at the end of the block."""
-    task = asyncio.create_task(race(stack))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return in_background(race(stack))
 
 
 async def wait_for_state(stack: Tpuctl, state: str, *zones: str) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
 
-__all__ = ["FLEX_START", "OTHER", "call", "nodes_of", "path", "request_of", "with_queue"]
+__all__ = [
+    "FLEX_START",
+    "OTHER",
+    "call",
+    "in_background",
+    "nodes_of",
+    "path",
+    "request_of",
+    "with_queue",
+]
+
+T = TypeVar("T")
 
 MakeStack = Callable[..., Tpuctl]
 OTHER = "us-central1-c"
@@ -32,6 +45,17 @@ def with_queue(make_stack: MakeStack) -> MakeStack:
         return make_stack(runtime=f"{runtime}, queue: {queue}{more}", **options)
 
     return make
+
+
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run something in the background; cancel it at the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def call(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["JobWatch", "StackWatch", "status", "take_snapshot", "watch"]
 
 RECENT_JOBS = 8  # the latest jobs, checked for running ones
-ID_TIME = len("20261231-235959")  # of a job's id, which ends with a word
 READERS = 16
 LOG_TIMEOUT_SECONDS = 5.0  # for a machine to return the end of the log
 RECONNECT_SECONDS = 60.0  # before reconnecting to one that did not
@@ -145,9 +144,8 @@ class JobWatch:
         self._ended = {
             job_id: job for job_id, job in jobs.items() if job.status.exit_code is not None
         }
-        recent = [jobs[job_id] for job_id in ids if job_id in jobs]
-        # Ids of the same second have no order.
-        return sorted(recent, key=lambda job: (job.record.id[:ID_TIME], job.record.submitted))
+        recent = (jobs[job_id] for job_id in ids if job_id in jobs)
+        return sorted(recent, key=lambda job: job.record.submitted)
 
     async def close(self) -> None:
         await self._machine.close()
