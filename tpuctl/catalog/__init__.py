@@ -17,6 +17,14 @@ from tpuctl.catalog.compute import (
     storage_price,
     traffic_price,
 )
+from tpuctl.catalog.compute_tpu import (
+    Api,
+    Architecture,
+    TpuMachine,
+    apis_of,
+    is_tpu_machine,
+    tpu_machine,
+)
 from tpuctl.catalog.flex_start import FLEX_START_DAYS, flex_start_zones
 from tpuctl.catalog.offers import (
     PRICED_CAPACITIES,
@@ -55,6 +63,8 @@ __all__ = [
     "HOURS_PER_MONTH",
     "PRICED_CAPACITIES",
     "AcceleratorType",
+    "Api",
+    "Architecture",
     "Capacity",
     "Choice",
     "MachineType",
@@ -65,9 +75,11 @@ __all__ = [
     "QuotaLimit",
     "Rate",
     "Runtime",
+    "TpuMachine",
     "accelerator_type",
     "accelerator_types",
     "address_price",
+    "apis_of",
     "base_runtime",
     "cheapest",
     "choose",
@@ -75,6 +87,7 @@ __all__ = [
     "disk_types",
     "flex_start_zones",
     "generations",
+    "is_tpu_machine",
     "machine_is_offered",
     "machine_price",
     "machine_type",
@@ -95,6 +108,7 @@ __all__ = [
     "runtimes",
     "storage_locations",
     "storage_price",
+    "tpu_machine",
     "traffic_price",
     "usual_quota",
     "zones",

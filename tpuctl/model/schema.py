@@ -23,6 +23,7 @@ from tpuctl.model.secret_sources import FORMS, SOURCE
 
 __all__ = [
     "AccessSection",
+    "BootDiskSection",
     "BucketSection",
     "ControllerSection",
     "DataDisk",
@@ -116,6 +117,12 @@ Deadline = Annotated[
     AfterValidator(_has_zone),
 ]
 Reservation = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]+$")]
+SharedReservation = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(projects/[a-z0-9.:-]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"
+    ),
+]
 
 
 class QueueSection(Section):
@@ -158,11 +165,27 @@ class DataDisk(Section):
     )
 
 
+class BootDiskSection(Section):
+    size_gb: int = Field(100, ge=10, le=65536, description="Size of the boot disk, in GB.")
+    type: Literal["auto", "pd-balanced", "hyperdisk-balanced"] = Field(
+        "auto", description="Type of the boot disk; auto: what the machine type supports."
+    )
+
+
 class TpuSection(Section):
     kind: Literal["vm", "node"] = Field(
         "vm",
         description="vm: TPU VM, workers with TPU chips. node: TPU node, a remote TPU with a "
         "controller.",
+    )
+    api: Literal["auto", "tpu", "compute"] | None = Field(
+        None,
+        description="Who sells the TPU. tpu: the Cloud TPU API. compute: Compute Engine. auto: "
+        "both, in the order that `tpuctl plan` shows. Empty: the Cloud TPU API, or Compute Engine "
+        "for types that only it offers.",
+    )
+    slices: int = Field(
+        1, ge=1, le=64, description="Number of slices that run each job together (multislice)."
     )
     type: str = Field(description="Accelerator type; list them with `tpuctl types`.")
     topology: str | None = Field(
@@ -180,6 +203,11 @@ class TpuSection(Section):
     capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
         "on-demand", description="Capacity type; spot is cheaper and may be preempted at any time."
     )
+    reservation: SharedReservation | None = Field(
+        None,
+        description="Reservation to use, with capacity: reserved: its name, or "
+        "projects/PROJECT/reservations/NAME if another project shares it.",
+    )
     queue: Annotated[QueueSection | None, BeforeValidator(_queue)] = Field(
         None,
         description="Create nodes by a queued resource, which waits for capacity: true, or "
@@ -194,6 +222,9 @@ class TpuSection(Section):
     )
     startup_script: str | None = Field(
         None, description="Script file to run as root at each start of a worker."
+    )
+    boot_disk: BootDiskSection = Field(
+        BootDiskSection(), description="Boot disk of each worker on Compute Engine."
     )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
 

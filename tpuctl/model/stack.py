@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from tpuctl.catalog import (
     AcceleratorType,
+    Api,
     NodeVersion,
     Price,
     Runtime,
+    TpuMachine,
     accelerator_type,
     base_runtime,
     node_price,
@@ -23,6 +25,7 @@ from tpuctl.catalog import (
     region_of,
     runtime,
     runtime_for,
+    tpu_machine,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.attempt import Retry
@@ -30,10 +33,15 @@ from tpuctl.model.framework import FrameworkChoice, framework_in, is_tensorflow
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secret_sources import Source, source_of
-from tpuctl.model.stack_rules import default_machine_type, find_problems, resolve_zones
+from tpuctl.model.stack_rules import (
+    Candidate,
+    candidates_of,
+    default_machine_type,
+    find_problems,
+)
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 
-__all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
+__all__ = ["Candidate", "Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
 
 PLACEHOLDER_TYPE = "v2-8"
 
@@ -50,10 +58,10 @@ class Stack:
     file: StackFile
     names: Names
     accelerator: AcceleratorType
-    runtime: Runtime  # for a TPU node: its version, with its TensorFlow
+    node_runtime: Runtime  # of the TPU API; for a TPU node: its version, with its TensorFlow
     framework: FrameworkChoice | None  # of its jobs; None if nothing tells
-    zone: str  # the zone in use: the first, until another is tried
-    zones: tuple[str, ...]  # all candidates, in order
+    candidate: Candidate  # the zone and API in use: the first, until another is tried
+    candidates: tuple[Candidate, ...]  # all, in order
     bucket: str
     bucket_location: str
     user: str
@@ -73,6 +81,40 @@ class Stack:
         return self.names.project
 
     @property
+    def zone(self) -> str:
+        """The zone in use."""
+        return self.candidate.zone
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of all candidates, in order."""
+        return tuple(dict.fromkeys(candidate.zone for candidate in self.candidates))
+
+    @property
+    def api(self) -> Api:
+        """Who sells the TPU in use."""
+        return self.candidate.api
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether the TPU consists of Compute Engine instances."""
+        return self.api == "compute"
+
+    @property
+    def machine(self) -> TpuMachine:
+        """The machines of a slice; only for a TPU that Compute Engine sells."""
+        machine = tpu_machine(self.accelerator, self.file.tpu.topology)
+        assert machine is not None, "Compute Engine sells the type"
+        return machine
+
+    @property
+    def runtime(self) -> Runtime:
+        """The software of the workers: a version of the TPU API, or an image of Compute Engine."""
+        if not self.is_compute:
+            return self.node_runtime
+        return Runtime(self.machine.image, None, (self.accelerator.generation,), "any")
+
+    @property
     def folder(self) -> Path:
         return self.path.parent
 
@@ -89,17 +131,28 @@ class Stack:
     @property
     def has_fixed_runtime(self) -> bool:
         """Whether the stack file decides the runtime, whatever the framework."""
-        return self.is_node or self.file.tpu.runtime != "auto"
+        return self.is_node or self.is_compute or self.file.tpu.runtime != "auto"
 
     @property
     def queue(self) -> QueueSection | None:
-        """Settings of the queued resource; None to create nodes directly."""
-        return self.file.tpu.queue
+        """Settings of the queued resource; None to create nodes or instances directly.
+
+        Several slices of the Cloud TPU API are requested together.
+        """
+        if self.is_compute:
+            return None
+        return self.file.tpu.queue or (QueueSection() if self.slices > 1 else None)
+
+    @property
+    def slices(self) -> int:
+        """The number of slices that run each job together."""
+        return self.file.tpu.slices
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of the stack's nodes."""
-        return self.names.nodes(self.queue.nodes if self.queue is not None else 1)
+        """The names of the stack's nodes. Each slice is a node."""
+        independent = self.queue.nodes if self.queue is not None else 1
+        return self.names.nodes(max(independent, self.slices))
 
     @property
     def controller(self) -> ControllerSection | None:
@@ -141,8 +194,8 @@ class Stack:
         """
         if choice is None or self.file.job.framework != "auto":
             return self
-        runtime = _runtime(self.file, self.accelerator, choice) or self.runtime
-        return replace(self, framework=choice, runtime=runtime)
+        runtime = _runtime(self.file, self.accelerator, choice) or self.node_runtime
+        return replace(self, framework=choice, node_runtime=runtime)
 
     def on_runtime(self, version: str) -> Stack:
         """The same stack on a node that exists: `auto` chooses a runtime for a new node only.
@@ -155,11 +208,15 @@ class Stack:
         is_other = (actual.tensorflow is None) != (self.runtime.tensorflow is None)
         if (is_other and self.file.job.framework != "auto") or not actual.fits(self.accelerator):
             return self
-        return replace(self, runtime=actual)
+        return replace(self, node_runtime=actual)
 
     def in_zone(self, zone: str) -> Stack:
-        """The same stack with its node in another zone. The bucket does not move."""
-        return replace(self, zone=zone)
+        """The same stack with its TPU in another zone. The bucket does not move."""
+        return self.at(Candidate(zone, self.api))
+
+    def at(self, candidate: Candidate) -> Stack:
+        """The same stack with its TPU from another candidate. The bucket does not move."""
+        return replace(self, candidate=candidate)
 
     @property
     def creates_service_account(self) -> bool:
@@ -235,9 +292,9 @@ def read_stack(path: Path) -> Stack:
     if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
         problems.append(_bucket_problem(names.bucket, problem, text))
     accelerator = accelerator_type(file.tpu.type)
-    if accelerator is None or not accelerator.in_tpu_api:
+    if accelerator is None:
         accelerator = _placeholder_accelerator()
-    zones = resolve_zones(file, accelerator)
+    candidates = candidates_of(file, accelerator)
     location = file.bucket.location.lower()
     framework = _framework(file, text.folder)
     return Stack(
@@ -245,12 +302,12 @@ def read_stack(path: Path) -> Stack:
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_runtime(file, accelerator, framework) or _placeholder_runtime(file),
+        node_runtime=_runtime(file, accelerator, framework) or _placeholder_runtime(file),
         framework=framework,
-        zone=zones[0],
-        zones=zones,
+        candidate=candidates[0],
+        candidates=candidates,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
-        bucket_location=region_of(zones[0]) if location == "auto" else location,
+        bucket_location=region_of(candidates[0].zone) if location == "auto" else location,
         user=_user(file.access.user),
         problems=tuple(problems),
     )
@@ -284,18 +341,18 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
         ) from None
     names = Names(name, project)
     accelerator = _placeholder_accelerator()
-    zones = resolve_zones(file, accelerator)
+    candidates = candidates_of(file, accelerator)
     return Stack(
         path=Path("tpuctl.yaml"),
         file=file,
         names=names,
         accelerator=accelerator,
-        runtime=_placeholder_runtime(file),
+        node_runtime=_placeholder_runtime(file),
         framework=None,
-        zone=zones[0],
-        zones=zones,
+        candidate=candidates[0],
+        candidates=candidates,
         bucket=names.bucket,
-        bucket_location=region_of(zones[0]),
+        bucket_location=region_of(candidates[0].zone),
         user=_user("auto"),
     )
 

@@ -9,11 +9,14 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tpuctl.catalog import (
     AcceleratorType,
+    Api,
     accelerator_type,
     accelerator_types,
+    apis_of,
     flex_start_zones,
     machine_is_offered,
     machine_type,
@@ -36,7 +39,14 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_text import StackText
 from tpuctl.spelling import nearest
 
-__all__ = ["default_machine_type", "egress_note", "find_problems", "resolve_zones"]
+__all__ = [
+    "Candidate",
+    "candidates_of",
+    "default_machine_type",
+    "egress_note",
+    "find_problems",
+    "resolve_zones",
+]
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
@@ -48,6 +58,26 @@ OTHER_FAMILIES = re.compile(
 )
 MAX_CATALOG_VCPUS = 32  # larger types exist, but are not in the catalog
 SHAPES = re.compile(r"(standard|highmem|highcpu)-(\d+)|custom-\d+-\d+(-ext)?")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Where a TPU may be created: a zone, and the API that sells it there."""
+
+    zone: str
+    api: Api = "tpu"
+
+
+def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candidate, ...]:
+    """Where to try to create the TPU, in order: all zones of the first API, then of the second.
+
+    Prices are the same at both; the Cloud TPU API comes first, whose images have more software.
+    """
+    offered = apis_of(accelerator) or ("tpu",)
+    api = file.tpu.api
+    apis = offered if api == "auto" else (api or offered[0],)
+    zones = resolve_zones(file, accelerator)
+    return tuple(Candidate(zone, api) for api in apis for zone in zones)
 
 
 def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
@@ -83,13 +113,8 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             text.where("tpu.type"),
         )
         return
-    if not accelerator.in_tpu_api:
-        yield Diagnostic(
-            "TPU type not in the TPU API",
-            f"{accelerator.name} is offered only through Compute Engine or GKE",
-            "Choose a v2, v3, v4, v5e, v5p or v6e type.",
-            text.where("tpu.type"),
-        )
+    if file.tpu.api in ("tpu", "compute") and file.tpu.api not in apis_of(accelerator):
+        yield _api_problem(file, accelerator, text)
         return
     yield from _zone_problems(file, accelerator, text)
     yield from _option_problems(file, accelerator, text)
@@ -149,6 +174,17 @@ def _zone_problems(
                 text.where(key),
             )
             return
+
+
+def _api_problem(file: StackFile, accelerator: AcceleratorType, text: StackText) -> Diagnostic:
+    name, other = ("the Cloud TPU API", "compute"), ("Compute Engine", "tpu")
+    seller, api = name if file.tpu.api == "tpu" else other
+    return Diagnostic(
+        "TPU type not offered by this API",
+        f"{seller} does not offer {accelerator.name}",
+        f"Use\n    tpu: {{api: {api}}}",
+        text.where("tpu.api"),
+    )
 
 
 def _runtime_problems(

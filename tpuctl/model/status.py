@@ -25,6 +25,7 @@ class NodeStatus:
     endpoints: tuple[str, ...] = ()  # IP:PORT of a TPU node; empty for TPU VMs
     service_account: str = ""  # a TPU node's service agent; empty for TPU VMs
     inner_addresses: tuple[str, ...] = ()  # reachable in the same network
+    instances: tuple[str, ...] = ()  # names of the workers on Compute Engine; empty for the TPU API
 
     def hours(self, now: datetime | None = None) -> float:
         """How long it has existed."""
