@@ -18,12 +18,19 @@ from tpuctl.catalog.compute import (
     traffic_price,
 )
 from tpuctl.catalog.compute_tpu import (
+    AnnouncedTpu,
     Api,
     Architecture,
     TpuMachine,
+    TpuMachineType,
+    announced_tpu,
     apis_of,
     is_tpu_machine,
+    topologies_of,
     tpu_machine,
+    tpu_machine_type,
+    tpu_machine_types,
+    zones_of,
 )
 from tpuctl.catalog.flex_start import FLEX_START_DAYS, flex_start_zones
 from tpuctl.catalog.offers import (
@@ -63,6 +70,7 @@ __all__ = [
     "HOURS_PER_MONTH",
     "PRICED_CAPACITIES",
     "AcceleratorType",
+    "AnnouncedTpu",
     "Api",
     "Architecture",
     "Capacity",
@@ -76,9 +84,11 @@ __all__ = [
     "Rate",
     "Runtime",
     "TpuMachine",
+    "TpuMachineType",
     "accelerator_type",
     "accelerator_types",
     "address_price",
+    "announced_tpu",
     "apis_of",
     "base_runtime",
     "cheapest",
@@ -108,8 +118,12 @@ __all__ = [
     "runtimes",
     "storage_locations",
     "storage_price",
+    "topologies_of",
     "tpu_machine",
+    "tpu_machine_type",
+    "tpu_machine_types",
     "traffic_price",
     "usual_quota",
     "zones",
+    "zones_of",
 ]

@@ -100,7 +100,7 @@ def accelerator_types() -> Mapping[str, AcceleratorType]:
                 zones=tuple(table["prices"][price_class]),
                 devices=chips * facts["devices_per_chip"],
                 hbm_gb_per_chip=facts["hbm_gb_per_chip"],
-                in_tpu_api=facts["tpu_api"],
+                in_tpu_api=facts["tpu_api"] and name not in table["not_in_tpu_api"],
             )
     return types
 

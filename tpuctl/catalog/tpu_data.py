@@ -70,6 +70,8 @@ DATA: dict[str, Any] = {
             "tpu_api": False,
         },
     },
+    # Types that the Cloud TPU API does not sell, of generations that it does.
+    "not_in_tpu_api": ["v5p-2", "v5p-4"],
     # Each row: name, chips, TensorCores, workers, topology, price class.
     "types": {
         "v2": [
@@ -155,6 +157,8 @@ DATA: dict[str, Any] = {
             ["v5litepod-256", 256, 256, 64, "16x16", "v5e"],
         ],
         "v5p": [
+            ["v5p-2", 1, 2, 1, "1x1x1", "v5p"],
+            ["v5p-4", 2, 4, 1, "2x1x1", "v5p"],
             ["v5p-8", 4, 8, 1, "2x2x1", "v5p"],
             ["v5p-16", 8, 16, 2, "2x2x2", "v5p"],
             ["v5p-32", 16, 32, 4, "2x2x4", "v5p"],
