@@ -31,7 +31,7 @@ def missing_data(generation: str) -> Iterator[str]:
     types = [
         accelerator
         for accelerator in accelerator_types().values()
-        if accelerator.generation == generation
+        if accelerator.generation == generation and accelerator.in_tpu_api
     ]
     if not all(map(runtime_for, types)):
         yield f"{CATALOG}: runtimes"

@@ -60,6 +60,34 @@ def test_every_type_has_zonal_and_regional_limit() -> None:
                 assert scopes == []
 
 
+@pytest.mark.parametrize(
+    ("name", "spot", "metric", "dimensions", "chips"),
+    [
+        # "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 0.0 in region us-east5." and the ids of a
+        # project's quota, 2026-08 (xbill9/gemma4-dev)
+        ("v6e-8", False, "TPUS_PER_TPU_FAMILY", {"region": "R", "tpu_family": "CT6E"}, 8),
+        ("v6e-16", True, "PREEMPTIBLE_TPU_V6E", {"region": "R"}, 16),
+        ("v5p-2", False, "TPU_V5P", {"region": "R"}, 1),
+        ("v5p-8", False, "TPU_V5P", {"region": "R"}, 4),
+        ("v5p-8", True, "PREEMPTIBLE_TPU_V5P", {"region": "R"}, 4),
+        # GKE's plan-tpus
+        ("tpu7x-16", False, "TPUS_PER_TPU_FAMILY", {"region": "R", "tpu_family": "TPU7X"}, 8),
+    ],
+)
+def test_compute_engine_counts_chips_in_pools_of_a_region(
+    name: str, spot: bool, metric: str, dimensions: dict[str, str], chips: int
+) -> None:
+    (limit,) = quota_limits(known_type(name), spot, "compute")
+    assert (limit.metric, limit.dimensions("R")) == (metric, dimensions)
+    assert limit.id == f"{metric.replace('_', '-')}-per-project-region"
+    assert limit.amount(known_type(name)) == chips
+
+
+def test_generations_that_compute_engine_does_not_sell_have_no_pools_there() -> None:
+    assert quota_limits(known_type("v5litepod-8"), False, "compute") == ()
+    assert quota_limits(known_type("v4-8"), True, "compute") == ()
+
+
 def test_flex_start_zones_match_public_reports() -> None:
     # Zone tables of 2026-08; of the zones tried, only us-west4-a accepted a v5litepod-1.
     assert "us-west4-a" in flex_start_zones(known_type("v5litepod-1"))
