@@ -34,8 +34,8 @@ _WITHOUT_IMAGES = frozenset(
     (
         *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
         *("oracle-linux-cloud", "rhel-cloud", "rhel-sap-cloud", "rocky-linux-accelerator-cloud"),
-        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-accelerator-images"),
-        *("ubuntu-os-pro-cloud", "windows-cloud", "windows-sql-cloud"),
+        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-pro-cloud"),
+        *("windows-cloud", "windows-sql-cloud"),
     )
 )
 _REFERENCE = re.compile(
@@ -118,10 +118,34 @@ _OS_IMAGES = (
 )
 
 
+# For machines with TPUs: docs.cloud.google.com/tpu/docs/tpu-os-images. They have neither Docker nor
+# a framework; licenses and features are those of Ubuntu's plain images: a guess.
+_TPU_IMAGES = tuple(
+    Image(
+        "ubuntu-os-accelerator-images",
+        family,
+        f"{family}-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, {release} LTS, amd64 TPU image built on {_BUILD_DATE}",
+        *(license_name, license_code),
+        _UBUNTU_FEATURES,
+    )
+    for family, release, license_name, license_code in (
+        (
+            *("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "22.04"),
+            *("ubuntu-2204-lts", "5511465778777431107"),
+        ),
+        (
+            *("ubuntu-accel-2404-amd64-tpu-tpu7x", "24.04"),
+            *("ubuntu-2404-lts", "3242930272766215801"),
+        ),
+    )
+)
+
+
 @cache
 def _images() -> tuple[Image, ...]:
     versions = {version.tensorflow for version in catalog.node_versions() if version.tensorflow}
-    return (*_OS_IMAGES, *map(_tensorflow_image, sorted(versions)))
+    return (*_OS_IMAGES, *_TPU_IMAGES, *map(_tensorflow_image, sorted(versions)))
 
 
 def _tensorflow_image(version: str) -> Image:

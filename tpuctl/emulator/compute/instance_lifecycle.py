@@ -13,6 +13,7 @@ from tpuctl.emulator.compute.disks import Disks
 from tpuctl.emulator.compute.errors import failed
 from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.instance_spec import Sources
+from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
@@ -124,6 +125,8 @@ class InstanceMachines(Collection):
         account = row["serviceAccounts"][0] if row["serviceAccounts"] else None
         email = account["email"] if account else ""
         access = self.context.registry.access
+        machine_type_name = row["machineType"].rpartition("/")[2]
+        machine = machine_type(machine_type_name)
         return MachineSpec(
             name=name,
             node_id=instance_id,
@@ -132,14 +135,14 @@ class InstanceMachines(Collection):
             project=project_id,
             project_number=project["number"],
             zone=zone,
-            accelerator_type="",
+            accelerator_type=machine.tpu.accelerator_type() if machine and machine.tpu else "",
             runtime_version="",
             service_account=email,
             access_token=access.token_for(email, account["scopes"]) if account else "",
             metadata=self._metadata(project_id, row),
             kind="instance",
             tensorflow=self._tensorflow(row),
-            machine_type=row["machineType"].rpartition("/")[2],
+            machine_type=machine_type_name,
             scopes=tuple(account["scopes"]) if account else (),
         )
 

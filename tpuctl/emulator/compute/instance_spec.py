@@ -20,7 +20,7 @@ from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.project import checked_items
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network, relative_name
@@ -116,10 +116,14 @@ def machine_type_of(name: str, body: Row) -> str:
     """The full name of the requested machine type, in the zone of the instance `name`."""
     kind = body.get("machineType", "").rpartition("/")[2]
     full = f"{name.split('/instances/', maxsplit=1)[0]}/machineTypes/{kind}"
-    if machine_type(kind) is None:
-        zone = name.split("/")[3]
+    zone, machine = name.split("/")[3], machine_type(kind)
+    if machine is None or not machine.is_in(zone):
         reason = f"Machine type with name '{kind}' does not exist in zone '{zone}'."
         raise bad_field("resource.machineType", body.get("machineType", ""), reason)
+    if machine.tpu is not None and not machine.tpu.is_sold:
+        # Error 403 in public reports of 2026-08: listed for GKE, not sold as instances.
+        text = f"This user agent is not allowed to use the machine type [{kind}]."
+        raise ApiError("PERMISSION_DENIED", text, reason="forbidden")
     return full
 
 

@@ -1,4 +1,4 @@
-"""Machine types of the common Compute Engine families."""
+"""Machine types of the common Compute Engine families, and of those with TPU chips."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import aggregated, listed
 from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.tpu_machine_types import TpuShape, tpu_shapes
 from tpuctl.emulator.state.locations import check_zone, zones
 from tpuctl.emulator.wire.registry import Caller
 
@@ -27,10 +28,20 @@ class MachineType:
     cpus: int
     memory_mb: int
     is_shared: bool = False
+    tpu: TpuShape | None = None
+
+    def is_in(self, zone: str) -> bool:
+        """Whether a zone offers it: every zone has the common families."""
+        return self.tpu is None or zone in self.tpu.zones
 
     @property
     def cpu_quota(self) -> str:
-        """N1 and E2 share a quota; other families have their own (docs: "CPU quota")."""
+        """N1 and E2 share a quota; other families have their own (docs: "CPU quota").
+
+        Empty for machines with TPUs, whose chips are counted.
+        """
+        if self.tpu is not None:
+            return ""
         family = self.name.partition("-")[0]
         prefix = family.upper() if family in ("n2", "n2d", "c2", "c2d") else ""
         return f"{prefix}_CPUS" if prefix else "CPUS"
@@ -72,6 +83,8 @@ def _machine_types() -> Mapping[str, MachineType]:
     }
     for name, (cpus, memory) in _SHARED.items():
         types[name] = MachineType(name, cpus, memory, is_shared=True)
+    for name, tpu in tpu_shapes().items():
+        types[name] = MachineType(name, tpu.cpus, tpu.memory_gb * 1024, tpu=tpu)
     return dict(sorted(types.items()))
 
 
@@ -83,8 +96,12 @@ def machine_type(name: str) -> MachineType | None:
     return _machine_types().get(name)
 
 
+def _names_in(zone: str) -> list[str]:
+    return [name for name, kind in _machine_types().items() if kind.is_in(zone)]
+
+
 class MachineTypes:
-    """Machine types; every zone has the same."""
+    """Machine types by zone."""
 
     def __init__(self, context: ComputeContext) -> None:
         self._context = context
@@ -92,13 +109,13 @@ class MachineTypes:
     async def get(self, request: Any, caller: Caller) -> Any:
         project, zone = self._context.project(request.project), check_zone(request.zone)
         kind = machine_type(request.machine_type)
-        if kind is None:
+        if kind is None or not kind.is_in(zone):
             raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
         return message_of("MachineType", _row(project, zone, kind))
 
     async def list(self, request: Any, caller: Caller) -> Any:
         project, zone = self._context.project(request.project), check_zone(request.zone)
-        rows = [_row(project, zone, kind) for kind in _machine_types().values()]
+        rows = [_row(project, zone, _machine_types()[name]) for name in _names_in(zone)]
         base = f"projects/{project}/zones/{zone}/machineTypes"
         return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
 
@@ -109,7 +126,7 @@ class MachineTypes:
             request,
             "MachineTypeAggregatedList",
             "compute#machineTypeAggregatedList",
-            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _machine_types()],
+            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _names_in(zone)],
             [f"zones/{zone}" for zone in zones()],
             "machineTypes",
             f"projects/{project}/aggregated/machineTypes",
@@ -123,7 +140,7 @@ def _row_of(full_name: str) -> dict[str, Any]:
 
 
 def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
-    return {
+    row: dict[str, Any] = {
         "kind": "compute#machineType",
         "id": str(int(hashlib.sha256(kind.name.encode()).hexdigest()[:7], 16)),
         "name": kind.name,
@@ -137,3 +154,10 @@ def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
         "zone": zone,
         "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{kind.name}",
     }
+    if kind.tpu is not None:
+        chips = {
+            "guestAcceleratorType": kind.tpu.accelerator,
+            "guestAcceleratorCount": kind.tpu.chips,
+        }
+        row["accelerators"] = [chips]
+    return row

@@ -139,7 +139,8 @@ def instance_usage(row: Row) -> dict[str, float]:
         return needs
     kind = machine_type(row["machineType"].rpartition("/")[2])
     assert kind is not None, "only known types are stored"
-    needs[kind.cpu_quota] = float(kind.cpus)
+    if kind.cpu_quota:
+        needs[kind.cpu_quota] = float(kind.cpus)
     needs["IN_USE_ADDRESSES"] = float(
         sum(len(interface.get("accessConfigs", ())) for interface in row["networkInterfaces"])
     )

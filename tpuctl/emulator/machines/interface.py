@@ -52,7 +52,7 @@ class MachineSpec:
     project: str
     project_number: int
     zone: str
-    accelerator_type: str
+    accelerator_type: str  # empty for an instance without TPU chips
     runtime_version: str
     service_account: str  # email of the account that the machine acts as
     access_token: str  # that account's bearer token, valid at the local cloud
@@ -66,6 +66,11 @@ class MachineSpec:
     @property
     def endpoint(self) -> Endpoint:
         return self.endpoints[self.worker]
+
+    @property
+    def has_chips(self) -> bool:
+        """Whether its programs find TPU chips: workers, and instances that are TPUs."""
+        return self.kind == "worker" or (self.kind == "instance" and bool(self.accelerator_type))
 
     def attribute(self, key: str) -> str | None:
         """A metadata value of the machine, or else of its project."""

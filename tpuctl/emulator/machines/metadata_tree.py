@@ -57,6 +57,7 @@ def metadata_tree(
     accounts: Tree = {}  # an instance may have none
     if spec.service_account:
         accounts = {"default": account, spec.service_account: dict(account)}
+    is_plain = spec.kind == "instance" and not spec.has_chips
     networks: Tree = {
         "0": {
             "ip": spec.endpoint.address,
@@ -65,7 +66,7 @@ def metadata_tree(
         }
     }
     instance: Tree = {
-        "attributes": dict(spec.metadata if spec.kind == "instance" else _attributes(spec)),
+        "attributes": dict(spec.metadata) if is_plain else _attributes(spec),
         "guest-attributes": {space: dict(values) for space, values in guest.items()},
         "hostname": f"{hostname}.{spec.zone}.c.{spec.project}.internal",
         "id": numeric_id(spec.name),

@@ -222,7 +222,7 @@ class SharedEnvironment:
             # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **({NOTE_VARIABLE: note} if note else {}),
-            **(_jax_variables(spec) if spec.kind == "worker" else {}),
+            **(_jax_variables(spec) if spec.has_chips else {}),
             # Modules are compiled when they are imported, not all thousands of a library's.
             "PIP_COMPILE": "0",
             **dict(self.pip_variables),

@@ -1,0 +1,92 @@
+"""Instances with TPU chips, as Compute Engine sells them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+
+from tests.support.locations import PROJECT
+
+ZONE = "us-east5-a"  # sells v5p, v6e and v5e
+IMAGES = "projects/ubuntu-os-accelerator-images/global/images/family"
+V6E_IMAGE = f"{IMAGES}/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
+TPU7X_IMAGE = f"{IMAGES}/ubuntu-accel-2404-amd64-tpu-tpu7x"
+
+
+def tpu(engine: Any, machine_type: str, name: str = "bert-tpu", **more: Any) -> dict[str, Any]:
+    """The request for an instance, as documented: maintenance terminates it."""
+    zone = more.pop("zone", ZONE)
+    resource: dict[str, Any] = engine.controller(name, zone)
+    resource["machine_type"] = f"zones/{zone}/machineTypes/{machine_type}"
+    resource["scheduling"] = {"on_host_maintenance": "TERMINATE", **more.pop("scheduling", {})}
+    boot = {"source_image": more.pop("image", V6E_IMAGE)}
+    boot["disk_type"] = f"zones/{zone}/diskTypes/{more.pop('disk', 'hyperdisk-balanced')}"
+    resource["disks"][0]["initialize_params"] = boot
+    request = {"project": PROJECT, "zone": zone, "instance_resource": {**resource, **more}}
+    return request
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "zone", "image", "accelerator"),
+    [
+        ("ct6e-standard-1t", ZONE, V6E_IMAGE, "v6e-1"),
+        ("ct6e-standard-4t", ZONE, V6E_IMAGE, "v6e-4"),
+        ("ct6e-standard-8t", ZONE, V6E_IMAGE, "v6e-8"),
+        ("ct5p-hightpu-1t-tpu", ZONE, V6E_IMAGE, "v5p-2"),
+        ("ct5p-hightpu-4t", ZONE, V6E_IMAGE, "v5p-8"),
+        ("tpu7x-standard-4t", "us-central1-c", TPU7X_IMAGE, "tpu7x-8"),
+    ],
+)
+async def test_instance_is_a_tpu(
+    engine: Any, machine_type: str, zone: str, image: str, accelerator: str
+) -> None:
+    def run() -> Any:
+        request = tpu(engine, machine_type, zone=zone, image=image)
+        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
+        key = {"project": PROJECT, "zone": zone}
+        disk = engine.disks.get({**key, "disk": "bert-tpu"}, timeout=60)
+        assert disk.size_gb == 10
+        return engine.instances.get({**key, "instance": "bert-tpu"}, timeout=60)
+
+    instance = await asyncio.to_thread(run)
+    assert instance.status == "RUNNING"
+    spec = engine.cloud.host.specs[f"projects/{PROJECT}/zones/{zone}/instances/bert-tpu"]
+    assert (spec.kind, spec.machine_type) == ("instance", machine_type)
+    assert (spec.accelerator_type, spec.worker, len(spec.endpoints)) == (accelerator, 0, 1)
+
+
+async def test_machine_types_of_a_zone_include_its_tpus(engine: Any) -> None:
+    def run() -> None:
+        key = {"project": PROJECT, "zone": ZONE}
+        here = {kind.name: kind for kind in engine.machine_types.list(key)}
+        assert {"ct5p-hightpu-4t", "ct6e-standard-4t", "ct5lp-hightpu-1t"} < set(here)
+        assert "tpu7x-standard-4t" not in here
+        (chips,) = here["ct6e-standard-8t"].accelerators
+        assert (chips.guest_accelerator_type, chips.guest_accelerator_count) == ("ct6e", 8)
+        (chips,) = here["ct5p-hightpu-1t-tpu"].accelerators
+        assert (chips.guest_accelerator_type, chips.guest_accelerator_count) == ("tpu-v5p", 1)
+        with pytest.raises(exceptions.NotFound):
+            engine.machine_types.get({**engine.in_zone, "machine_type": "tpu7x-standard-4t"})
+        request = {"project": PROJECT, "filter": "name=tpu7x-standard-4t"}
+        everywhere = dict(engine.machine_types.aggregated_list(request))
+        zones = {place for place, part in everywhere.items() if part.machine_types}
+        assert zones == {"zones/us-central1-c", "zones/us-central1-ai1a"}
+
+    await asyncio.to_thread(run)
+
+
+async def test_machine_type_that_the_zone_lacks_is_refused(engine: Any) -> None:
+    request = tpu(engine, "tpu7x-standard-4t")
+    text = "Machine type with name 'tpu7x-standard-4t' does not exist in zone 'us-east5-a'."
+    with pytest.raises(exceptions.BadRequest, match=text):
+        await asyncio.to_thread(engine.instances.insert_unary, request)
+
+
+async def test_machine_types_of_gke_are_not_sold_as_instances(engine: Any) -> None:
+    request = tpu(engine, "ct5lp-hightpu-1t")
+    text = r"This user agent is not allowed to use the machine type \[ct5lp-hightpu-1t\]\."
+    with pytest.raises(exceptions.Forbidden, match=text):
+        await asyncio.to_thread(engine.instances.insert_unary, request)
