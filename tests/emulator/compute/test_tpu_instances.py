@@ -23,10 +23,10 @@ def tpu(engine: Any, machine_type: str, name: str = "bert-tpu", **more: Any) -> 
     resource["machine_type"] = f"zones/{zone}/machineTypes/{machine_type}"
     resource["scheduling"] = {"on_host_maintenance": "TERMINATE", **more.pop("scheduling", {})}
     boot = {"source_image": more.pop("image", V6E_IMAGE)}
-    boot["disk_type"] = f"zones/{zone}/diskTypes/{more.pop('disk', 'hyperdisk-balanced')}"
+    if disk := more.pop("disk", ""):
+        boot["disk_type"] = f"zones/{zone}/diskTypes/{disk}"
     resource["disks"][0]["initialize_params"] = boot
-    request = {"project": PROJECT, "zone": zone, "instance_resource": {**resource, **more}}
-    return request
+    return {"project": PROJECT, "zone": zone, "instance_resource": {**resource, **more}}
 
 
 @pytest.mark.parametrize(

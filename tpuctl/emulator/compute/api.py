@@ -190,6 +190,7 @@ COLLECTIONS = (
     "DiskTypes",
     "Disks",
     "Firewalls",
+    "FutureReservations",
     "GlobalAddresses",
     "GlobalOperations",
     "ImageFamilyViews",
@@ -200,6 +201,7 @@ COLLECTIONS = (
     "Projects",
     "RegionOperations",
     "Regions",
+    "Reservations",
     "Routes",
     "Snapshots",
     "Subnetworks",
@@ -246,6 +248,8 @@ _PACES = {
     "compute.addresses.setLabels": (0.0, 0.0),
     "compute.disks": (0.3, 5.0),  # guess
     "compute.snapshots": (0.3, 8.0),  # guess
+    "compute.reservations": (0.3, 8.0),  # guess
+    "compute.futureReservations": (0.3, 8.0),  # guess
     "compute.instances": (0.2, 4.0),  # labels and such: guess
     "compute.instances.insert": (1.0, 45.0),  # "Compute VM 30-60 s" in public reports
     "compute.instances.bulkInsert": (0.0, 0.0),  # as long as its insertions take

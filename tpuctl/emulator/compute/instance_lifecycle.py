@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.collection import Collection, Row, Rows
 from tpuctl.emulator.compute.context import DISKS, INSTANCES, ComputeContext
 from tpuctl.emulator.compute.disks import Disks
@@ -42,8 +43,10 @@ class InstanceMachines(Collection):
         disks: Disks,
         subnetworks: Subnetworks,
         projects: Projects,
+        capacity: Capacity,
     ) -> None:
         super().__init__(context)
+        self.capacity = capacity
         self._disks = disks
         self._projects = projects
         self._sources = Sources(context, disks, subnetworks)
@@ -135,7 +138,7 @@ class InstanceMachines(Collection):
             project=project_id,
             project_number=project["number"],
             zone=zone,
-            accelerator_type=machine.tpu.accelerator_type() if machine and machine.tpu else "",
+            accelerator_type=machine.tpu.accelerator.name if machine and machine.tpu else "",
             runtime_version="",
             service_account=email,
             access_token=access.token_for(email, account["scopes"]) if account else "",
@@ -200,12 +203,19 @@ class InstanceMachines(Collection):
 
     async def _create_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         try:
+            await self._wait_for_capacity(arguments)
             self.change(arguments["target"], status="STAGING")
             await self._boot_machine(arguments, report)
         except Exception:
             # Before the failure is recorded, so that a restarted server retries the cleanup.
             await self._host.discard(arguments["target"])
             raise
+
+    async def _wait_for_capacity(self, arguments: Arguments) -> None:
+        name = arguments["target"]
+        row = self.find(name)
+        if row is not None and row["status"] == "PENDING":
+            self.save(name, await self.capacity.wait(name, row, arguments["wait_until"]))
 
     async def _boot_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         name = arguments["target"]

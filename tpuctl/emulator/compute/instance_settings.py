@@ -12,11 +12,11 @@ from tpuctl.emulator.compute.instance_lifecycle import InstanceMachines
 from tpuctl.emulator.compute.instance_spec import (
     attached_disk,
     machine_type_of,
-    scheduling,
     service_accounts,
 )
 from tpuctl.emulator.compute.messages import as_row
 from tpuctl.emulator.compute.project import check_fingerprint, checked_items
+from tpuctl.emulator.compute.scheduling import scheduling
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.registry import Caller
 

@@ -16,8 +16,10 @@ from tpuctl.emulator.compute.errors import (
     in_use,
     unknown_reference,
 )
-from tpuctl.emulator.compute.machine_types import machine_type
+from tpuctl.emulator.compute.machine_types import MachineType, machine_type
 from tpuctl.emulator.compute.project import checked_items
+from tpuctl.emulator.compute.reservations import reservation_of
+from tpuctl.emulator.compute.scheduling import scheduling, wait_seconds
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid
@@ -31,7 +33,6 @@ __all__ = [
     "attached_disk",
     "draft",
     "machine_type_of",
-    "scheduling",
     "service_accounts",
 ]
 
@@ -58,6 +59,7 @@ class Draft:
 
     row: Row
     disks: dict[str, Row]
+    wait_seconds: int = 0  # for capacity
 
 
 def draft(sources: Sources, name: str, body: Row) -> Draft:
@@ -65,13 +67,18 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     project = sources.context.registry.projects.require(name.split("/")[1])
     _check_location(sources, project, name)
     disks: dict[str, Row] = {}
+    full_type = machine_type_of(name, body)
+    machine = machine_type(full_type.rpartition("/")[2])
+    assert machine is not None
+    scheduled = scheduling(body.get("scheduling", {}))
     row: Row = {
         **{key: body[key] for key in _COPIED_FIELDS if key in body},
-        "machineType": machine_type_of(name, body),
+        "machineType": full_type,
         "tags": {"items": body.get("tags", {}).get("items", [])},
         "metadata": {"items": checked_items(body.get("metadata", {}))},
         "labels": _labels(body.get("labels", {})),
-        "scheduling": scheduling(body.get("scheduling", {})),
+        "scheduling": scheduled,
+        **reservation_of(sources.context, name, body, machine, scheduled["provisioningModel"]),
         "serviceAccounts": service_accounts(project, body.get("serviceAccounts", [])),
         "networkInterfaces": _interfaces(sources, project, name, body),
         "deletionProtection": body.get("deletionProtection", False),
@@ -87,12 +94,12 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     if not requested:
         raise bad_field("resource.disks", "", "No disks are specified.")
     row["disks"] = [
-        _disk(sources, name, index, disk, disks) for index, disk in enumerate(requested)
+        _disk(sources, name, index, disk, disks, machine) for index, disk in enumerate(requested)
     ]
     if [disk["boot"] for disk in row["disks"]].count(True) != 1 or not row["disks"][0]["boot"]:
         reason = "Exactly one boot disk must be specified, and first."
         raise bad_field("resource.disks[0].boot", "", reason)
-    return Draft(row, disks)
+    return Draft(row, disks, wait_seconds(body, scheduled["provisioningModel"]))
 
 
 def attached_disk(
@@ -145,20 +152,6 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
             reason = "Label value must match '[-_a-z0-9]{0,63}'."
             raise bad_field("resource.labels", value, reason)
     return labels
-
-
-def scheduling(requested: Row) -> Row:
-    """With defaults: spot instances terminate on maintenance and do not restart."""
-    is_spot = requested.get("provisioningModel") == "SPOT" or requested.get("preemptible", False)
-    if is_spot and requested.get("automaticRestart"):
-        raise invalid("Scheduling must have automaticRestart as false when preemptible is true.")
-    return {
-        "provisioningModel": "SPOT" if is_spot else "STANDARD",
-        "onHostMaintenance": "TERMINATE" if is_spot else "MIGRATE",
-        **requested,
-        "preemptible": is_spot,
-        "automaticRestart": not is_spot and requested.get("automaticRestart", True),
-    }
 
 
 def service_accounts(project: Project, requested: Rows) -> Rows:
@@ -240,7 +233,14 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
     return [interface]
 
 
-def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[str, Row]) -> Row:
+def _disk(
+    sources: Sources,
+    name: str,
+    index: int,
+    body: Row,
+    new_disks: dict[str, Row],
+    machine: MachineType,
+) -> Row:
     if body.get("type") == "SCRATCH":
         return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
     if "source" in body:
@@ -253,7 +253,13 @@ def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[st
     full = f"{base}/disks/{disk_name}"
     if full in new_disks or sources.disks.find(full) is not None:
         raise already_exists(full)
-    row: Row = {"name": disk_name, "type": params.get("diskType", "")}
+    kind = params.get("diskType", "")
+    if machine.tpu is not None:
+        # A disk type that fits the machine is the default of the API, and its error 400: public
+        # reports of 2026.
+        kind = kind or f"diskTypes/{machine.tpu.disk_types[0]}"
+        _check_disk_type(kind.rpartition("/")[2], machine, machine.tpu.disk_types)
+    row: Row = {"name": disk_name, "type": kind}
     for field in ("sourceImage", "sourceSnapshot", "labels"):
         if field in params:
             row[field] = params[field]
@@ -263,6 +269,13 @@ def _disk(sources: Sources, name: str, index: int, body: Row, new_disks: dict[st
     fields = (f"{place}.diskType", f"{place}.diskSizeGb", f"{place}.sourceImage")
     new_disks[full] = sources.disks.with_defaults(full, row, fields)
     return _disk_attachment(full, new_disks[full], index, body)
+
+
+def _check_disk_type(kind: str, machine: MachineType, supported: tuple[str, ...]) -> None:
+    """Persistent disks fit machines that support one of them, and so do Hyperdisks."""
+    if kind.partition("-")[0] not in {name.partition("-")[0] for name in supported}:
+        text = f"{kind} disk type cannot be used by {machine.name} machine type."
+        raise invalid(text, reason="badRequest")
 
 
 def _disk_attachment(source: str, disk: Row, index: int, body: Row) -> Row:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
 from typing import Any
 
 from tpuctl.emulator.compute.bulk_insert import Batch, BulkInsertion, batch_of
+from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.collection import Row, check_name, idempotent
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks
@@ -19,13 +20,13 @@ from tpuctl.emulator.compute.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instance_spec import Draft, draft
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.project import Projects
-from tpuctl.emulator.compute.quota import Quota, disk_usage, instance_usage
+from tpuctl.emulator.compute.scheduling import live_migration
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.firewall_rules import Identity
-from tpuctl.emulator.state.locations import region_of
+from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Caller
 
@@ -45,6 +46,8 @@ _MAINTENANCE_EVENTS = {
     "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
     "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
+# Fields of rows that are not part of the resource.
+_INTERNAL_FIELDS = ("address", "deleting", "pool", "reservation", "run_end")
 _STABLE_STATES = ("RUNNING", "TERMINATED")
 
 
@@ -57,10 +60,9 @@ class Instances(InstanceSettings):
         disks: Disks,
         subnetworks: Subnetworks,
         projects: Projects,
-        quota: Quota,
+        capacity: Capacity,
     ) -> None:
-        super().__init__(context, disks, subnetworks, projects)
-        self._quota = quota
+        super().__init__(context, disks, subnetworks, projects, capacity)
         bulk = BulkInsertion(self)
         self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
 
@@ -79,7 +81,7 @@ class Instances(InstanceSettings):
             "cpuPlatform": _cpu_platform(row),
             "startRestricted": False,
             "satisfiesPzi": False,
-            "resourceStatus": {"scheduling": {}},
+            "resourceStatus": {"scheduling": _scheduling_status(row)},
             "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
             "networkInterfaces": [
                 _interface(row, interface) for interface in row["networkInterfaces"]
@@ -89,9 +91,7 @@ class Instances(InstanceSettings):
                 for disk in row["disks"]
             ],
         }
-        del resource["address"]
-        resource.pop("deleting", None)
-        return resource
+        return {field: value for field, value in resource.items() if field not in _INTERNAL_FIELDS}
 
     def users_of_network(self, name: str) -> list[str]:
         """Instances on a network or subnetwork, by full name."""
@@ -145,7 +145,7 @@ class Instances(InstanceSettings):
         name = f"{base}/{body['name']}"
         self.require_unused_name(name)
         instance = draft(self._sources, name, body)
-        refusal = self._refusal([instance], name)
+        refusal = self._refusal({name: instance})
         if refusal is not None:
             return self.begin_on_instance(
                 "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
@@ -199,10 +199,9 @@ class Instances(InstanceSettings):
         self, drafts: dict[str, Draft], batch: Batch
     ) -> tuple[Any, dict[str, Draft]]:
         """As many as quota allows; the error if that is fewer than the minimum."""
-        name = next(iter(drafts))
         for count in range(len(drafts), batch.min_count - 1, -1):
             part = dict(list(drafts.items())[:count])
-            refusal = self._refusal(list(part.values()), name)
+            refusal = self._refusal(part)
             if refusal is None or refusal["code"] != "QUOTA_EXCEEDED":
                 return refusal, part
         return refusal, {}
@@ -217,6 +216,9 @@ class Instances(InstanceSettings):
         request_id: str = "",
     ) -> Any:
         row = self.with_identity({**instance.row, "address": endpoint.address})
+        if instance.wait_seconds:
+            row["status"] = "PENDING"
+            arguments = {**arguments, "wait_until": time.time() + instance.wait_seconds}
         if endpoint.ssh_port != 22:
             row["metadata"]["items"].append({"key": PORT_KEY, "value": str(endpoint.ssh_port)})
         with self.store.transaction():
@@ -234,10 +236,9 @@ class Instances(InstanceSettings):
         except MachineError as error:
             raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
 
-    def _refusal(self, drafts: list[Draft], name: str) -> Any | None:
-        """The error that the operation must fail with. `name` is one of the instances."""
-        project, zone = name.split("/")[1], name.split("/")[3]
-        first = drafts[0]
+    def _refusal(self, drafts: dict[str, Draft]) -> Any | None:
+        """The error that the operation must fail with: of instances of one kind, by name."""
+        name, first = next(iter(drafts.items()))
         for account in first.row["serviceAccounts"]:
             owner, _, domain = account["email"].partition("@")[2].partition(".")
             full = f"projects/{owner}/serviceAccounts/{account['email']}"
@@ -248,19 +249,10 @@ class Instances(InstanceSettings):
                     "not found.",
                     "http": 404,
                 }
-        needs: Counter[str] = Counter()
-        for each in drafts:
-            needs.update(instance_usage(each.row))
-            for disk in each.disks.values():
-                needs.update(disk_usage(disk))
-        refusal = self._quota.refusal(project, region_of(zone), needs)
-        if refusal is not None:
+        refusal = live_migration(first.row)
+        if refusal is not None or first.wait_seconds:
             return refusal
-        kind = first.row["machineType"].rpartition("/")[2]
-        fault = self.context.registry.faults.take("stockout", project=project, zone=zone, type=kind)
-        if fault is None:
-            return None
-        return _stockout(project, zone, kind, str(fault.get("text") or ""))
+        return self.capacity.refusal(name, list(drafts.values()))
 
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
@@ -381,6 +373,12 @@ class Instances(InstanceSettings):
         return False
 
 
+def _scheduling_status(row: Row) -> Row:
+    if row["status"] != "RUNNING" or "run_end" not in row:
+        return {}
+    return {"terminationTimestamp": pacific_text(row["run_end"])}
+
+
 def _cpu_platform(row: Row) -> str:
     """By family (cloud.google.com/compute/docs/cpu-platforms); unknown while not running."""
     family = row["machineType"].rpartition("/")[2].partition("-")[0]
@@ -399,34 +397,4 @@ def _interface(row: Row, interface: Row) -> Row:
         "networkIP": row["address"],
         "fingerprint": fingerprint(interface),
         "accessConfigs": [{**access, **external} for access in interface["accessConfigs"]],
-    }
-
-
-def _stockout(project: str, zone: str, kind: str, text: str) -> Any:
-    """Wording from CCExtractor/sample-platform#901 (2024) and GoogleCloudPlatform/ai-on-gke#849."""
-    default_text = (
-        f"The zone 'projects/{project}/zones/{zone}' does not have enough resources available to "
-        "fulfill the request.  Try a different zone, or try again later."
-    )
-    localized = (
-        f"A {kind} VM instance is currently unavailable in the {zone} zone. Alternatively, you can "
-        "try your request again with a different VM hardware configuration or at a later time. "
-        "For more information, see the troubleshooting documentation."
-    )
-    link = "https://cloud.google.com/compute/docs/resource-error"
-    metadata = {"vmType": kind, "attachment": "", "zone": zone, "zonesAvailable": ""}
-    info = {
-        "reason": "resource_availability",
-        "domain": "compute.googleapis.com",
-        "metadatas": metadata,
-    }
-    return {
-        "code": "ZONE_RESOURCE_POOL_EXHAUSTED",
-        "message": text or default_text,
-        "http": 503,
-        "more": [
-            {"help": {"links": [{"description": "Troubleshooting documentation", "url": link}]}},
-            {"localizedMessage": {"locale": "en-US", "message": localized}},
-            {"errorInfo": info},
-        ],
     }

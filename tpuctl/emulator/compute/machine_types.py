@@ -38,10 +38,8 @@ class MachineType:
     def cpu_quota(self) -> str:
         """N1 and E2 share a quota; other families have their own (docs: "CPU quota").
 
-        Empty for machines with TPUs, whose chips are counted.
+        Of machines with TPUs the chips are counted instead.
         """
-        if self.tpu is not None:
-            return ""
         family = self.name.partition("-")[0]
         prefix = family.upper() if family in ("n2", "n2d", "c2", "c2d") else ""
         return f"{prefix}_CPUS" if prefix else "CPUS"
@@ -156,8 +154,8 @@ def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
     }
     if kind.tpu is not None:
         chips = {
-            "guestAcceleratorType": kind.tpu.accelerator,
-            "guestAcceleratorCount": kind.tpu.chips,
+            "guestAcceleratorType": kind.tpu.guest_accelerator,
+            "guestAcceleratorCount": kind.tpu.accelerator.chips,
         }
         row["accelerators"] = [chips]
     return row

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from tpuctl.catalog.quota import QuotaLimit, quota_limits
 from tpuctl.emulator.compute.context import (
     ADDRESSES,
     DISKS,
@@ -21,7 +24,9 @@ from tpuctl.emulator.compute.errors import not_found
 from tpuctl.emulator.compute.lists import listed
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.messages import LINK, message_of
+from tpuctl.emulator.compute.scheduling import FLEX_START
 from tpuctl.emulator.compute.subnetworks import Subnetworks
+from tpuctl.emulator.compute.tpu_machine_types import tpu_shapes
 from tpuctl.emulator.state.locations import region_of, regions, zones
 from tpuctl.emulator.wire.registry import Caller
 
@@ -47,6 +52,7 @@ _PROJECT_LIMITS: Mapping[str, float] = {
     "STATIC_ADDRESSES": 700.0,
     "CPUS_ALL_REGIONS": 20000.0,
 }
+_TPU_LIMIT = 5000.0  # of each pool of chips
 Row = Mapping[str, Any]
 
 
@@ -65,14 +71,14 @@ class Quota:
             for metric, limit in _LIMITS.items()
         }
 
-    def usage(self, project: str, region: str) -> dict[str, float]:
-        """A project's usage in a region by metric."""
-        usage = dict.fromkeys(_LIMITS, 0.0)
+    def usage(self, project: str, region: str) -> Counter[str]:
+        """A project's usage in a region by metric, with that of pools of chips."""
+        usage = Counter(dict.fromkeys(_LIMITS, 0.0))
         prefix = f"projects/{project}/zones/{region}-"
         for _, row in self._context.items(INSTANCES, prefix):
-            _add(usage, instance_usage(row))
+            usage.update(instance_usage(row))
         for _, row in self._context.items(DISKS, prefix):
-            _add(usage, disk_usage(row))
+            usage.update(disk_usage(row))
         addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
         usage["STATIC_ADDRESSES"] += len(addresses)
         return usage
@@ -104,13 +110,15 @@ class Quota:
         details from google.cloud.compute.v1.QuotaExceededInfo.
         """
         usage, limits = self.usage(project, region), self.limits(region)
-        for metric, amount in needs.items():
-            limit = limits[metric]
-            if amount and usage[metric] + amount > limit:
+        for key, amount in needs.items():
+            pool = _tpu_pools().get(key)
+            limit = limits[key] if pool is None else self._pool_limit(pool, region)
+            if amount and usage[key] + amount > limit:
+                metric = key if pool is None else pool.metric
                 info = {
                     "metricName": f"compute.googleapis.com/{metric.lower()}",
                     "limitName": f"{metric.replace('_', '-')}-per-project-region",
-                    "dimensions": {"region": region},
+                    "dimensions": pool.dimensions(region) if pool else {"region": region},
                     "limit": limit,
                 }
                 return {
@@ -121,6 +129,31 @@ class Quota:
                     "more": [{"quotaInfo": info}],
                 }
         return None
+
+    def choose_pool(self, project: str, region: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Set the pool of chips that new instances of one kind take from.
+
+        Flex-start takes from the standard pool where the preemptible one has no room
+        (docs.cloud.google.com/compute/docs/instances/provisioning-models).
+        """
+        pools = _pools_of(rows[0])
+        if not pools:
+            return
+        usage, chips = self.usage(project, region), len(rows) * _chips(rows[0])
+        for row in rows:
+            row["pool"] = next(
+                (
+                    key
+                    for key in pools
+                    if usage[key] + chips <= self._pool_limit(_tpu_pools()[key], region)
+                ),
+                pools[-1],
+            )
+
+    def _pool_limit(self, pool: QuotaLimit, region: str) -> float:
+        """The setting, which holds for each TPU family."""
+        configured = self._context.registry.settings.get("quota")
+        return float(configured.get(pool.id, {}).get(region, _TPU_LIMIT))
 
     def disk_refusal(self, name: str, row: Row) -> Any | None:
         return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_usage(row))
@@ -133,23 +166,56 @@ def disk_usage(row: Row) -> dict[str, float]:
 
 
 def instance_usage(row: Row) -> dict[str, float]:
-    """What an instance counts against quota: no CPUs or addresses while stopped."""
+    """What an instance counts against quota: no CPUs, chips or addresses while it has none."""
     needs = {"INSTANCES": 1.0}
-    if row["status"] == "TERMINATED":
+    if row["status"] in ("PENDING", "TERMINATED"):
         return needs
     kind = machine_type(row["machineType"].rpartition("/")[2])
     assert kind is not None, "only known types are stored"
-    if kind.cpu_quota:
+    if kind.tpu is None:
         needs[kind.cpu_quota] = float(kind.cpus)
+    elif pools := _pools_of(row):
+        needs[row.get("pool", pools[0])] = float(_chips(row))
     needs["IN_USE_ADDRESSES"] = float(
         sum(len(interface.get("accessConfigs", ())) for interface in row["networkInterfaces"])
     )
     return needs
 
 
-def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
-    for metric, amount in more.items():
-        total[metric] += amount
+@cache
+def _tpu_pools() -> Mapping[str, QuotaLimit]:
+    """The pools of chips by metric and TPU family."""
+    return {
+        _key(limit): limit
+        for shape in tpu_shapes().values()
+        for is_spot in (False, True)
+        for limit in quota_limits(shape.accelerator, is_spot, "compute")
+    }
+
+
+def _key(limit: QuotaLimit) -> str:
+    return f"{limit.metric}/{limit.family}" if limit.family else limit.metric
+
+
+def _pools_of(row: Row) -> list[str]:
+    """The pools that an instance may take its chips from, the preferred one first.
+
+    None for an instance in a reservation, whose chips were counted when it was made.
+    """
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    if kind is None or kind.tpu is None or "reservation" in row:
+        return []
+    kinds = {"SPOT": (True,), FLEX_START: (True, False)}
+    return [
+        _key(limit)
+        for is_spot in kinds.get(row["scheduling"]["provisioningModel"], (False,))
+        for limit in quota_limits(kind.tpu.accelerator, is_spot, "compute")
+    ]
+
+
+def _chips(row: Row) -> int:
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    return kind.tpu.accelerator.chips if kind is not None and kind.tpu is not None else 0
 
 
 class Regions:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
+from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.images import ImageFamilyViews, Images
@@ -19,6 +20,7 @@ from tpuctl.emulator.compute.operations import (
 )
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
+from tpuctl.emulator.compute.reservations import FutureReservations, Reservations
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
@@ -45,7 +47,10 @@ class ComputeService(MachineService):
         self.images = Images(context)
         self.snapshots = Snapshots(context)
         self.disks = Disks(context, self.snapshots, self.quota.disk_refusal)
-        self.instances = Instances(context, self.disks, self.subnetworks, self.projects, self.quota)
+        self.reservations = Reservations(context)
+        self.future_reservations = FutureReservations(context, self.reservations)
+        capacity = Capacity(context, self.quota)
+        self.instances = Instances(context, self.disks, self.subnetworks, self.projects, capacity)
         collections: Mapping[str, Any] = {
             "Networks": self.networks,
             "Firewalls": self.firewalls,
@@ -56,6 +61,8 @@ class ComputeService(MachineService):
             "Disks": self.disks,
             "Snapshots": self.snapshots,
             "Instances": self.instances,
+            "Reservations": self.reservations,
+            "FutureReservations": self.future_reservations,
         }
         self.handlers: Mapping[str, Any] = {
             **collections,

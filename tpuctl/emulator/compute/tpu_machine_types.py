@@ -1,10 +1,4 @@
-"""Machine types with TPU chips, and what Compute Engine requires of instances of them.
-
-Sources: docs.cloud.google.com/compute/docs/tpus/tpu-machines; vCPUs, memory, accelerator names and
-the forms with `-tpu` as `gcloud compute machine-types list` answered in 2026-08 (xbill9/gemma4-dev,
-HARDWARE.md); host memory of v6e and TPU7x from docs.cloud.google.com/kubernetes-engine/docs/
-concepts/plan-tpus.
-"""
+"""The TPU part of machine types: those of the catalog, and those that only GKE may use."""
 
 from __future__ import annotations
 
@@ -16,81 +10,49 @@ from tpuctl import catalog
 
 __all__ = ["TpuShape", "tpu_shapes"]
 
+# Listed with vCPUs and GB of memory in every zone with v5e, and refused for instances: public
+# reports of 2026-08 (xbill9/gemma4-dev).
+_GKE_ONLY: Mapping[str, tuple[str, int, int]] = {
+    "ct5lp-hightpu-1t": ("v5litepod-1", 24, 48),
+    "ct5lp-hightpu-4t": ("v5litepod-4", 112, 192),
+    "ct5lp-hightpu-8t": ("v5litepod-8", 224, 384),
+}
+
 
 @dataclass(frozen=True)
 class TpuShape:
-    """The TPU part of a machine type. `accelerator` is its `guestAcceleratorType`."""
+    """The chips of a machine type and where it is offered."""
 
-    generation: str
-    chips: int
+    accelerator: catalog.AcceleratorType  # a slice of this one machine
     cpus: int
     memory_gb: int
-    accelerator: str
+    guest_accelerator: str  # as `machineTypes` calls the chips
     zones: frozenset[str]
-    topology: str  # of the machine's own chips
-    is_sold: bool = True  # as an instance, rather than as a node of GKE alone
-
-    def accelerator_type(self, hosts: int = 1) -> str:
-        """The Cloud TPU API's name of a slice of so many machines, as in "v6e-16"."""
-        kinds = catalog.accelerator_types().values()
-        kind = next(kind for kind in kinds if kind.generation == self.generation)
-        prefix, _, size = kind.name.rpartition("-")
-        return f"{prefix}-{self.chips * hosts * int(size) // kind.chips}"
-
-
-@dataclass(frozen=True)
-class _Family:
-    """`sizes`: chips to vCPUs, GB of memory, and topology. `bare`: sizes without `-tpu`, too."""
-
-    generation: str
-    accelerator: str
-    sizes: Mapping[int, tuple[int, int, str]]
-    bare: tuple[int, ...]
-    is_sold: bool = True
-
-
-_FAMILIES: Mapping[str, _Family] = {
-    "ct5lp-hightpu": _Family(
-        "v5e",
-        "ct5lp",
-        {1: (24, 48, "1x1"), 4: (112, 192, "2x2"), 8: (224, 384, "2x4")},
-        bare=(1, 4, 8),
-        is_sold=False,
-    ),
-    "ct5p-hightpu": _Family(
-        "v5p",
-        "ct5p",
-        {1: (52, 112, "1x1x1"), 2: (104, 224, "1x2x1"), 4: (208, 448, "2x2x1")},
-        bare=(4,),
-    ),
-    "ct6e-standard": _Family(
-        "v6e",
-        "ct6e",
-        {1: (44, 176, "1x1"), 4: (180, 720, "2x2"), 8: (180, 1440, "2x4")},
-        bare=(1, 4, 8),
-    ),
-    "tpu7x-standard": _Family("tpu7x", "tpu7x", {4: (224, 960, "2x2x1")}, bare=(4,)),
-}
+    disk_types: tuple[str, ...]  # of boot disks
+    is_sold: bool = True  # as instances
 
 
 @cache
 def tpu_shapes() -> Mapping[str, TpuShape]:
     """By machine type."""
     shapes = {}
-    for prefix, family in _FAMILIES.items():
-        zones = frozenset(
-            zone
-            for kind in catalog.accelerator_types().values()
-            if kind.generation == family.generation
-            for zone in kind.zones
+    for name, kind in catalog.tpu_machine_types().items():
+        accelerator = next(
+            accelerator
+            for accelerator in catalog.accelerator_types().values()
+            if (accelerator.generation, accelerator.chips, accelerator.workers)
+            == (kind.generation, kind.chips, 1)
         )
-        for chips, (cpus, memory, topology) in family.sizes.items():
-            names = {f"{prefix}-{chips}t": family.accelerator} if chips in family.bare else {}
-            if family.is_sold:  # those of GKE alone have no such form
-                names[f"{prefix}-{chips}t-tpu"] = f"tpu-{family.generation}"
-            for name, accelerator in names.items():
-                shapes[name] = TpuShape(
-                    *(family.generation, chips, cpus, memory, accelerator, zones, topology),
-                    is_sold=family.is_sold,
-                )
+        shapes[name] = TpuShape(
+            accelerator,
+            kind.vcpus,
+            kind.memory_gb,
+            kind.guest_accelerator,
+            frozenset(catalog.zones_of(accelerator, "compute")),
+            kind.boot_disks,
+        )
+    for name, (type_name, cpus, memory) in _GKE_ONLY.items():
+        accelerator = catalog.accelerator_types()[type_name]
+        zones = frozenset(accelerator.zones)
+        shapes[name] = TpuShape(accelerator, cpus, memory, "ct5lp", zones, (), is_sold=False)
     return shapes

@@ -57,7 +57,9 @@ def metadata_tree(
     accounts: Tree = {}  # an instance may have none
     if spec.service_account:
         accounts = {"default": account, spec.service_account: dict(account)}
-    is_plain = spec.kind == "instance" and not spec.has_chips
+    attributes: Tree = dict(spec.metadata)
+    if spec.kind != "instance" or spec.has_chips:
+        attributes.update(_attributes(spec))
     networks: Tree = {
         "0": {
             "ip": spec.endpoint.address,
@@ -66,7 +68,7 @@ def metadata_tree(
         }
     }
     instance: Tree = {
-        "attributes": dict(spec.metadata) if is_plain else _attributes(spec),
+        "attributes": attributes,
         "guest-attributes": {space: dict(values) for space, values in guest.items()},
         "hostname": f"{hostname}.{spec.zone}.c.{spec.project}.internal",
         "id": numeric_id(spec.name),
@@ -141,7 +143,6 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         variables |= _slice_variables(accelerator)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
-        **spec.metadata,
         "accelerator-type": spec.accelerator_type,
         "agent-worker-number": str(spec.worker),
         "instance-id": spec.node_id,
