@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,6 +87,53 @@ class Engine:
 
     def get(self, name: str = "controller") -> Any:
         return self.instances.get({**self.in_zone, "instance": name}, timeout=60)
+
+    # Managed groups.
+
+    def create_template(self, name: str = "bert", **properties: Any) -> str:
+        """Create a template of small machines and return its link."""
+        machine = self.controller()
+        del machine["name"]
+        machine["machine_type"] = "n1-standard-1"
+        machine["disks"][0]["initialize_params"]["disk_type"] = "pd-ssd"
+        resource = {"name": name, "properties": {**machine, **properties}}
+        request = {"project": PROJECT, "instance_template_resource": resource}
+        self.wait_ok(self.instance_templates.insert_unary(request, timeout=60))
+        return f"{self.link}projects/{PROJECT}/global/instanceTemplates/{name}"
+
+    def create_policy(self, name: str = "bert", topology: str = "4x4") -> str:
+        """Create a workload policy and return its link."""
+        policy = {"type_": "HIGH_THROUGHPUT", "accelerator_topology": topology}
+        resource = {"name": name, "workload_policy": policy}
+        request = {**self.in_region, "resource_policy_resource": resource}
+        self.wait_ok(self.resource_policies.insert_unary(request, timeout=60))
+        return f"{self.link}projects/{PROJECT}/regions/{REGION}/resourcePolicies/{name}"
+
+    def insert_group(self, name: str = "bert", *, size: int = 4, **more: Any) -> Any:
+        """Begin creating a group of instances of the template "bert"."""
+        template = f"projects/{PROJECT}/global/instanceTemplates/bert"
+        resource = {"name": name, "target_size": size, "instance_template": template, **more}
+        request = {**self.in_zone, "instance_group_manager_resource": resource}
+        return self.instance_group_managers.insert_unary(request, timeout=60)
+
+    def group(self, name: str = "bert") -> Any:
+        request = {**self.in_zone, "instance_group_manager": name}
+        return self.instance_group_managers.get(request, timeout=60)
+
+    def managed_instances(self, name: str = "bert") -> list[Any]:
+        request = {**self.in_zone, "instance_group_manager": name}
+        return list(self.instance_group_managers.list_managed_instances(request, timeout=60))
+
+    def wait_stable(self, name: str = "bert") -> Any:
+        """The group once none of its instances changes."""
+        deadline = time.monotonic() + 30
+        while not (group := self.group(name)).status.is_stable:
+            assert time.monotonic() < deadline, self.managed_instances(name)
+            time.sleep(0.02)
+        return group
+
+    def instance_names(self) -> list[str]:
+        return [instance.name for instance in self.instances.list(self.in_zone)]
 
 
 @pytest.fixture

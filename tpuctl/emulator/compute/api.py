@@ -134,6 +134,31 @@ def _use(resources: PolicyResources, disk: Any) -> Need:
     return Need(f"compute.disks.{verb}", resources.resolve(name), name)
 
 
+def _instance_group(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """What the group's instances need, of the caller: the permissions of the method's reference.
+
+    actAs on their account is checked when the template is created.
+    """
+    project = resources.project(request.project)
+    group = request.instance_group_manager_resource
+    zone = f"{project}/zones/{request.zone}"
+    machine = f"{zone}/instances/{group.base_instance_name or group.name}"
+    yield Need("compute.instances.create", project, machine)
+    yield Need("compute.instances.setMetadata", project, machine)
+    yield Need("compute.disks.create", project, f"{zone}/disks/{machine.rpartition('/')[2]}")
+    template = group.instance_template.partition("projects/")[2]
+    yield Need("compute.instanceTemplates.useReadOnly", project, f"projects/{template}")
+    policy = group.resource_policies.workload_policy
+    if policy:
+        yield Need("compute.resourcePolicies.use", project, policy)
+
+
+def _act_as_accounts_of_template(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """actAs on the accounts in the template's properties (the methods' references)."""
+    for account in request.instance_template_resource.properties.service_accounts:
+        yield resources.act_as(account.email, request.project)
+
+
 def _disk(resources: PolicyResources, request: Any) -> Iterator[Need]:
     """cloud.google.com/compute/docs/disks/attach-disks, "Required permissions"."""
     yield _use(resources, request.attached_disk_resource)
@@ -165,10 +190,12 @@ _ACCESS = ApiAccess(
     refuse=_refuse,
     need=_need,
     rules={
+        "act_as_accounts_of_template": _act_as_accounts_of_template,
         "act_as_current_account": _act_as_current_account,
         "act_as_new_account": _act_as_new_account,
         "disk": _disk,
         "instance": _instance,
+        "instance_group": _instance_group,
         "instances": _instances,
         "labels": _labels,
         "snapshot_labels": _snapshot_labels,
@@ -195,13 +222,18 @@ COLLECTIONS = (
     "GlobalOperations",
     "ImageFamilyViews",
     "Images",
+    "InstanceGroupManagers",
+    "InstanceGroups",
+    "InstanceTemplates",
     "Instances",
     "MachineTypes",
     "Networks",
     "Projects",
+    "RegionInstanceTemplates",
     "RegionOperations",
     "Regions",
     "Reservations",
+    "ResourcePolicies",
     "Routes",
     "Snapshots",
     "Subnetworks",
@@ -250,6 +282,11 @@ _PACES = {
     "compute.snapshots": (0.3, 8.0),  # guess
     "compute.reservations": (0.3, 8.0),  # guess
     "compute.futureReservations": (0.3, 8.0),  # guess
+    "compute.resourcePolicies": (0.2, 3.0),  # guess
+    "compute.instanceTemplates": (0.2, 3.0),  # guess
+    "compute.regionInstanceTemplates": (0.2, 3.0),  # guess
+    "compute.instanceGroupManagers": (0.3, 6.0),  # guess
+    "compute.instanceGroupManagers.retry": (1.0, 60.0),  # between attempts to create: guess
     "compute.instances": (0.2, 4.0),  # labels and such: guess
     "compute.instances.insert": (1.0, 45.0),  # "Compute VM 30-60 s" in public reports
     "compute.instances.bulkInsert": (0.0, 0.0),  # as long as its insertions take

@@ -23,7 +23,15 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Collection", "Items", "Row", "Rows", "check_name", "idempotent"]
+__all__ = [
+    "Collection",
+    "Items",
+    "ReadableCollection",
+    "Row",
+    "Rows",
+    "check_name",
+    "idempotent",
+]
 
 _NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME_OR_ID = rf"{_NAME}|[1-9][0-9]{{0,19}}"
@@ -53,8 +61,8 @@ def idempotent(
     return once
 
 
-class Collection:
-    """One kind of resource, stored by full name: `projects/P/zones/Z/disks/D`.
+class ReadableCollection:
+    """One kind of resource, by full name: `projects/P/zones/Z/disks/D`.
 
     References to other resources are stored as full names too; `show` turns them into links.
     """
@@ -68,12 +76,6 @@ class Collection:
     def __init__(self, context: ComputeContext) -> None:
         self.context = context
         self.store = context.registry.store
-        self.effects: Mapping[str, Effect] = {
-            f"{self.kind}.insert": Effect(self.finish_insert),
-            f"{self.kind}.delete": Effect(self.finish_delete),
-            f"{self.kind}.patch": Effect(self.finish_patch),
-            f"{self.kind}.setLabels": Effect(self.finish_patch),
-        }
 
     # Names.
 
@@ -174,7 +176,18 @@ class Collection:
         """The full names of a project's resources in the aggregated list."""
         return self.names(f"projects/{project}/{self.scope}/")
 
-    # Mutation.
+
+class Collection(ReadableCollection):
+    """A kind of resource that clients create, change and delete."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        super().__init__(context)
+        self.effects: Mapping[str, Effect] = {
+            f"{self.kind}.insert": Effect(self.finish_insert),
+            f"{self.kind}.delete": Effect(self.finish_delete),
+            f"{self.kind}.patch": Effect(self.finish_patch),
+            f"{self.kind}.setLabels": Effect(self.finish_patch),
+        }
 
     async def insert(self, request: Any, caller: Caller) -> Any:
         base = self.collection_name(request)

@@ -19,7 +19,11 @@ __all__ = [
     "FIREWALLS",
     "GLOBAL_ADDRESSES",
     "INSTANCES",
+    "INSTANCE_GROUP_MANAGERS",
+    "INSTANCE_TEMPLATES",
     "NETWORKS",
+    "REGION_INSTANCE_TEMPLATES",
+    "RESOURCE_POLICIES",
     "ComputeContext",
     "Items",
     "Row",
@@ -32,7 +36,11 @@ DISKS = "compute.disks"
 FIREWALLS = "compute.firewalls"
 GLOBAL_ADDRESSES = "compute.globalAddresses"
 INSTANCES = "compute.instances"
+INSTANCE_GROUP_MANAGERS = "compute.instanceGroupManagers"
+INSTANCE_TEMPLATES = "compute.instanceTemplates"
 NETWORKS = "compute.networks"
+REGION_INSTANCE_TEMPLATES = "compute.regionInstanceTemplates"
+RESOURCE_POLICIES = "compute.resourcePolicies"
 
 Row = dict[str, Any]
 Items = list[tuple[str, Row]]

@@ -49,7 +49,7 @@ class InstanceMachines(Collection):
         self.capacity = capacity
         self._disks = disks
         self._projects = projects
-        self._sources = Sources(context, disks, subnetworks)
+        self.sources = Sources(context, disks, subnetworks)
         self._host = context.registry.host
         self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
         effects = {

@@ -56,7 +56,7 @@ class InstanceSettings(InstanceMachines):
         row = self.require(name)
         body = as_row(request.attached_disk_resource)
         index = 1 + max(other["index"] for other in row["disks"])
-        disk = attached_disk(self._sources, name, index, {**body, "boot": False})
+        disk = attached_disk(self.sources, name, index, {**body, "boot": False})
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from tpuctl.emulator.compute.bulk_insert import Batch, BulkInsertion, batch_of
+from tpuctl.emulator.compute.bulk_insert import BulkInsertion, batch_of
 from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.collection import Row, check_name, idempotent
 from tpuctl.emulator.compute.context import ComputeContext
@@ -144,18 +144,18 @@ class Instances(InstanceSettings):
         check_name(body.get("name", ""))
         name = f"{base}/{body['name']}"
         self.require_unused_name(name)
-        instance = draft(self._sources, name, body)
+        instance = draft(self.sources, name, body)
         refusal = self._refusal({name: instance})
         if refusal is not None:
             return self.begin_on_instance(
                 "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
             )
-        (endpoint,) = await self._reserve([name])
+        (endpoint,) = await self.reserve([name])
         existing = self.context.operation_of_request(base, request.request_id)
         if existing is not None:  # a concurrent request may have begun it meanwhile
             return existing
         self.require_unused_name(name)
-        return self._begin_insertion(name, instance, endpoint, caller, {}, request.request_id)
+        return self.begin_insertion(name, instance, endpoint, caller, {}, request.request_id)
 
     async def bulk_insert(self, request: Any, caller: Caller) -> Any:
         base = self.collection_name(request)
@@ -167,16 +167,16 @@ class Instances(InstanceSettings):
         for instance_id in batch.names:
             name = f"{base}/{instance_id}"
             self.require_unused_name(name)
-            drafts[name] = draft(self._sources, name, {**batch.properties, "name": instance_id})
+            drafts[name] = draft(self.sources, name, {**batch.properties, "name": instance_id})
         group = {"group": BulkInsertion.new_group()}
-        refusal, drafts = self._largest_allowed(drafts, batch)
-        if refusal is not None:
+        refusal, drafts = self.largest_allowed(drafts, batch.min_count)
+        if len(drafts) < batch.min_count:
             arguments = {**group, "refusal": refusal}
             request_id = request.request_id
             return self.begin_on_instance(
                 "refused", base, caller, arguments, request_id, verb="bulkInsert"
             )
-        endpoints = await self._reserve(list(drafts))
+        endpoints = await self.reserve(list(drafts))
         existing = self.context.operation_of_request(base, request.request_id)
         if existing is not None:
             return existing
@@ -184,7 +184,7 @@ class Instances(InstanceSettings):
             self.require_unused_name(name)
         with self.store.transaction():
             members = [
-                self._begin_insertion(name, drafts[name], endpoint, caller, group)
+                self.begin_insertion(name, drafts[name], endpoint, caller, group)
                 for name, endpoint in zip(drafts, endpoints, strict=True)
             ]
             scope = base.rpartition("/")[0]
@@ -195,18 +195,23 @@ class Instances(InstanceSettings):
             }
             return self.begin_on_instance("bulkInsert", base, caller, arguments, request.request_id)
 
-    def _largest_allowed(
-        self, drafts: dict[str, Draft], batch: Batch
+    def largest_allowed(
+        self, drafts: dict[str, Draft], min_count: int
     ) -> tuple[Any, dict[str, Draft]]:
-        """As many as quota allows; the error if that is fewer than the minimum."""
-        for count in range(len(drafts), batch.min_count - 1, -1):
+        """As many as quota allows, none if that is fewer than the minimum, and the error if that
+        is not all."""
+        error = None
+        for count in range(len(drafts), min_count - 1, -1):
             part = dict(list(drafts.items())[:count])
             refusal = self._refusal(part)
-            if refusal is None or refusal["code"] != "QUOTA_EXCEEDED":
-                return refusal, part
-        return refusal, {}
+            if refusal is None:
+                return error, part
+            error = error or refusal
+            if refusal["code"] != "QUOTA_EXCEEDED":
+                break
+        return error, {}
 
-    def _begin_insertion(
+    def begin_insertion(
         self,
         name: str,
         instance: Draft,
@@ -230,7 +235,7 @@ class Instances(InstanceSettings):
             arguments = {**arguments, "disks": list(instance.disks), "target_id": row["id"]}
             return self.begin_on_instance("insert", name, caller, arguments, request_id)
 
-    async def _reserve(self, names: list[str]) -> Any:
+    async def reserve(self, names: list[str]) -> Any:
         try:
             return await self.context.registry.host.reserve(names)
         except MachineError as error:
@@ -262,10 +267,13 @@ class Instances(InstanceSettings):
         if row.get("deletionProtection"):
             text = "Resource cannot be deleted if it's protected against deletion."
             raise invalid(f"Invalid resource usage: '{text}'.", reason="invalidResourceUsage")
+        return self.begin_deletion(name, caller, request.request_id)
+
+    def begin_deletion(self, name: str, caller: Caller, request_id: str = "") -> Any:
         with self.store.transaction():
             self.change(name, status="STOPPING", deleting=True)
             self.abort_pending(name)
-            return self.begin_on_instance("delete", name, caller, {}, request.request_id)
+            return self.begin_on_instance("delete", name, caller, {}, request_id)
 
     @idempotent
     async def stop(self, name: str, request: Any, caller: Caller) -> Any:

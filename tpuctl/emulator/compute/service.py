@@ -10,6 +10,9 @@ from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.images import ImageFamilyViews, Images
+from tpuctl.emulator.compute.instance_group_managers import InstanceGroupManagers
+from tpuctl.emulator.compute.instance_groups import InstanceGroups
+from tpuctl.emulator.compute.instance_templates import InstanceTemplates, RegionInstanceTemplates
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.machine_types import MachineTypes
 from tpuctl.emulator.compute.networks import Firewalls, Networks
@@ -21,6 +24,7 @@ from tpuctl.emulator.compute.operations import (
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.reservations import FutureReservations, Reservations
+from tpuctl.emulator.compute.resource_policies import ResourcePolicies
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
@@ -51,6 +55,7 @@ class ComputeService(MachineService):
         self.future_reservations = FutureReservations(context, self.reservations)
         capacity = Capacity(context, self.quota)
         self.instances = Instances(context, self.disks, self.subnetworks, self.projects, capacity)
+        self.group_managers = InstanceGroupManagers(context, self.instances)
         collections: Mapping[str, Any] = {
             "Networks": self.networks,
             "Firewalls": self.firewalls,
@@ -63,9 +68,14 @@ class ComputeService(MachineService):
             "Instances": self.instances,
             "Reservations": self.reservations,
             "FutureReservations": self.future_reservations,
+            "InstanceGroupManagers": self.group_managers,
+            "InstanceTemplates": InstanceTemplates(context),
+            "RegionInstanceTemplates": RegionInstanceTemplates(context),
+            "ResourcePolicies": ResourcePolicies(context),
         }
         self.handlers: Mapping[str, Any] = {
             **collections,
+            "InstanceGroups": InstanceGroups(context, self.instances),
             "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
             "ImageFamilyViews": ImageFamilyViews(self.images),
@@ -88,6 +98,7 @@ class ComputeService(MachineService):
 
     async def resume(self) -> None:
         await self.instances.resume()
+        self.group_managers.resume()
 
     async def preempt(self, name: str) -> None:
         self.instances.preempt(name, self.registry.pace.seconds("tpu.preempt"))

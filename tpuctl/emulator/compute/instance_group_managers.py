@@ -1,0 +1,342 @@
+"""Managed instance groups of a zone: their specification, size, and managed instances."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tpuctl.emulator.compute.collection import Collection, Row, Rows, check_name, idempotent
+from tpuctl.emulator.compute.context import (
+    INSTANCE_GROUP_MANAGERS,
+    INSTANCE_TEMPLATES,
+    REGION_INSTANCE_TEMPLATES,
+    RESOURCE_POLICIES,
+    ComputeContext,
+)
+from tpuctl.emulator.compute.errors import bad_field, not_ready, unknown_reference
+from tpuctl.emulator.compute.fingerprint import fingerprint
+from tpuctl.emulator.compute.instances import Instances
+from tpuctl.emulator.compute.lists import matches
+from tpuctl.emulator.compute.managed_instances import ManagedInstances
+from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.locations import region_of
+from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["InstanceGroupManagers"]
+
+_SUFFIX_CHARACTERS = "0123456789bcdfghjklmnpqrstvwxz"  # as seen in names such as web-1k3s
+_MAX_SIZE = (
+    1000  # cloud.google.com/compute/docs/instance-groups/creating-groups-of-managed-instances
+)
+_NOT_EMULATED = (
+    *("autoHealingPolicies", "distributionPolicy", "instanceFlexibilityPolicy", "statefulPolicy"),
+    *("targetPools", "allInstancesConfig"),
+)
+_PREFIX = f"{INSTANCE_GROUP_MANAGERS}."
+
+
+class InstanceGroupManagers(Collection):
+    """Managers of groups. `ManagedInstances` does what they decide.
+
+    A row has, besides the resource's fields, `managed`: an entry for each instance with `name`,
+    `currentAction` and the errors of its last attempt, and `errors`: those of `listErrors`.
+    """
+
+    kind, message, plural = (
+        INSTANCE_GROUP_MANAGERS,
+        "InstanceGroupManager",
+        "instanceGroupManagers",
+    )
+    field, scope = "instance_group_manager", "zones"
+
+    def __init__(self, context: ComputeContext, instances: Instances) -> None:
+        super().__init__(context)
+        self._instances = instances
+        self._work = ManagedInstances(context, instances)
+        self.effects = {
+            **self.effects,
+            f"{self.kind}.delete": Effect(self.finish_delete, self._delete_instances),
+            **{
+                f"{self.kind}.{verb}": Effect(lambda arguments: None)
+                for verb in ("resize", "deleteInstances", "recreateInstances")
+            },
+        }
+
+    def resume(self) -> None:
+        for name in self.names(""):
+            self._work.wake(name)
+
+    def show(self, name: str, row: Row) -> Row:
+        resource = {**super().show(name, row)}
+        managed = resource.pop("managed")
+        del resource["errors"]
+        actions = Counter(entry["currentAction"].lower() for entry in managed)
+        resource |= {
+            "instanceGroup": f"{LINK}{_group_name(name)}",
+            "instanceTemplate": LINK + row["instanceTemplate"],
+            "versions": [
+                {
+                    "instanceTemplate": LINK + row["instanceTemplate"],
+                    "targetSize": {"calculated": row["targetSize"]},
+                }
+            ],
+            "fingerprint": fingerprint({key: row[key] for key in row if key != "managed"}),
+            "currentActions": {
+                action: actions[action]
+                for action in (
+                    *("abandoning", "creating", "creatingWithoutRetries", "deleting", "none"),
+                    *("recreating", "refreshing", "restarting", "verifying"),
+                )
+            },
+            "status": {
+                "isStable": set(actions) <= {"none"},
+                "versionTarget": {"isReached": True},
+                "stateful": {
+                    "hasStatefulConfig": False,
+                    "perInstanceConfigs": {"allEffective": True},
+                },
+                "allInstancesConfig": {"effective": True},
+            },
+        }
+        policy = row.get("resourcePolicies", {}).get("workloadPolicy")
+        if policy:
+            resource["resourcePolicies"] = {"workloadPolicy": LINK + policy}
+        return resource
+
+    def complete(self, name: str, row: Row) -> Row:
+        for field in _NOT_EMULATED:
+            if field in row:
+                raise invalid(f"The field {field} is not emulated.", reason="invalid")
+        size = row.get("targetSize", 0)
+        _check_size(size)
+        base = row.get("baseInstanceName") or row["name"]
+        check_name(base)
+        template = self._template(name, row)
+        row = {
+            "description": "",
+            "listManagedInstancesResults": "PAGELESS",
+            **row,
+            "baseInstanceName": base,
+            "instanceTemplate": template,
+            "targetSize": size,
+            "targetStoppedSize": 0,
+            "targetSuspendedSize": 0,
+            "targetSizePolicy": {"mode": "INDIVIDUAL", **row.get("targetSizePolicy", {})},
+            "standbyPolicy": {"initialDelaySec": 0, "mode": "MANUAL"},
+            "instanceLifecyclePolicy": {
+                "defaultActionOnFailure": "REPAIR",
+                "forceUpdateOnRepair": "NO",
+                "onFailedHealthCheck": "DEFAULT_ACTION",
+                **row.get("instanceLifecyclePolicy", {}),
+            },
+            "updatePolicy": {
+                "type": "OPPORTUNISTIC",
+                "minimalAction": "REPLACE",
+                "replacementMethod": "SUBSTITUTE",
+                "maxSurge": {"fixed": 1, "calculated": 1},
+                "maxUnavailable": {"fixed": 1, "calculated": 1},
+                **row.get("updatePolicy", {}),
+            },
+        }
+        if policy := row.get("resourcePolicies", {}).get("workloadPolicy"):
+            row["resourcePolicies"] = {"workloadPolicy": self._policy(name, policy)}
+        row["managed"] = _new_entries(base, size, ())
+        row["errors"] = []
+        return row
+
+    def _template(self, name: str, row: Row) -> str:
+        """The full name of the group's template, given by its field or as the only version."""
+        versions = row.pop("versions", [])
+        reference = row.get("instanceTemplate") or (
+            versions[0].get("instanceTemplate", "") if len(versions) == 1 else ""
+        )
+        field = "resource.instanceTemplate"
+        if not reference:
+            raise invalid(f"Required field '{field}' not specified", reason="required")
+        project, zone = name.split("/")[1], name.split("/")[3]
+        place = re.search(r"(global|regions/[^/]+)/instanceTemplates/([^/]+)$", reference)
+        if place is None:
+            raise bad_field(field, reference, "The URL is malformed.")
+        full = f"projects/{self._project_in(reference, project)}/{place[0]}"
+        kind = INSTANCE_TEMPLATES if place[1] == "global" else REGION_INSTANCE_TEMPLATES
+        if place[1] not in ("global", f"regions/{region_of(zone)}"):
+            raise bad_field(field, reference, "The template must be in the region of the group.")
+        if self.context.find(kind, full) is None:
+            raise unknown_reference(field, reference, "instance template")
+        return full
+
+    def _policy(self, name: str, reference: str) -> str:
+        """The full name of the workload policy."""
+        project, zone = name.split("/")[1], name.split("/")[3]
+        field = "resource.resourcePolicies.workloadPolicy"
+        place = re.search(r"regions/([^/]+)/resourcePolicies/([^/]+)$", reference)
+        region = place[1] if place else region_of(zone)
+        policy_id = place[2] if place else reference.rpartition("/")[2]
+        full = (
+            f"projects/{self._project_in(reference, project)}/regions/{region}"
+            f"/resourcePolicies/{policy_id}"
+        )
+        if region != region_of(zone):
+            raise bad_field(field, reference, "The policy must be in the region of the group.")
+        if self.context.find(RESOURCE_POLICIES, full) is None:
+            raise unknown_reference(field, reference, "resource policy")
+        return full
+
+    def _project_in(self, link: str, default: str) -> str:
+        match = re.search(r"projects/([^/]+)/", link)
+        return self.context.project(match[1]) if match else default
+
+    def finish_insert(self, arguments: Arguments) -> None:
+        super().finish_insert(arguments)
+        self._work.wake(arguments["target"])
+
+    # Changes.
+
+    @idempotent
+    async def resize(self, name: str, request: Any, caller: Caller) -> Any:
+        row = self._require_settled(name)
+        _check_size(request.size)
+        entries = [entry for entry in row["managed"] if entry["currentAction"] != "DELETING"]
+        surplus = [entry["name"] for entry in entries[request.size :]]
+        created = _new_entries(
+            row["baseInstanceName"],
+            max(0, request.size - len(entries)),
+            [entry["name"] for entry in row["managed"]],
+        )
+        with self.store.transaction():
+            self._save_managed(
+                name,
+                [*_with_action(row["managed"], surplus, "DELETING"), *created],
+                request.size,
+            )
+            return self._begin_change("resize", name, caller, request.request_id)
+
+    @idempotent
+    async def delete_instances(self, name: str, request: Any, caller: Caller) -> Any:
+        """Delete these instances, and reduce the size by their number."""
+        row = self._require_settled(name)
+        body = as_row(request.instance_group_managers_delete_instances_request_resource)
+        leaving = _members(name, row, body.get("instances", []))
+        with self.store.transaction():
+            managed = _with_action(row["managed"], leaving, "DELETING")
+            self._save_managed(name, managed, row["targetSize"] - len(leaving))
+            return self._begin_change("deleteInstances", name, caller, request.request_id)
+
+    @idempotent
+    async def recreate_instances(self, name: str, request: Any, caller: Caller) -> Any:
+        """Delete these instances, and create them again with the same names."""
+        row = self._require_settled(name)
+        body = as_row(request.instance_group_managers_recreate_instances_request_resource)
+        members = _members(name, row, body.get("instances", []))
+        with self.store.transaction():
+            self._work.recreate(name, members)
+            return self._begin_change("recreateInstances", name, caller, request.request_id)
+
+    @idempotent
+    async def delete(self, name: str, request: Any, caller: Caller) -> Any:
+        self._require_settled(name)
+        with self.store.transaction():
+            self._save_deleting(name)
+            return self.begin("delete", name, caller, {}, request.request_id)
+
+    def operation_type(self, verb: str, arguments: Arguments) -> str:
+        return verb if verb in ("insert", "delete", "patch") else f"{_PREFIX}{verb}"
+
+    def _require_settled(self, name: str) -> Row:
+        row = self.require(name)
+        if row.get("deleting"):
+            raise not_ready(name)
+        return row
+
+    def _begin_change(self, verb: str, name: str, caller: Caller, request_id: str) -> Any:
+        self._work.wake(name)
+        return self.begin(verb, name, caller, {}, request_id)
+
+    def _save_managed(self, name: str, managed: Rows, size: int) -> None:
+        row = {**self.require(name), "managed": managed, "targetSize": size}
+        self.store.put_json(self.kind, name, row)
+
+    def _save_deleting(self, name: str) -> None:
+        row = self.require(name)
+        everyone = [entry["name"] for entry in row["managed"]]
+        managed = _with_action(row["managed"], everyone, "DELETING")
+        self.store.put_json(self.kind, name, {**row, "managed": managed, "deleting": True})
+
+    async def _delete_instances(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        await self._work.delete_all(arguments["target"])
+
+    # Reading.
+
+    async def list_managed_instances(self, request: Any, caller: Caller) -> Any:
+        name = self.name_of(request)
+        row = self.require(name)
+        rows = [self._managed_instance(name, row, entry) for entry in row["managed"]]
+        selected = [each for each in rows if matches(each, request.filter)]
+        answer = {"managedInstances": selected}
+        return message_of("InstanceGroupManagersListManagedInstancesResponse", answer)
+
+    def _managed_instance(self, name: str, row: Row, entry: Row) -> Row:
+        full = f"{name.partition('/instanceGroupManagers/')[0]}/instances/{entry['name']}"
+        instance = self._instances.find(full)
+        shown: Row = {
+            "name": entry["name"],
+            "instance": LINK + full,
+            "currentAction": entry["currentAction"],
+            "targetStatus": "DELETED" if entry["currentAction"] == "DELETING" else "RUNNING",
+            "version": {"instanceTemplate": LINK + row["instanceTemplate"]},
+        }
+        if instance is not None:
+            shown |= {"id": instance["id"], "instanceStatus": instance["status"]}
+        if entry.get("errors"):
+            shown["lastAttempt"] = {"errors": {"errors": entry["errors"]}}
+        return shown
+
+    async def list_errors(self, request: Any, caller: Caller) -> Any:
+        row = self.require(self.name_of(request))
+        items = [error for error in row["errors"] if matches(error, request.filter)]
+        return message_of("InstanceGroupManagersListErrorsResponse", {"items": items})
+
+
+def _group_name(name: str) -> str:
+    return name.replace("/instanceGroupManagers/", "/instanceGroups/")
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size <= _MAX_SIZE:
+        raise bad_field("resource.targetSize", str(size), f"Must be from 0 to {_MAX_SIZE}.")
+
+
+def _new_entries(base: str, count: int, taken: Iterable[str]) -> Rows:
+    """Entries of instances to create: the group's base name with a random suffix."""
+    names = set(taken)
+    entries: Rows = []
+    while len(entries) < count:
+        suffix = "".join(secrets.choice(_SUFFIX_CHARACTERS) for _ in range(4))
+        if (name := f"{base}-{suffix}") not in names:
+            names.add(name)
+            entries.append({"name": name, "currentAction": "CREATING"})
+    return entries
+
+
+def _with_action(managed: Rows, names: Iterable[str], action: str) -> Rows:
+    affected = set(names)
+    return [
+        {**entry, "currentAction": action} if entry["name"] in affected else entry
+        for entry in managed
+    ]
+
+
+def _members(name: str, row: Row, links: Iterable[str]) -> list[str]:
+    """The names of the instances at these links, which must be the group's."""
+    managed = {entry["name"] for entry in row["managed"]}
+    members = [link.rpartition("/")[2] for link in links]
+    for link, member in zip(links, members, strict=True):
+        if member not in managed:
+            reason = f"The instance is not a member of '{name}'."
+            raise bad_field("instances", link, reason)
+    return members

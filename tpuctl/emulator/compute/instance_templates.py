@@ -1,0 +1,65 @@
+"""Instance templates, global and regional: the properties of a group's instances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.compute.context import (
+    INSTANCE_GROUP_MANAGERS,
+    INSTANCE_TEMPLATES,
+    REGION_INSTANCE_TEMPLATES,
+)
+from tpuctl.emulator.compute.errors import bad_field, failed
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.locations import regions
+
+__all__ = ["InstanceTemplates", "RegionInstanceTemplates"]
+
+
+class InstanceTemplates(Collection):
+    """Global templates, and the aggregated list of both kinds."""
+
+    kind, message, plural = INSTANCE_TEMPLATES, "InstanceTemplate", "instanceTemplates"
+    field = "instance_template"
+
+    def all_names(self, project: str) -> Sequence[str]:
+        regional = self.context.names(REGION_INSTANCE_TEMPLATES, f"projects/{project}/")
+        return [*self.names(f"projects/{project}/"), *regional]
+
+    def scopes(self) -> Sequence[str]:
+        return ["global", *(f"regions/{region}" for region in regions())]
+
+    def complete(self, name: str, row: Row) -> Row:
+        if "sourceInstance" in row:
+            raise invalid("Templates of an existing instance are not emulated.", reason="invalid")
+        properties = row.get("properties", {})
+        place = "resource.properties"
+        if not properties.get("machineType"):
+            raise invalid(f"Required field '{place}.machineType' not specified", reason="required")
+        if "/" in properties["machineType"]:
+            # "the machine type to use, as a name": the field's description
+            reason = "Machine type must be specified by name."
+            raise bad_field(f"{place}.machineType", properties["machineType"], reason)
+        if not properties.get("disks"):
+            raise bad_field(f"{place}.disks", "", "No disks are specified.")
+        if not properties.get("networkInterfaces"):
+            reason = "At least one network interface is required."
+            raise bad_field(f"{place}.networkInterfaces", "", reason)
+        return row
+
+    def check_deletion(self, name: str) -> None:
+        for user, manager in self.context.items(
+            INSTANCE_GROUP_MANAGERS, f"projects/{name.split('/')[1]}/"
+        ):
+            if manager["instanceTemplate"] == name:
+                raise failed(
+                    "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+                    f"The instance_template resource '{name}' is already being used by '{user}'",
+                )
+
+
+class RegionInstanceTemplates(InstanceTemplates):
+    """Templates of a region."""
+
+    kind, scope = REGION_INSTANCE_TEMPLATES, "regions"
