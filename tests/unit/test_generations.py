@@ -24,10 +24,10 @@ def missing_data(generation: str) -> Iterator[str]:
         return
     if generation not in HOST_TYPES:
         yield "tpuctl/emulator/machines/metadata_tree.py: HOST_TYPES"
+    if generation not in PEAK_FLOPS:
+        yield "tpuctl/preflight/rehearsal/estimate.py: PEAK_FLOPS"
     if not data()["generations"][generation]["tpu_api"]:
         return
-    if generation not in PEAK_FLOPS:
-        yield "tpuctl/preflight/rehearsal/estimate.py: PEAK"
     types = [
         accelerator
         for accelerator in accelerator_types().values()

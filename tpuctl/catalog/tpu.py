@@ -42,7 +42,7 @@ class AcceleratorType:
     topology: str  # "2x2"; empty if not published
     price_class: str
     zones: tuple[str, ...]
-    devices: int  # as TensorFlow counts them: replicas of a TPUStrategy
+    devices: int  # as JAX and TensorFlow count them: replicas of a TPUStrategy
     hbm_gb_per_chip: int
     in_tpu_api: bool  # False: offered only through Compute Engine or GKE
 

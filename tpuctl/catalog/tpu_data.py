@@ -25,7 +25,8 @@ __all__ = ["DATA"]
 DATA: dict[str, Any] = {
     "read": "mid-2026",  # prices are in US dollars
     # name_counts: what the number in a type name counts. devices_per_chip: how many devices
-    # TensorFlow sees on a chip (two TensorCores of v4 and v5p work as one: megacore).
+    # TensorFlow and JAX see on a chip (two TensorCores of v4 and v5p work as one: megacore; those
+    # of tpu7x do not, see tests/corpus/test_libtpu_topologies.py).
     "generations": {
         "v2": {
             "name_counts": "tensorcores",
@@ -65,7 +66,7 @@ DATA: dict[str, Any] = {
         },
         "tpu7x": {
             "name_counts": "tensorcores",
-            "devices_per_chip": 1,
+            "devices_per_chip": 2,
             "hbm_gb_per_chip": 192,
             "tpu_api": False,
         },

@@ -30,6 +30,7 @@ PEAK_FLOPS = {
     "v5e": 197e12,
     "v5p": 459e12,
     "v6e": 918e12,
+    "tpu7x": 2307e12,
 }
 UTILIZATION = (0.15, 0.5)  # of the peak, in compute-bound training
 MIN_STEP_SECONDS = 0.002  # in the best case; shorter steps take as long to launch
