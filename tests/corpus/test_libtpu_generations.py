@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.locked_environment import locked_python
+from tpuctl.catalog import FIRST_LIBTPU
 from tpuctl.emulator.machines.images import ImageStore
-from tpuctl.preflight.rules.tpu505_framework_versions import FIRST_LIBTPU
 
 PACKAGES = Path(__file__).resolve().parents[2] / "requirements" / "jax.lock"
 TOPOLOGIES = {

@@ -105,8 +105,8 @@ def test_jax_report_has_versions_and_collectives_of_the_topology() -> None:
         collectives=(Collective("all-reduce", 2, 4_200_000),),
     )
     text = rendered(report)
-    assert "network   2 all-reduce (4.2 MB) per step and core" in text
-    assert "with      JAX 0.10.2 and libtpu 0.0.42.1, the devices of v3-8" in text
+    assert "network   2 all-reduce (4.2 MB) per step and device" in text
+    assert "with      JAX 0.10.2 and libtpu 0.0.42.1, topology 2x2x1" in text
     assert "sum of gradients" not in text  # is among the collectives
     answer = Compilation.model_validate(report).model_dump(mode="json")
     assert answer["collectives"] == [{"operation": "all-reduce", "count": 2, "bytes": 4_200_000}]

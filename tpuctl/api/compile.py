@@ -11,12 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import accelerator_type, accelerator_types, runtime_for
+from tpuctl.catalog import (
+    FIRST_LIBTPU,
+    TENSORFLOW_GENERATIONS,
+    accelerator_type,
+    accelerator_types,
+    runtime_for,
+)
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
 from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.job import as_argument
+from tpuctl.model.requirement_files import allows
 from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_script"]
 
-GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")  # supported by the compiler
 TENSORFLOW_VARIABLES = {
     # Importing TensorFlow would wait minutes for a TPU.
     "TPU_LIBRARY_PATH": "/nonexistent",
@@ -51,7 +57,8 @@ async def compile_script(
     variables: Mapping[str, str] | None = None,
     samples: Sequence[Sample] = (),
 ) -> CompileReport:
-    """Compile the script's training step for one core of the stack's type, or of `type_name`.
+    """Compile the script's training step for the stack's type, or for `type_name`: for one core, or
+    with JAX for the topology of all slices.
 
     The script runs unmodified up to its first step; nothing leaves this machine. `batch` is the
     global batch size, over all replicas; without it several are tried. `variables` are added to
@@ -75,7 +82,7 @@ async def compile_script(
     environments = Environments()
     if request.is_jax:
         require_platform()
-        packages = await _jax_packages(environments, script, stack, emit)
+        packages = await _jax_packages(environments, script, stack, request.generation, emit)
         compiler = packages.python
     else:
         require_machine()
@@ -122,19 +129,35 @@ def _compile_request(
         like = nearest(name, accelerator_types())
         hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
         raise Usage("Unknown TPU type", name, hint=hint, where="--type")
-    if accelerator.generation not in GENERATIONS:
-        raise Usage(
-            "TPU type not supported by the compiler",
-            f"{name} is a {accelerator.generation}; supported are {', '.join(GENERATIONS)}",
+    generation = accelerator.generation
+    if generation not in FIRST_LIBTPU:
+        raise Refused(
+            "TPU generation unknown to the compiler",
+            f"{name} is a {generation}; libtpu knows {', '.join(FIRST_LIBTPU)}",
             where="--type",
             hint="Choose a type of one of these generations:\n    tpuctl types",
         )
-    is_stack_type = stack is not None and name == stack.accelerator.name
-    nodes = len(stack.nodes) if is_stack_type and stack is not None else 1
-    runtime = stack.runtime if is_stack_type and stack is not None else runtime_for(accelerator)
+    of = stack if stack is not None and name == stack.accelerator.name else None
+    nodes, slices = (len(of.nodes), of.slices) if of is not None else (1, 1)
+    runtime = of.runtime if of is not None else runtime_for(accelerator)
     version = runtime.tensorflow if runtime is not None else None
     is_jax = _is_jax(script, stack, version)
-    replicas = accelerator.devices * (1 if is_jax else nodes)
+    topology = (of.file.tpu.topology if of is not None else None) or accelerator.topology
+    if is_jax and not topology:
+        raise Refused(
+            "Topology of the TPU type unknown",
+            f"no topology of {name} was published",
+            where="tpu.topology",
+            hint="Set it in the stack file, for example\n    tpu: {topology: 4x4x12}",
+        )
+    if not is_jax and generation not in TENSORFLOW_GENERATIONS:
+        raise Refused(
+            "TensorFlow does not support this TPU",
+            f"{script.name} uses TensorFlow, which does not run on {generation}",
+            where="tpu.type" if type_name is None else "--type",
+            hint="Use JAX, or choose a type of another generation:\n    tpuctl types",
+        )
+    replicas = accelerator.devices * (slices if is_jax else nodes)
     if batch is not None and (batch < 1 or batch % replicas):
         raise Usage(
             "Invalid batch size",
@@ -143,7 +166,7 @@ def _compile_request(
             where="--batch",
         )
     notes = []
-    if is_jax and nodes > 1:
+    if is_jax and nodes > slices:
         notes.append(f"compiled for one of {nodes} slices")
     if version is not None and version != LOWERED_WITH and not is_jax:
         notes.append(
@@ -154,13 +177,15 @@ def _compile_request(
     return CompileRequest(
         script=script.name,
         type=name,
-        generation=accelerator.generation,
+        generation=generation,
         replicas=replicas,
         runtime=version,
         batch=batch,
         notes=tuple(notes),
         is_jax=is_jax,
-        topology=accelerator.topology,
+        topology=topology,
+        hosts=accelerator.workers,
+        slices=slices if is_jax else 1,
     )
 
 
@@ -208,9 +233,12 @@ async def _packages(
 
 
 async def _jax_packages(
-    environments: Environments, script: Path, stack: Stack | None, emit: Emit
+    environments: Environments, script: Path, stack: Stack | None, generation: str, emit: Emit
 ) -> Packages:
-    """The job's packages, with the libtpu for its JAX if that is not among them."""
+    """The job's packages, with the libtpu for its JAX if that is not among them.
+
+    Raises Refused for a libtpu that does not know the generation.
+    """
     from tpuctl.api.local_cloud import prepare_image
     from tpuctl.emulator.machines.images import ImageStore
 
@@ -218,13 +246,27 @@ async def _jax_packages(
     image = ImageStore().path_of(None) / "bin" / "python3"
     packages = await _install(environments, image, script, stack, emit)
     versions = await _versions(packages.python, "jax", "libtpu")
-    if versions["jax"] is None or versions["libtpu"] is not None:
-        return packages
-    requirement = {"dependencies": [f"jax[tpu]=={versions['jax']}"]}
-    compiler = await _install_packages(
-        environments, packages.python, requirement, script.resolve().parent, emit
-    )
-    return replace(compiler, modules=packages.modules)
+    if versions["jax"] is not None and versions["libtpu"] is None:
+        requirement = {"dependencies": [f"jax[tpu]=={versions['jax']}"]}
+        compiler = await _install_packages(
+            environments, packages.python, requirement, script.resolve().parent, emit
+        )
+        packages = replace(compiler, modules=packages.modules)
+        versions = await _versions(packages.python, "jax", "libtpu")
+    _require_libtpu(versions, generation)
+    return packages
+
+
+def _require_libtpu(versions: Mapping[str, str | None], generation: str) -> None:
+    libtpu, first = versions["libtpu"], FIRST_LIBTPU[generation]
+    if libtpu is not None and not allows(f">={first}", libtpu):
+        raise Refused(
+            "libtpu does not know this TPU",
+            f"the job's JAX {versions['jax']} has libtpu {libtpu}, and libtpu {first} is the first "
+            f"that knows {generation}",
+            where="job.requirements",
+            hint=f"Require a release of jax[tpu] that has libtpu {first} or later.",
+        )
 
 
 async def _versions(python: Path, *names: str) -> dict[str, str | None]:

@@ -232,8 +232,9 @@ class RehearsalRun:
 
     @property
     def devices(self) -> int:
-        """The CPU devices of a JAX script."""
-        return min(self.target.replicas, MAX_DEVICES)
+        """The CPU devices of a JAX script, as many in each slice."""
+        slices = self.stack.slices
+        return min(self.target.replicas, MAX_DEVICES) // slices * slices
 
     @property
     def torch_devices(self) -> int:
@@ -424,6 +425,7 @@ class RehearsalRun:
             "steps": steps,
             "replicas": replicas,
             "devices": self.devices,
+            "slices": self.stack.slices,
             "torch_devices": self.torch_devices,
             "script": str(script),
             "root": str(self.root),

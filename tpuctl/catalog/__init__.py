@@ -46,6 +46,7 @@ from tpuctl.catalog.offers import (
 )
 from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, node_price
 from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits, usual_quota
+from tpuctl.catalog.software import FIRST_LIBTPU, TENSORFLOW_GENERATIONS
 from tpuctl.catalog.tpu import (
     AcceleratorType,
     NodeVersion,
@@ -66,9 +67,11 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
+    "FIRST_LIBTPU",
     "FLEX_START_DAYS",
     "HOURS_PER_MONTH",
     "PRICED_CAPACITIES",
+    "TENSORFLOW_GENERATIONS",
     "AcceleratorType",
     "AnnouncedTpu",
     "Api",

@@ -32,7 +32,8 @@ def report_lines(report: CompileReport) -> list[str]:
 
 
 def _lines(report: CompileReport) -> Iterator[str]:
-    yield f"{report.script} on {report.type}: {_verdict(report)}"
+    slices = f"{report.slices} × " if report.slices > 1 else ""
+    yield f"{report.script} on {slices}{report.type}: {_verdict(report)}"
     yield ""
     if report.function:
         where = f" ({report.where})" if report.where is not None else ""
@@ -50,7 +51,7 @@ def _lines(report: CompileReport) -> Iterator[str]:
             "slower, and uses more memory"
         )
     if report.collectives:
-        yield f"  network   {', '.join(map(_collective, report.collectives))} per step and core"
+        yield f"  network   {', '.join(map(_collective, report.collectives))} per step and device"
     yield f"  with      {_versions(report)}"
     for note in report.notes:
         yield f"  note      {note}"
@@ -62,14 +63,21 @@ def _lines(report: CompileReport) -> Iterator[str]:
 
 
 def _collective(collective: Collective) -> str:
-    return f"{collective.count} {collective.operation} ({decimal_size(collective.bytes)})"
+    name = collective.operation + (" to other slices" if collective.operation == "send" else "")
+    return f"{collective.count} {name} ({decimal_size(collective.bytes)})"
+
+
+def _unit(report: CompileReport) -> str:
+    """What figures are for. A device of JAX is a core, or a whole chip of v4 to v6e."""
+    return "core" if report.tensorflow is not None else "device"
 
 
 def _versions(report: CompileReport) -> str:
     if report.tensorflow is not None:
         return f"TensorFlow {report.tensorflow} for TPUs, one core of {report.generation}"
     versions = f"JAX {report.jax} and libtpu {report.libtpu}" if report.jax else "the job's JAX"
-    return f"{versions}, the devices of {report.type}"
+    slices = f"{report.slices} slices of topology" if report.slices > 1 else "topology"
+    return f"{versions}, {slices} {report.topology}"
 
 
 def _verdict(report: CompileReport) -> str:
@@ -108,7 +116,7 @@ def _size_lines(report: CompileReport, result: BatchResult) -> Iterator[str]:
     available = (
         "" if report.available_bytes is None else f" of {decimal_size(report.available_bytes)}"
     )
-    yield f"  batch     {batch}: {decimal_size(result.sizes.peak)}{available} per core"
+    yield f"  batch     {batch}: {decimal_size(result.sizes.peak)}{available} per {_unit(report)}"
     yield (
         f"            variables {decimal_size(report.variable_bytes)}, temporary "
         f"{decimal_size(result.sizes.temporary)}, program {decimal_size(result.sizes.code)}"
@@ -131,4 +139,4 @@ def _largest(report: CompileReport) -> str:
 def _batch(report: CompileReport, batch: int) -> str:
     if report.replicas == 1:
         return f"{batch:,}"
-    return f"{batch:,} per core, {report.total_batch(batch):,} in total"
+    return f"{batch:,} per {_unit(report)}, {report.total_batch(batch):,} in total"

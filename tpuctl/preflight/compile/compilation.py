@@ -61,6 +61,8 @@ class CompileRequest:
     notes: tuple[str, ...] = ()
     is_jax: bool = False
     topology: str = ""  # of a slice, such as 2x2
+    hosts: int = 1  # of a slice
+    slices: int = 1  # that JAX compiles for together
 
 
 def settings_of(
@@ -76,11 +78,27 @@ def settings_of(
         "root": str(root),
         "kind": kind,
         "devices": request.replicas,
+        "slices": request.slices,
         "compile": {
             "folder": str(folder),
-            "topology": f"{request.generation}:{request.topology}",
+            "topology": _topology(request) if request.is_jax else None,
         },
     }
+
+
+def _topology(request: CompileRequest) -> dict[str, Any]:
+    """The slices, as arguments of JAX's `get_topology_desc`."""
+    sizes = [*map(int, request.topology.split("x")), 1][:3]
+    options: dict[str, Any] = {
+        "topology_name": f"{request.generation}:{request.topology}",
+        # A slice of one host may have 1, 2, 4 or 8 chips; all hosts of larger slices have 4.
+        "chips_per_host_bounds": sizes if request.hosts == 1 else [2, 2, 1],
+    }
+    if request.generation == "v4":  # both TensorCores of a chip act as one device
+        options["chip_config_name"] = "megacore"
+    if request.slices > 1:
+        options["num_slices"] = request.slices
+    return options
 
 
 async def compile_step(
@@ -200,6 +218,8 @@ class _Compilation:
             tensorflow=None if request.is_jax else captured.get("tensorflow", LOWERED_WITH),
             runtime=request.runtime,
             notes=request.notes,
+            topology=request.topology if request.is_jax else "",
+            slices=request.slices,
             jax=captured.get("jax"),
             libtpu=captured.get("libtpu"),
         )
@@ -216,7 +236,7 @@ class _Compilation:
         batch = captured["batch"] if request.batch is None else request.batch // report.replicas
         if captured["has_batch"] and batch is None:
             batch = DEFAULT_BATCH
-            note = f"the script's batches differ in size: compiled for {batch} per core"
+            note = f"the script's batches differ in size: compiled for {batch} {self._per}"
             report = replace(report, notes=(*report.notes, note))
         if not captured["has_batch"] and request.batch is not None:
             raise Usage(
@@ -259,9 +279,10 @@ class _Compilation:
         notes = report.notes
         if following in self.refusals:
             reason = self.refusals[following]
-            notes += (f"{following} per core was rejected: {reason.message.splitlines()[0][:300]}",)
+            message = reason.message.splitlines()[0][:300]
+            notes += (f"{following} {self._per} was rejected: {message}",)
         if following in slow:
-            notes += (f"{following} per core was not tried: it would take minutes to compile",)
+            notes += (f"{following} {self._per} was not tried: it would take minutes to compile",)
         return replace(
             report,
             largest_batch=largest,
@@ -341,8 +362,16 @@ class _Compilation:
         program.unlink(missing_ok=True)
         return compiled
 
+    @property
+    def _per(self) -> str:
+        return "per device" if self.request.is_jax else "per core"
+
     def _where(self) -> str:
-        return f"{'the topology' if self.request.is_jax else 'one core'} of {self.request.type}"
+        request = self.request
+        if not request.is_jax:
+            return f"one core of {request.type}"
+        slices = f" of {request.slices} slices" if request.slices > 1 else ""
+        return f"the topology{slices} of {request.type}"
 
 
 def _device_notes(request: CompileRequest, captured: dict[str, Any]) -> list[str]:

@@ -54,7 +54,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Memory use of one core in bytes; `shared` is reused for the new values of variables."""
+    """Memory use of one core, with JAX of one device, in bytes; `shared` is reused for the new
+    values of variables."""
 
     arguments: int
     results: int
@@ -112,6 +113,8 @@ class CompileReport:
     has_bfloat16: bool = False
     variable_bytes: int = 0
     notes: tuple[str, ...] = ()
+    topology: str = ""  # of a slice, for JAX
+    slices: int = 1  # that the step was compiled for
     jax: str | None = None  # the job's version
     libtpu: str | None = None  # the job's version, whose compiler was used
     collectives: tuple[Collective, ...] | None = None  # None if unknown

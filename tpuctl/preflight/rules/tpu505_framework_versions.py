@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from tpuctl.catalog import FIRST_LIBTPU
 from tpuctl.model.requirement_files import Requirement, allows, required
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.analysis.source import Project
@@ -104,11 +105,8 @@ TENSORFLOW_TPU = {
     "2.18.0": "==2.18.0",
     "2.17.1": "==2.17.1",
 }
-# The first releases that know a generation; all others are known to every release. libtpu: on PyPI,
-# whose compiler accepts a topology such as "v6e:2x2" (`tests/corpus/test_libtpu_generations.py`;
-# 0.0.25 and 0.0.26 were never published). jax: `_TPU_PCI_DEVICE_IDS` in its `hardware_utils.py`.
-# torch_xla: the IDs in its `_internal/tpu.py`.
-FIRST_LIBTPU = {"v6e": "0.0.2", "tpu7x": "0.0.27"}
+# The first releases that know a generation; all others are known to every release. jax:
+# `_TPU_PCI_DEVICE_IDS` in its `hardware_utils.py`. torch_xla: the IDs in its `_internal/tpu.py`.
 FIRST_JAX = {"v6e": "0.4.33", "tpu7x": "0.7.0"}
 FIRST_TORCH_XLA = {"v6e": "2.5.0", "tpu7x": "2.9.0"}
 PIN = re.compile(r"\s*===?\s*v?(\d+(?:\.\d+)*)\s*")
@@ -225,7 +223,7 @@ def _libtpu_clauses(requirements: dict[str, Requirement]) -> Iterator[tuple[Requ
 
 def _generation(requirements: dict[str, Requirement], generation: str) -> Iterator[Finding]:
     """Releases that are older than the stack's generation of TPUs."""
-    if generation not in FIRST_LIBTPU:
+    if generation not in FIRST_JAX:
         return
     first = FIRST_LIBTPU[generation]
     for requirement, clauses in _libtpu_clauses(requirements):

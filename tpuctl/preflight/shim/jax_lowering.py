@@ -27,7 +27,7 @@ SOURCE = re.compile(r'source_file="(?P<file>[^"]+)" source_line=(?P<line>\d+)')
 OVERSIZED = 1 << 34  # numbers: more than any device's memory; the error contains the limit
 COLLECTIVE = re.compile(
     r"= (?P<type>\S.*?) (?P<name>all-reduce|all-gather|reduce-scatter|all-to-all|"
-    r"collective-permute|ragged-all-to-all)(?:-start)?\("
+    r"collective-permute|ragged-all-to-all|send)(?:-start)?\("  # send: to other slices
 )
 ARRAY = re.compile(r"\b(?P<kind>pred|[a-z]+?(?P<bits>\d+)\w*)\[(?P<dims>[\d,]*)\]")
 
@@ -58,7 +58,7 @@ class Step:
         self.callbacks = functions.callbacks
         compile_settings = functions.rehearsal.settings.compile
         assert compile_settings is not None
-        self.topology = _topology(str(compile_settings["topology"]))
+        self.topology = _topology(compile_settings["topology"])
         try:
             result = function.eval_shape(*call[0], **call[1])
         except Exception as error:
@@ -80,6 +80,7 @@ class Step:
         self.devices = max(
             (len(sharding.device_set) for sharding in shardings if sharding is not None), default=1
         )
+        self.order = self._device_order(shardings)
         self.limit = ""
 
     def describe(self) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class Step:
     def _on_tpu(self, sharding: Any) -> Any:
         """The same sharding on the topology; without one, every device has the whole array."""
         jax, numpy = self.jax, importlib.import_module("numpy")
-        devices = numpy.array(self.topology.devices[: self.devices])
+        devices = numpy.array([self.topology.devices[number] for number in self.order])
         if self.devices == 1:
             return jax.sharding.SingleDeviceSharding(devices[0])
         if isinstance(sharding, jax.sharding.NamedSharding):
@@ -198,6 +199,18 @@ class Step:
             return jax.sharding.NamedSharding(mesh, sharding.spec)
         mesh = jax.sharding.Mesh(devices, ("devices",))
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+    def _device_order(self, shardings: list[Any]) -> list[int]:
+        """The devices in the order of the step's mesh, which decides what is split over slices.
+
+        The CPU devices have the same numbers as the places in the topology.
+        """
+        for sharding in shardings:
+            if isinstance(sharding, self.jax.sharding.NamedSharding):
+                devices = [int(device.id) for device in sharding.mesh.devices.flat]
+                if len(devices) == self.devices:
+                    return devices
+        return list(range(self.devices))
 
     def _state_bytes(self, specs: list[Any]) -> int:
         """The memory of a device for arguments that the step returns with new values."""
@@ -269,15 +282,14 @@ class Step:
         return next((line for line in lines if line is not None), None)
 
 
-def _topology(name: str) -> Any:
-    """A slice without its chips. Both TensorCores of a v4 chip act as one device."""
+def _topology(options: dict[str, Any]) -> Any:
+    """The slices without their chips."""
     topologies = importlib.import_module("jax.experimental.topologies")
-    options: dict[str, Any] = {}
-    if name.startswith("v4:"):
-        options["chip_config_name"] = "megacore"
-    if name.endswith(":1x1"):
-        options["chips_per_host_bounds"] = (1, 1, 1)
-    return topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
+    try:
+        return topologies.get_topology_desc(platform="tpu", **options)
+    except Exception as error:
+        known = f"libtpu {_version('libtpu')} does not know {options['topology_name']}"
+        raise LoweringFailed(f"{known}: {_text(error)}", "compiler") from error
 
 
 def _collectives(text: str) -> dict[str, list[int]]:

@@ -23,6 +23,8 @@ def install(rehearsal: Rehearsal, jax: Any) -> None:
     """Configure JAX after its import; it reads its settings when a script first uses a device."""
     attempt = rehearsal.writer.attempt
     attempt("JAX's devices", _set_devices, rehearsal, jax)
+    if rehearsal.settings.slices > 1:
+        attempt("JAX's slices", _set_slices, rehearsal, jax)
     attempt("JAX's processes", _watch_initialize, rehearsal, jax)
     for name in DEVICE_FUNCTIONS:
         attempt("JAX's devices", _accept_tpu, jax, name)
@@ -34,6 +36,12 @@ def _set_devices(rehearsal: Rehearsal, jax: Any) -> None:
     flags = [flag for flag in flags if not flag.startswith(DEVICES_FLAG)]
     flags.append(f"{DEVICES_FLAG}={rehearsal.settings.devices}")
     os.environ["XLA_FLAGS"] = " ".join(flags)
+
+
+def _set_slices(rehearsal: Rehearsal, jax: Any) -> None:
+    """Number the slices of the devices, as of a TPU with several; CPU devices have no number."""
+    per_slice = rehearsal.settings.devices // rehearsal.settings.slices
+    jax.Device.slice_index = property(lambda device: device.id // per_slice)
 
 
 def _watch_initialize(rehearsal: Rehearsal, jax: Any) -> None:

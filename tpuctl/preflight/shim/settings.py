@@ -19,7 +19,8 @@ class Settings:
     mode: str = "xla"
     steps: int = 8
     replicas: int = 1  # of a TensorFlow strategy
-    devices: int = 1  # of JAX
+    devices: int = 1  # of JAX, in all slices
+    slices: int = 1
     torch_devices: int = 1  # of PyTorch/XLA
     script: str = ""
     root: str = ""

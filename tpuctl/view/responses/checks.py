@@ -251,11 +251,14 @@ class CompiledBatch(Response):
 
 class Compilation(Response):
     """The result of `rehearse --compile`. `requested`, `alternatives`, `largest_batch` and
-    `batch_per_core` are per core, `batch` and `largest_total_batch` over all replicas."""
+    `batch_per_core` are per core, with JAX per device; `batch` and `largest_total_batch` are over
+    all replicas. `topology` is that of each slice, empty with TensorFlow."""
 
     script: str
     type: str
     generation: str
+    topology: str
+    slices: int
     replicas: int
     tensorflow: str | None
     jax: str | None
