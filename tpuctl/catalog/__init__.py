@@ -32,7 +32,12 @@ from tpuctl.catalog.compute_tpu import (
     tpu_machine_types,
     zones_of,
 )
-from tpuctl.catalog.flex_start import FLEX_START_DAYS, flex_start_zones
+from tpuctl.catalog.flex_start import (
+    CALENDAR_DAYS,
+    FLEX_START_DAYS,
+    calendar_zones,
+    flex_start_zones,
+)
 from tpuctl.catalog.offers import (
     PRICED_CAPACITIES,
     Choice,
@@ -67,6 +72,7 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
+    "CALENDAR_DAYS",
     "FIRST_LIBTPU",
     "FLEX_START_DAYS",
     "HOURS_PER_MONTH",
@@ -94,6 +100,7 @@ __all__ = [
     "announced_tpu",
     "apis_of",
     "base_runtime",
+    "calendar_zones",
     "cheapest",
     "choose",
     "disk_price",

@@ -7,7 +7,7 @@ Sources:
   `machineTypes` on 2026-08-10 (xbill9/gemma4-dev, ACCELERATORS.md). GKE calls them
   `ct5p-hightpu-1t` and `-2t`, and has `tpu7x-standard-1t`, which Compute Engine does not document.
 - images: docs.cloud.google.com/compute/docs/images/os-details, accelerator images (read 2026-11);
-  that of TPU7x also in skypilot-org/skypilot, sky/clouds/gcp.py
+  that of TPU7x also in skypilot-org/skypilot, sky/clouds/gcp.py. Their Python is Ubuntu's.
 - boot disks: docs.cloud.google.com/tpu/docs/attach-durable-block-storage (read 2026-11);
   for TPU7x, the examples of GoogleCloudPlatform/cluster-toolkit, gke-tpu-7x
 - topologies: the pages of each generation, and the rule of GKE's plan-tpus: three ascending
@@ -56,10 +56,11 @@ TPU_MACHINE_FAMILIES: Mapping[str, str] = {
     "tpu7x": "tpu7x-standard",
 }
 IMAGE_PROJECT = "ubuntu-os-accelerator-images"
-IMAGE_FAMILIES: Mapping[str, str] = {
-    "v5p": "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
-    "v6e": "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
-    "tpu7x": "ubuntu-accel-2404-amd64-tpu-tpu7x",
+# Image families by generation, and the Python of each.
+IMAGES: Mapping[str, tuple[str, str]] = {
+    "v5p": ("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "3.10"),
+    "v6e": ("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "3.10"),
+    "tpu7x": ("ubuntu-accel-2404-amd64-tpu-tpu7x", "3.12"),
 }
 # Types of boot disks by generation, the default first.
 BOOT_DISKS: Mapping[str, tuple[str, ...]] = {
@@ -99,7 +100,12 @@ class TpuMachineType:
     @property
     def image(self) -> str:
         """The image that has drivers for it: PROJECT/FAMILY."""
-        return f"{IMAGE_PROJECT}/{IMAGE_FAMILIES[self.generation]}"
+        return f"{IMAGE_PROJECT}/{IMAGES[self.generation][0]}"
+
+    @property
+    def python(self) -> str:
+        """The Python version of the image."""
+        return IMAGES[self.generation][1]
 
     @property
     def boot_disks(self) -> tuple[str, ...]:
@@ -116,6 +122,7 @@ class TpuMachine:
     hosts: int  # machines of a slice
     topology: str  # of the slice
     image: str  # PROJECT/FAMILY
+    python: str  # of the image
     boot_disks: tuple[str, ...]  # types of boot disks, the default first
     architecture: Architecture = "x86_64"
 
@@ -166,13 +173,12 @@ def apis_of(accelerator: AcceleratorType) -> tuple[Api, ...]:
     )
 
 
-def zones_of(accelerator: AcceleratorType, api: Api) -> tuple[str, ...]:
-    """The zones where an API offers a type; empty if it does not sell it."""
-    if api not in apis_of(accelerator):
+def zones_of(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str, ...]:
+    """The zones where an API offers a type, or any API; empty if it does not sell it."""
+    if api is not None and api not in apis_of(accelerator):
         return ()
-    if api == "tpu":
-        return accelerator.zones
-    return (*accelerator.zones, *_MORE_ZONES.get(accelerator.generation, ()))
+    more = _MORE_ZONES.get(accelerator.generation, ()) if api != "tpu" else ()
+    return (*accelerator.zones, *more)
 
 
 def tpu_machine(accelerator: AcceleratorType, topology: str | None = None) -> TpuMachine | None:
@@ -186,6 +192,7 @@ def tpu_machine(accelerator: AcceleratorType, topology: str | None = None) -> Tp
                 hosts=accelerator.workers,
                 topology=topology or accelerator.topology,
                 image=machine_type.image,
+                python=machine_type.python,
                 boot_disks=machine_type.boot_disks,
                 architecture=machine_type.architecture,
             )

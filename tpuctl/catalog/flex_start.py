@@ -1,28 +1,61 @@
-"""Zones with flex-start: far fewer than have the hardware, and no API lists them.
+"""Zones with flex-start and calendar mode: far fewer than have the hardware, and no API lists them.
 
-Sources: docs.cloud.google.com/tpu/docs/request-using-flex-start (2025-09), and public zone tables
-of requests accepted in 2026-08 and 2026-10. Combinations rejected there are left out: v6e in
-asia-east1-c, us-central1-b, us-south1-a; v5litepod-1 in europe-west4-a and -b.
+Sources:
+
+- flex-start of the Cloud TPU API: docs.cloud.google.com/tpu/docs/request-using-flex-start
+  (2025-09), and public zone tables of requests accepted in 2026-08 and 2026-10. Combinations
+  rejected there are left out: v6e in asia-east1-c, us-central1-b, us-south1-a; v5litepod-1 in
+  europe-west4-a and -b.
+- flex-start of Compute Engine: skypilot-org/skypilot, sky/clouds/gcp.py (2026-11), for v6e and
+  TPU7x (for projects on an allowlist); v6e in europe-west4-a and v5p: xbill9/gemma4-dev (2026-08)
+- calendar mode: docs.cloud.google.com/compute/docs/instances/future-reservations-calendar-mode
+  (read 2026-11); TPU7x is in preview
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpuctl.catalog.compute_tpu import Api, apis_of, zones_of
 from tpuctl.catalog.tpu import AcceleratorType
 
-__all__ = ["FLEX_START_DAYS", "flex_start_zones"]
+__all__ = ["CALENDAR_DAYS", "FLEX_START_DAYS", "calendar_zones", "flex_start_zones"]
 
 FLEX_START_DAYS = 7  # maximum run duration, from the same page
-_ZONES: Mapping[str, tuple[str, ...]] = {
-    "v5e": ("us-central1-a", "us-west4-a"),
+CALENDAR_DAYS = (1, 90)  # how long capacity can be reserved
+_FLEX_START: Mapping[Api, Mapping[str, tuple[str, ...]]] = {
+    "tpu": {
+        "v5e": ("us-central1-a", "us-west4-a"),
+        "v5p": ("us-east5-a",),
+        "v6e": ("asia-northeast1-b", "europe-west4-a", "us-east5-a", "us-east5-b"),
+    },
+    "compute": {
+        "v5p": ("us-east5-a",),
+        "v6e": ("asia-northeast1-b", "europe-west4-a", "us-east5-a", "us-south1-ai1b"),
+        "tpu7x": ("us-central1-c",),
+    },
+}
+_CALENDAR: Mapping[str, tuple[str, ...]] = {
+    "v5e": ("europe-west4-b", "us-south1-a", "us-west4-b"),
     "v5p": ("us-east5-a",),
     "v6e": ("asia-northeast1-b", "europe-west4-a", "us-east5-a", "us-east5-b"),
+    "tpu7x": ("us-central1-c",),
 }
 
 
-def flex_start_zones(accelerator: AcceleratorType) -> tuple[str, ...]:
-    """Zones that are known to accept flex-start requests for this type."""
-    return tuple(
-        zone for zone in _ZONES.get(accelerator.generation, ()) if zone in accelerator.zones
-    )
+def flex_start_zones(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str, ...]:
+    """Zones that are known to accept flex-start requests for this type, at an API or at any."""
+    zones = {
+        zone
+        for seller in apis_of(accelerator)
+        if api in (None, seller)
+        for zone in _FLEX_START[seller].get(accelerator.generation, ())
+    }
+    return tuple(sorted(zones.intersection(zones_of(accelerator, api))))
+
+
+def calendar_zones(accelerator: AcceleratorType) -> tuple[str, ...]:
+    """Zones where capacity of this type can be reserved for a period: a future reservation in
+    calendar mode, which Compute Engine takes and TPUs of both APIs can use."""
+    zones = _CALENDAR.get(accelerator.generation, ())
+    return tuple(zone for zone in zones if zone in zones_of(accelerator))

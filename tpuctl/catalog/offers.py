@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tpuctl.catalog.compute_tpu import zones_of
 from tpuctl.catalog.flex_start import flex_start_zones
 from tpuctl.catalog.prices import Capacity, Price, node_price
 from tpuctl.catalog.tpu import AcceleratorType, accelerator_types, region_of
@@ -37,7 +38,7 @@ class Choice:
     zones: tuple[str, ...]
 
     def zones_of(self, accelerator: AcceleratorType) -> tuple[str, ...]:
-        return tuple(zone for zone in accelerator.zones if zone in self.zones)
+        return tuple(zone for zone in zones_of(accelerator) if zone in self.zones)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def choose(
         and (max_chips is None or accelerator.chips <= max_chips)
         and (
             (zones is None and regions is None)
-            or any(zone in allowed_zones for zone in accelerator.zones)
+            or any(zone in allowed_zones for zone in zones_of(accelerator))
         )
     )
     return Choice(accelerators, allowed_zones)

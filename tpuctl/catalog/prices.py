@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tpuctl.catalog.compute_tpu import zones_of
 from tpuctl.catalog.tpu import AcceleratorType, data, read_date, region_of
 from tpuctl.units import dollars
 
@@ -64,6 +65,7 @@ def node_price(
 ) -> Price | None:
     """The price of one node of this type in this zone; None if none is published.
 
+    It is the same at both APIs: each generation is billed by one SKU per region.
     `spot=True` is short for `capacity="spot"`. Preemptible nodes cost the same as spot nodes.
     Reserved nodes get the on-demand price: a commitment may cost less, never more
     (docs.cloud.google.com/tpu/docs/consumption-options).
@@ -71,16 +73,25 @@ def node_price(
     capacity = "spot" if spot else capacity
     if capacity == "flex-start":
         return _flex_start_price(accelerator, zone)
-    row = data()["prices"][accelerator.price_class].get(zone)
+    row = _row(accelerator, zone)
     per_chip = row[1 if capacity in FLOATING else 0] if row else 0
     if not per_chip:
         return None
     return Price(per_chip * accelerator.chips, read_date(), capacity)
 
 
+def _row(accelerator: AcceleratorType, zone: str) -> list[float] | None:
+    """Of the zone; where only Compute Engine offers the type, of another zone in the region."""
+    rows: dict[str, list[float]] = data()["prices"][accelerator.price_class]
+    if zone in rows or zone not in zones_of(accelerator):
+        return rows.get(zone)
+    region = region_of(zone)
+    return next((row for other, row in rows.items() if region_of(other) == region), None)
+
+
 def _flex_start_price(accelerator: AcceleratorType, zone: str) -> Price | None:
     table = data()["flex_start"]
     per_chip = table["prices"].get(accelerator.price_class, {}).get(region_of(zone))
-    if not per_chip or zone not in accelerator.zones:
+    if not per_chip or zone not in zones_of(accelerator):
         return None
     return Price(per_chip * accelerator.chips, str(table["read"]), "flex-start")

@@ -122,7 +122,7 @@ class Admission:
     def offers_flex_start(zone: str, spec: Mapping[str, Any]) -> bool:
         """Whether flex-start is available for a queued resource's node spec in the zone."""
         accelerator = catalog.accelerator_type(spec["_type"])
-        return accelerator is not None and zone in flex_start_zones(accelerator)
+        return accelerator is not None and zone in flex_start_zones(accelerator, "tpu")
 
     def creation_failure(self, project: Project, node: Any) -> list[str]:
         """Status and text of the error that creation will fail with; empty if none."""
