@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path, parse_worker
+from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,3 @@ def test_ambiguous_arguments_are_rejected(paths: list[str], all_workers: bool, s
     with pytest.raises(Usage) as refused:
         parse_copy(paths, all_workers=all_workers)
     assert says in refused.value.diagnostics[0].detail
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("0", 0), ("17", 17), ("worker-2", 2), ("worker2", 2), ("x", None), ("-1", None), ("", None)],
-)
-def test_parse_worker(text: str, number: int | None) -> None:
-    assert parse_worker(text) == number

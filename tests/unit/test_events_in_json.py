@@ -13,17 +13,18 @@ import pytest
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
+from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.view.json_lines import JsonLines
 
 # Programs rely on these: names and keys may be added, but not removed.
 PINNED = {
-    "CommandOutput": {"worker", "data", "is_error"},
-    "JobEnded": {"job", "state", "exit_code", "is_job_exit_code", "worker", "detail"},
-    "LogChunk": {"worker", "data", "offset", "attempt"},
+    "CommandOutput": {"worker", "data", "is_error", "slice"},
+    "JobEnded": {"job", "state", "exit_code", "is_job_exit_code", "worker", "detail", "slice"},
+    "LogChunk": {"worker", "data", "offset", "attempt", "slice"},
     "Note": {"text"},
     "Planned": {"steps"},
     "PageServed": {"url"},
-    "PortForwarded": {"worker", "port", "local_port", "url"},
+    "PortForwarded": {"worker", "worker_name", "port", "local_port", "url"},
     "StatusUpdate": {"at", "data", "problem"},
     "StepFinished": {"address", "outcome", "seconds", "because"},
     "StepProgress": {"address", "text", "fraction", "done", "total"},
@@ -127,7 +128,7 @@ def test_without_events_program_output_goes_to_stderr(
     view.on(LogChunk(0, b"\xff\n", 0))
     view.close()
     assert capfdbinary.readouterr() == (b"", b"\xff\n")
-    view.name_workers([0, 1])
+    view.name_workers(WorkerNumbering(2))
     view.on(CommandOutput(0, b"half a li"))
     view.on(CommandOutput(1, b"whole\n"))
     view.on(CommandOutput(0, b"ne\n"))

@@ -13,7 +13,9 @@ from tpuctl.cli.follow import PANEL
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.forward import PortMapping
+    from tpuctl.model.worker_numbering import WorkerNumbering
     from tpuctl.remote.openssh import HostsFile, UserConfiguration
 
 __all__ = ["register"]
@@ -36,7 +38,8 @@ def ssh(
         list[str] | None,
         typer.Argument(
             metavar="[WORKER] [-- COMMAND...]",
-            help="Worker index (default: 0), and a command to run instead of a shell.",
+            help="Worker index, or SLICE.WORKER (default: 0); and a command to run instead of a "
+            "shell.",
         ),
     ] = None,
     all_workers: Annotated[
@@ -54,10 +57,11 @@ def ssh(
     Example: tpuctl ssh --all-workers -- 'df -h / | tail -1'
     """
     state: State = context.obj
-    worker, line = _ssh_words(list(words or ()), all_workers=all_workers)
+    tpuctl = state.tpuctl()
+    worker, line = _ssh_words(list(words or ()), tpuctl.stack.numbering, all_workers=all_workers)
     if all_workers or state.json:
-        return _run_on_workers(state, line, None if all_workers else worker)
-    return _exec_ssh(state, line, worker)
+        return _run_on_workers(state, tpuctl, line, None if all_workers else worker)
+    return _exec_ssh(state, tpuctl, line, worker)
 
 
 def cp(
@@ -88,8 +92,9 @@ def cp(
     from tpuctl.model.copy_path import parse_copy
 
     state: State = context.obj
-    request = parse_copy(paths, all_workers=all_workers)
-    done = state.wait_for(state.tpuctl().copy(request, recursive=recursive))
+    tpuctl = state.tpuctl()
+    request = parse_copy(paths, all_workers=all_workers, numbering=tpuctl.stack.numbering)
+    done = state.wait_for(tpuctl.copy(request, recursive=recursive))
     state.answer(lambda: responses.stacks.CopyResult(workers=done))
 
 
@@ -107,7 +112,7 @@ def forward(
         typer.Option(
             "--worker",
             metavar="WORKER",
-            help="Worker index, starting at 0.",
+            help="Worker index, starting at 0, or SLICE.WORKER.",
             autocompletion=complete_workers,
         ),
     ] = "0",
@@ -123,14 +128,19 @@ def forward(
     from tpuctl.model.events import Event, PortForwarded
 
     state: State = context.obj
-    number = _worker(worker)
     mappings = [_port(port) for port in ports]
     tpuctl = state.tpuctl()
+    numbering = tpuctl.stack.numbering
+    number = _worker(worker, numbering)
     forwarded: list[PortForwarded] = []
     tell = tpuctl.emit
 
     def record() -> None:
-        state.record(lambda: responses.stacks.PortForwardings(worker=number, ports=forwarded))
+        state.record(
+            lambda: responses.stacks.PortForwardings(
+                worker=number, slice=numbering.slice_of(number), ports=forwarded
+            )
+        )
 
     def note(event: Event) -> None:
         if isinstance(event, PortForwarded):
@@ -238,13 +248,13 @@ def _remove_hosts(
     )
 
 
-def _exec_ssh(state: State, line: str, worker: int) -> int:
+def _exec_ssh(state: State, tpuctl: Tpuctl, line: str, worker: int) -> int:
     import os
     import shutil
 
     from tpuctl.errors import TpuctlError
 
-    command = state.wait_for(state.tpuctl().ssh_command(worker, line))
+    command = state.wait_for(tpuctl.ssh_command(worker, line))
     state.view.close()
     if shutil.which("ssh") is None:
         raise TpuctlError(
@@ -253,7 +263,7 @@ def _exec_ssh(state: State, line: str, worker: int) -> int:
     os.execvp(command[0], command)
 
 
-def _run_on_workers(state: State, line: str, worker: int | None) -> int:
+def _run_on_workers(state: State, tpuctl: Tpuctl, line: str, worker: int | None) -> int:
     from tpuctl.errors import Usage
 
     if not line:
@@ -264,29 +274,29 @@ def _run_on_workers(state: State, line: str, worker: int | None) -> int:
             hint="Put the command after --, for example\n    tpuctl ssh --all-workers -- uptime",
             where=option,
         )
-    tpuctl = state.tpuctl()
     if worker is None:
-        state.view.name_workers(range(tpuctl.stack.worker_count))
+        state.view.name_workers(tpuctl.stack.numbering)
     endings = state.wait_for(tpuctl.run_on_workers(line, worker))
     ordered = sorted(endings, key=lambda ending: ending.worker)
     state.answer(lambda: responses.stacks.CommandResult(workers=ordered))
     return next((ending.exit_code for ending in endings if ending.exit_code != 0), 0)
 
 
-def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
+def _ssh_words(
+    words: list[str], numbering: WorkerNumbering, *, all_workers: bool
+) -> tuple[int, str]:
     """The worker and the remote command line."""
     import shlex
 
     from tpuctl.errors import Usage
-    from tpuctl.model.copy_path import parse_worker
 
-    worker = parse_worker(words[0]) if words else None
+    worker = numbering.parse(words[0]) if words else None
     if worker is not None:
         del words[0]
         if all_workers or words[:1] == ["--all-workers"]:
             raise Usage(
                 "Conflicting options",
-                f"{worker} selects one worker, --all-workers selects all",
+                f"{numbering.name(worker)} selects one worker, --all-workers selects all",
                 hint="For example\n    tpuctl ssh --all-workers -- uptime",
                 where="--all-workers",
             )
@@ -295,15 +305,14 @@ def _ssh_words(words: list[str], *, all_workers: bool) -> tuple[int, str]:
     return worker or 0, words[0] if len(words) == 1 else shlex.join(words)
 
 
-def _worker(text: str) -> int:
+def _worker(text: str, numbering: WorkerNumbering) -> int:
     from tpuctl.errors import Usage
-    from tpuctl.model.copy_path import parse_worker
 
-    number = parse_worker(text)
+    number = numbering.parse(text)
     if number is None:
         raise Usage(
             "Invalid worker",
-            f"{text}: workers are numbered from 0",
+            f"{text}: workers are numbered from {numbering.name(0)}",
             where="--worker",
             hint="Pass a number. To list the workers:\n    tpuctl status",
         )

@@ -37,6 +37,7 @@ class CopyResult:
     worker: int
     files: int
     bytes: int
+    slice: int | None = None  # of a stack of several slices
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ async def copy(
     async def copy_worker(worker: int, transport: SshTransport) -> CopyResult:
         remote_tree = RemoteTree(transport)
         async with semaphore:
-            with step(emit, f"copy/worker-{worker}", "copy", clock=clock) as copy_step:
+            with step(emit, f"copy/worker-{transport.name}", "copy", clock=clock) as copy_step:
                 if local_items is not None:
                     transfer = _Transfer(
                         local_tree, remote_tree, remote_tree.send, copy_step.report_bytes, clock
@@ -98,14 +99,16 @@ async def copy(
                 else:
                     items = await _retry(clock, _collect, remote_tree, sources, recursive, emit)
                     worker_target = (
-                        target if request.worker is not None else _worker_folder(target, worker)
+                        target
+                        if request.worker is not None
+                        else _worker_folder(target, transport.name)
                     )
                     transfer = _Transfer(
                         remote_tree, local_tree, remote_tree.fetch, copy_step.report_bytes, clock
                     )
                     totals = await transfer.run(items, worker_target)
                 copy_step.result = f"{counted(totals.files, 'file')}, {decimal_size(totals.bytes)}"
-                return CopyResult(worker, totals.files, totals.bytes)
+                return CopyResult(worker, totals.files, totals.bytes, transport.slice)
 
     outcomes = await asyncio.gather(
         *(copy_worker(*each) for each in transports.items()), return_exceptions=True
@@ -121,8 +124,8 @@ async def copy(
     return [each for each in outcomes if isinstance(each, CopyResult)]
 
 
-def _worker_folder(target: bytes, worker: int) -> bytes:
-    return posixpath.join(target, b"worker-%d" % worker, b"")
+def _worker_folder(target: bytes, name: str) -> bytes:
+    return posixpath.join(target, b"worker-" + name.encode(), b"")
 
 
 async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Emit) -> list[_Item]:

@@ -74,7 +74,7 @@ async def job_files(context: Context, name: str) -> list[DumpFile]:
     files += [
         DumpFile(
             f"job/worker-{number}.json",
-            f"worker {number}'s record",
+            f"worker {record.worker_name(number)}'s record",
             _json(worker.model_dump_json()),
         )
         for number, worker in sorted(workers.items())
@@ -98,7 +98,9 @@ async def _log_end(context: Context, record: JobRecord, worker: int) -> DumpFile
     if info is None:
         return None
     data = await store.read_range(name, max(0, info.size - LOG_BYTES), LOG_BYTES)
-    about = f"worker {worker}'s log" + (", its end" if info.size > LOG_BYTES else "")
+    about = f"worker {record.worker_name(worker)}'s log" + (
+        ", its end" if info.size > LOG_BYTES else ""
+    )
     return DumpFile(f"job/worker-{worker}.log", about, data.decode(errors="replace"))
 
 
@@ -123,7 +125,8 @@ async def _supervisor_log(
     if result.exit_code != 0:
         return None
     text = result.stdout.decode(errors="replace")
-    return DumpFile(f"job/worker-{worker}-supervisor.log", f"worker {worker}'s supervisor", text)
+    about = f"worker {record.worker_name(worker)}'s supervisor"
+    return DumpFile(f"job/worker-{worker}-supervisor.log", about, text)
 
 
 def _json(text: str) -> str:

@@ -70,6 +70,8 @@ def _with_lost(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> dict[i
     return {
         worker: workers[worker]
         if worker in workers and workers[worker].has_ended
-        else lost_worker(record, worker, f"worker {worker} is gone and left no final record")
+        else lost_worker(
+            record, worker, f"worker {record.worker_name(worker)} is gone and left no final record"
+        )
         for worker in record.workers
     }

@@ -119,7 +119,15 @@ async def follow_attempt(
         )
         async for chunk in log.chunks():
             offsets[worker] = log.offset
-            emit(LogChunk(worker, chunk, log.offset - len(chunk), record.attempt))
+            emit(
+                LogChunk(
+                    worker,
+                    chunk,
+                    log.offset - len(chunk),
+                    record.attempt,
+                    record.numbering.slice_of(worker),
+                )
+            )
         assert log.record is not None
         return log.record
 
@@ -134,7 +142,8 @@ async def follow_attempt(
                 worker_record = task.result()
                 records[worker_record.worker] = worker_record
                 if worker_record.state != "succeeded" and waiting and stopping is None:
-                    reason = f"worker {worker_record.worker} ended: {worker_record.detail}"
+                    name = record.worker_name(worker_record.worker)
+                    reason = f"worker {name} ended: {worker_record.detail}"
                     emit(Note(f"{reason}; stopping the others"))
                     others = {w: t for w, t in transports.items() if w not in records}
                     stopping = asyncio.ensure_future(
@@ -168,6 +177,7 @@ def report_result(result: AttemptResult, emit: Emit) -> int:
             is_own,
             status.worker,
             status.detail,
+            None if status.worker is None else result.record.numbering.slice_of(status.worker),
         )
     )
     if result.status.state != "succeeded":
@@ -183,7 +193,9 @@ def _diagnostic(result: AttemptResult) -> Diagnostic:
         "lost": "Job was lost",
     }
     status, job = result.status, result.record.id
-    where = f"worker {status.worker}: " if len(result.workers) > 1 else ""
+    where = ""
+    if status.worker is not None and len(result.workers) > 1:
+        where = f"worker {result.record.worker_name(status.worker)}: "
     return Diagnostic(
         summaries[status.state],
         f"{job}: {where}{status.detail}",
@@ -222,6 +234,6 @@ async def stop(
     unreachable = [w for w in running if w not in records or records[w].state not in ENDED]
     if unreachable:
         await launch.stop_through_bucket(record, store)
-        names = ", ".join(map(str, unreachable))
+        names = ", ".join(map(record.worker_name, unreachable))
         emit(Note(f"worker {names} not reachable; requested the stop through the bucket"))
     return mark_stopped(job_status(record, records))

@@ -51,7 +51,8 @@ async def forward_ports(
             servers.append(server)
             forwarders.append(forwarder)
             port = server.sockets[0].getsockname()[1]
-            emit(PortForwarded(transport.worker, mapping.remote, port, f"http://{LOOPBACK}:{port}"))
+            url = f"http://{LOOPBACK}:{port}"
+            emit(PortForwarded(transport.worker, transport.name, mapping.remote, port, url))
         yield
     finally:
         for server in servers:
@@ -86,7 +87,7 @@ class _PortForwarder:
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MAX_CONNECTIONS:
-            port = f"port {self._port} of worker {self._transport.worker}"
+            port = f"port {self._port} of worker {self._transport.name}"
             detail = f"{MAX_CONNECTIONS} are open to {port}"
             self._warn(
                 Diagnostic(

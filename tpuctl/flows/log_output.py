@@ -16,6 +16,7 @@ from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
@@ -58,7 +59,7 @@ async def emit_worker_logs(
 ) -> None:
     """Emit what these workers have logged so far, one worker after the other."""
     begins = await start_offsets(part, record, workers, store, transports)
-    with filter_lines(emit, workers, part) as emit_lines:
+    with filter_lines(emit, workers, part, record.numbering) as emit_lines:
         for worker in workers:
             log = WorkerLog(
                 record,
@@ -69,16 +70,29 @@ async def emit_worker_logs(
                 report=lambda text: emit(Note(text)),
             )
             async for data in log.current_chunks():
-                emit_lines(LogChunk(worker, data, log.offset - len(data), record.attempt))
+                emit_lines(
+                    LogChunk(
+                        worker,
+                        data,
+                        log.offset - len(data),
+                        record.attempt,
+                        record.numbering.slice_of(worker),
+                    )
+                )
 
 
 @contextmanager
-def filter_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Iterator[Emit]:
+def filter_lines(
+    emit: Emit,
+    workers: Sequence[int],
+    part: LogRange,
+    numbering: WorkerNumbering = ONE_SLICE,
+) -> Iterator[Emit]:
     """An `emit` that keeps the lines matching the range's pattern, and prefixes them with the
     worker if the range asks for it and there are several. Otherwise bytes pass unchanged."""
     several = workers if part.is_named else ()
     with (
-        _prefix_lines(emit, several) as prefixed,
+        _prefix_lines(emit, several, numbering) as prefixed,
         _matching_lines(prefixed, workers, part) as matching,
     ):
         yield matching
@@ -111,11 +125,11 @@ def _matching_lines(emit: Emit, workers: Sequence[int], part: LogRange) -> Itera
 
 
 @contextmanager
-def _prefix_lines(emit: Emit, workers: Sequence[int]) -> Iterator[Emit]:
+def _prefix_lines(emit: Emit, workers: Sequence[int], numbering: WorkerNumbering) -> Iterator[Emit]:
     if len(workers) <= 1:
         yield emit
         return
-    names = LinePrefixer(workers)
+    names = LinePrefixer(workers, numbering)
     waiting: dict[int, asyncio.TimerHandle] = {}
 
     def flush(worker: int) -> None:

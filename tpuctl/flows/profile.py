@@ -42,9 +42,10 @@ async def profile(
             argv = ["python3", "-S", "-I", program, record.folder, str(seconds), run]
             result = await transports[worker].run(argv)
             if result.exit_code != 0:
+                output = result.stderr.decode(errors="replace").strip()
                 raise RemoteFailed(
                     "Job cannot be traced",
-                    f"worker {worker}: {result.stderr.decode(errors='replace').strip()}",
+                    f"worker {record.worker_name(worker)}: {output}",
                     hint="See what the job is doing:\n    tpuctl logs --tail 20",
                 )
             return list(json.loads(result.stdout)["objects"])

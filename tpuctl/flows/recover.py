@@ -138,7 +138,7 @@ class _Recovery:
                     offsets = await start_offsets(
                         self.part, record, self.workers, context.store, job_transports
                     )
-                with filter_lines(context.emit, self.workers, self.part) as emit:
+                with filter_lines(context.emit, self.workers, self.part, record.numbering) as emit:
                     return await follow_attempt(
                         record,
                         context.store,
@@ -345,7 +345,7 @@ class _Recovery:
 
 def _describe_end(record: JobRecord, verdict: Verdict) -> str:
     where = (
-        f" (worker {verdict.worker})"
+        f" (worker {record.worker_name(verdict.worker)})"
         if verdict.worker is not None and len(record.workers) > 1
         else ""
     )

@@ -31,7 +31,9 @@ async def ssh_command(
 
     `tunnel` is the proxy command for IAP, without its arguments project, zone and instance.
     """
-    (transport,) = select_workers(await transports(context), worker).values()
+    (transport,) = select_workers(
+        await transports(context), worker, context.stack.numbering
+    ).values()
     host_keys_file = known_hosts() / f"{context.stack.name}-{worker}"
     proxy: list[str] = []
     if transport.address.route is not None:
@@ -45,7 +47,7 @@ async def ssh_hosts(context: Context, tunnel: str, cloud: str) -> list[Host]:
 
     `tunnel` is the module that is their proxy command.
     """
-    machines = {str(worker): each for worker, each in (await transports(context)).items()}
+    machines = {each.name: each for each in (await transports(context)).values()}
     if context.stack.controller is not None:
         with suppress(NotFound, Unreachable):  # `up` creates it again
             machines[CONTROLLER] = await _controller(context)
@@ -66,7 +68,9 @@ async def resolve_host(context: Context, machine: str) -> SshTransport:
     if machine == CONTROLLER:
         transport = await _controller(context)
     else:
-        (transport,) = select_workers(await transports(context), int(machine)).values()
+        numbering = context.stack.numbering
+        worker = numbering.number(machine)
+        (transport,) = select_workers(await transports(context), worker, numbering).values()
     address = transport.address
     write_known_hosts(
         _known_hosts_file(context, machine), _host_name(context, machine), address.host_keys

@@ -25,10 +25,20 @@ from tpuctl.model.secret_sources import Secrets
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.model.sweep import SweepValues
+from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.worker_ports import MEGASCALE_PORT
 from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
 __all__ = ["Submission", "bind_to_nodes", "stack_of", "user_at_host", "worker_environment"]
+
+# Read by libtpu, and by JAX to find the first process.
+MEGASCALE = (
+    "MEGASCALE_COORDINATOR_ADDRESS",
+    "MEGASCALE_NUM_SLICES",
+    "MEGASCALE_SLICE_ID",
+    "MEGASCALE_PORT",
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,9 @@ class Submission:
     script: Path | None  # the uploaded file to run; None for a module or command
     worker_count: int
     workers: tuple[int, ...]
+    slices: int = 1  # that run it together
     nodes: tuple[str, ...] = ()  # workers are numbered across nodes
+    addresses: tuple[str, ...] = ()  # of the workers in their network, once known
     is_node: bool = False  # its one worker is the controller of a TPU node
     endpoints: tuple[str, ...] = ()  # of a TPU node
     first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
@@ -103,9 +115,10 @@ class Submission:
             kind=form,
             program=program,
             root=root,
+            slices=stack.slices,
             nodes=stack.nodes,
             worker_count=stack.worker_count,
-            workers=stack.job_workers(),
+            workers=_workers(stack),
             is_node=stack.is_node,
             args=args,
             cloud=cloud,
@@ -164,6 +177,7 @@ class Submission:
             script=None,
             kind=record.kind,
             program=record.script,
+            slices=record.slices,
             nodes=stack.nodes,
             worker_count=record.worker_count,
             workers=record.workers,
@@ -181,6 +195,27 @@ class Submission:
             limits=record.limits,
             submitted_by=record.submitted_by,
         )
+
+
+def _workers(stack: Stack) -> tuple[int, ...]:
+    """The workers of a job: with several slices, all of them. Raises Usage."""
+    workers = stack.job_workers()
+    if stack.slices == 1 or len(workers) == stack.worker_count:
+        return workers
+    names = ", ".join(map(stack.numbering.name, workers))
+    if stack.file.job.workers != "auto":
+        raise Usage(
+            "Slices without a worker",
+            f"job.workers selects {names}, and {stack.slices} slices run a job on all workers",
+            hint="Remove it, or set\n    job: {workers: all}",
+            where="job.workers",
+        )
+    raise Usage(
+        "TensorFlow does not use several slices",
+        f"TensorFlow drives one slice from worker {names}; the stack has {stack.slices}",
+        hint="Use JAX or PyTorch/XLA, or set\n    tpu: {slices: 1}",
+        where="tpu.slices",
+    )
 
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
@@ -213,6 +248,7 @@ async def bind_to_nodes(
         zone=first.zone,
         node=first.name,
         endpoints=first.endpoints,
+        addresses=tuple(address for node in nodes for address in node.inner_addresses),
         accelerator=first.accelerator_type,
         runtime=first.runtime,
         compiled=_compiled(stack, first.runtime),
@@ -244,8 +280,29 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPU_NAME": "local" if is_local else nodes[worker // workers_per_node],
         "TPU_ZONE": record.zone,
         "TPU_PROJECT": record.project,
+        **_slice_variables(submission, worker),
         **node_variables(submission.runtime, submission.endpoints),
     }
     if "-pod" in submission.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables
+
+
+def _slice_variables(submission: Submission, worker: int) -> dict[str, str]:
+    """What tells libtpu and JAX of other slices.
+
+    The API also puts MEGASCALE_ variables into the metadata of all nodes of one request. Variables
+    that are set, even to nothing, take precedence (jax/_src/clusters/cloud_tpu_cluster.py): nodes
+    that are independent must not wait for each other.
+    """
+    numbering = WorkerNumbering(submission.worker_count, submission.slices)
+    in_slice = numbering.slice_of(worker)
+    if in_slice is None:
+        return dict.fromkeys(MEGASCALE, "") if len(submission.nodes) > 1 else {}
+    port = str(MEGASCALE_PORT)
+    values = (f"{submission.addresses[0]}:{port}", str(submission.slices), str(in_slice), port)
+    return {
+        "TPUCTL_SLICE": str(in_slice),
+        "TPUCTL_SLICES": str(submission.slices),
+        **dict(zip(MEGASCALE, values, strict=True)),
+    }

@@ -82,6 +82,8 @@ async def start_attempt(
     if record.attempt > 1:
         with suppress(TpuctlError):  # workers report a missing bundle themselves
             await extend_bundle_lifetime(store, record.bundle_name)
+    # Independent nodes do not wait for each other.
+    is_one_cluster = submission.slices == len(submission.nodes) or len(submission.nodes) <= 1
     launch = Launch(
         env=submission.env,
         worker_env={
@@ -90,6 +92,7 @@ async def start_attempt(
         first_access=submission.first_access,
         secrets=submission.secrets,
         compiled=submission.compiled,
+        addresses=submission.addresses if is_one_cluster else (),
     )
     where = f"on {counted(len(record.workers), 'worker')}"
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
@@ -189,6 +192,7 @@ def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> J
         bundle_bytes=bundle.size,
         worker_count=submission.worker_count,
         workers=submission.workers,
+        slices=submission.slices,
         submitted=at,
         submitted_by=submission.submitted_by,
         env=tuple(sorted(submission.env)),

@@ -341,7 +341,7 @@ async def require_bucket_access(
     unpacked = await transport.run(
         ["sh", "-c", UNPACK, "sh", FOLDER], input=build_archive(PROGRAMS, {})
     )
-    unpacked.check(f"worker {transport.worker}: sending the probe")
+    unpacked.check(f"worker {transport.name}: sending the probe")
     await _wait_for_access(transport, bucket, report, seconds)
 
 
@@ -363,7 +363,7 @@ async def prepare_machines(
             report(done.stderr.decode(errors="replace").strip())
             await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
         else:
-            done.check(f"worker {transport.worker}: starting the watchdog")
+            done.check(f"worker {transport.name}: starting the watchdog")
         return _state(transport.worker, done.stdout) if has_watchdog else None
 
     work = [prepare_first()]
@@ -377,7 +377,7 @@ async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
     done = await transport.run(
         ["sh", "-c", script, "sh", FOLDER], input=build_archive(PROGRAMS, {})
     )
-    done.check(f"worker {transport.worker}: starting the watchdog")
+    done.check(f"worker {transport.name}: starting the watchdog")
     return _state(transport.worker, done.stdout)
 
 
@@ -410,8 +410,8 @@ async def _wait_for_access(
     if done.exit_code in (1, 2):
         raise Denied(
             "Machine cannot access the bucket",
-            f"worker {transport.worker}, gs://{bucket}: {last}",
+            f"worker {transport.name}, gs://{bucket}: {last}",
             hint="The grants were removed, or a policy denies them: check the bucket's IAM policy "
             "and the organization policies.",
         )
-    done.check(f"worker {transport.worker}: testing access to gs://{bucket}")
+    done.check(f"worker {transport.name}: testing access to gs://{bucket}")

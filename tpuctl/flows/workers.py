@@ -20,6 +20,7 @@ from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
+from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.remote.iap import Destination, IapRoute, Relay
 from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
@@ -118,21 +119,21 @@ async def connect_selected(
 ) -> AsyncIterator[dict[int, SshTransport]]:
     """Transports to all workers, or to one. Raises Usage for an unknown worker."""
     async with connections(context) as by_worker:
-        yield select_workers(by_worker, worker)
+        yield select_workers(by_worker, worker, context.stack.numbering)
 
 
 def select_workers(
-    by_worker: Mapping[int, SshTransport], worker: int | None
+    by_worker: Mapping[int, SshTransport], worker: int | None, numbering: WorkerNumbering
 ) -> dict[int, SshTransport]:
     """All transports, or that of one worker. Raises Usage for an unknown worker."""
     if worker is None:
         return dict(by_worker)
     if worker not in by_worker:
-        last = len(by_worker) - 1
-        existing = f"the stack has workers 0 to {last}" if last else "the stack has only worker 0"
+        first, last = numbering.name(0), numbering.name(len(by_worker) - 1)
+        workers = f"workers {first} to {last}" if len(by_worker) > 1 else f"only worker {first}"
         raise Usage(
             "Worker not found",
-            f"{existing}, not {worker}",
+            f"the stack has {workers}, not {worker}",
             hint="List the workers:\n    tpuctl status",
         )
     return {worker: by_worker[worker]}
@@ -195,7 +196,7 @@ async def _machine_transports(
         if relay is not None:
             instance = machines.instance or attributes.hostname
             if not instance:
-                raise _no_hostname(first + worker)
+                raise _no_hostname(stack.numbering.name(first + worker))
             host, port = instance, SSH_PORT
             way = IapRoute(relay, Destination(stack.project, machines.zone, instance, port))
         keys, key_file = attributes.keys, None
@@ -203,11 +204,11 @@ async def _machine_transports(
             key_file = known_hosts / f"{stack.project}-{machines.id}-{worker}"
             keys = await _trusted_key(key_file, host, port, way, emit)
         address = Address(host, port, stack.user, keys, way, key_file)
-        transports.append(SshTransport(first + worker, address, key))
+        transports.append(SshTransport(first + worker, address, key, numbering=stack.numbering))
     return transports
 
 
-def _no_hostname(worker: int) -> Unreachable:
+def _no_hostname(worker: str) -> Unreachable:
     return Unreachable(
         "Worker has no host name",
         f"worker {worker}: IAP needs the host name that a TPU VM writes to its guest attributes, "
@@ -293,7 +294,7 @@ async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> N
         try:
             await wait_until(
                 probe,
-                description=f"worker {transport.worker} answering over SSH",
+                description=f"worker {transport.name} answering over SSH",
                 seconds=SSH_RETRY_SECONDS,
                 backoff=Backoff(0.2, 5.0),
                 clock=cloud.clock,
@@ -407,6 +408,7 @@ class CommandResult:
 
     worker: int
     exit_code: int
+    slice: int | None = None  # of a stack of several slices
 
 
 async def run_on_workers(
@@ -424,14 +426,14 @@ async def run_on_workers(
         try:
             code = await transport.run_streaming(
                 command,
-                lambda data: emit(CommandOutput(worker, data)),
-                lambda data: emit(CommandOutput(worker, data, is_error=True)),
+                lambda data: emit(CommandOutput(worker, data, slice=transport.slice)),
+                lambda data: emit(CommandOutput(worker, data, True, transport.slice)),
             )
         except TpuctlError as error:
             for diagnostic in error.diagnostics:
                 emit(WarningIssued(diagnostic, is_error=True))
             code = error.exit_code
-        results.append(CommandResult(worker, code))
+        results.append(CommandResult(worker, code, transport.slice))
 
     async with asyncio.TaskGroup() as group:
         for worker, transport in transports.items():

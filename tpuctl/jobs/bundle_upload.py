@@ -121,7 +121,7 @@ class _WorkerFolder:
 
     async def names(self) -> list[str]:
         result = await self._transport.run(["sh", "-c", f"ls -t {WORKER_FOLDER} 2>/dev/null || :"])
-        subject = f"worker {self._transport.worker}: listing bundles"
+        subject = f"worker {self._transport.name}: listing bundles"
         return result.check(subject).stdout.decode().split()
 
     async def read(self, name: str) -> bytes:

@@ -61,6 +61,7 @@ SHIPPED = (
     "forked.py",
     "clock.py",
     "start_barrier.py",
+    "worker_names.py",
     "processes.py",
     "hang.py",
     "chip_metrics.py",
@@ -113,6 +114,7 @@ class Launch:
     first_access: FirstAccess | None = None
     secrets: Secrets = field(default_factory=Secrets)
     compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
+    addresses: tuple[str, ...] = ()  # of workers that wait for each other; empty: they do not
 
 
 def supervisor_command(record: JobRecord, name: str, *options: str) -> list[str]:
@@ -247,7 +249,7 @@ async def _send_job(
     spec: dict[str, Any],
     secrets: Mapping[str, bytes],
 ) -> WorkerRecord:
-    action = f"worker {transport.worker}: starting job {record.id}"
+    action = f"worker {transport.name}: starting job {record.id}"
     seconds = READY_SECONDS + READY_SECONDS_PER_WORKER * len(record.workers)
     until = ("ready", seconds) if spec["start_barrier"] else ("running", 0.0)
     files = {**secrets, "spec.json": json.dumps(spec).encode()}
@@ -317,13 +319,15 @@ def _spec(
         "secrets": sorted(launch.secrets.sources),
         "cache": _cache(launch.compiled) if bundle_name else None,
         "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
-        "start_barrier": _start_barrier(record) if len(record.workers) > 1 else None,
+        "slice_workers": record.numbering.workers_per_slice if record.slices > 1 else None,
+        "start_barrier": _start_barrier(record, launch) if len(record.workers) > 1 else None,
     }
 
 
-def _start_barrier(record: JobRecord) -> dict[str, Any]:
+def _start_barrier(record: JobRecord, launch: Launch) -> dict[str, Any]:
     return {
         "workers": record.workers,
+        "addresses": launch.addresses,
         "timeout_seconds": BARRIER_TIMEOUT_SECONDS,
         "rule": Names(record.stack, record.project).worker_rule,
     }

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
+
 __all__ = ["LineFilter", "LinePrefixer"]
 
 MAX_LINE_BYTES = 1 << 20  # of a line without an end that are matched or held
@@ -68,9 +70,12 @@ class LinePrefixer:
     flushed one, a line feed is inserted.
     """
 
-    def __init__(self, workers: Sequence[int]) -> None:
-        width = len(str(max(workers, default=0)))
-        self._prefixes = {worker: f"[worker {worker:>{width}}] ".encode() for worker in workers}
+    def __init__(self, workers: Sequence[int], numbering: WorkerNumbering = ONE_SLICE) -> None:
+        names = {worker: numbering.name(worker) for worker in workers}
+        width = max(map(len, names.values()), default=0)
+        self._prefixes = {
+            worker: f"[worker {name:>{width}}] ".encode() for worker, name in names.items()
+        }
         self._pending = dict.fromkeys(workers, b"")
         self._open: int | None = None  # the worker whose incomplete line was flushed last
 

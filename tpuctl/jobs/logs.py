@@ -91,7 +91,7 @@ class WorkerLog:
             async for chunk in self._read_bucket(self._store):
                 yield chunk
         if self.record is None:
-            detail = f"worker {self.worker} is gone and left no final record"
+            detail = f"worker {self.job.worker_name(self.worker)} is gone and left no final record"
             self.record = lost_worker(self.job, self.worker, detail)
 
     async def current_chunks(self) -> AsyncIterator[bytes]:
@@ -131,8 +131,8 @@ class WorkerLog:
                         self.record = WorkerRecord.model_validate_json(last)
                         if not self.record.log_uploaded:
                             self._report(
-                                f"the end of worker {self.worker}'s log is not in the bucket: "
-                                "it will be deleted with the machine"
+                                f"the end of worker {self.job.worker_name(self.worker)}'s log is "
+                                "not in the bucket: it will be deleted with the machine"
                             )
                         return
             except Unreachable as error:
@@ -166,7 +166,8 @@ class WorkerLog:
                 chunk = b"" if self._store is None else await self._read(self._store, length)
                 if not chunk:
                     self._report(
-                        f"bytes {self.offset} to {first} of worker {self.worker}'s log are neither "
+                        f"bytes {self.offset} to {first} of worker "
+                        f"{self.job.worker_name(self.worker)}'s log are neither "
                         "on the machine nor in the bucket"
                     )
                     self.offset = first

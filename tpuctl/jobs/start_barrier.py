@@ -87,7 +87,7 @@ async def _query(record: JobRecord, transport: Transport, until: str) -> WorkerR
                 raise
             await asyncio.sleep(next(delays))
             continue
-        result.check(f"worker {transport.worker}: job {record.id}")
+        result.check(f"worker {transport.name}: job {record.id}")
         worker_record = WorkerRecord.model_validate_json(result.stdout)
         if worker_record.state not in earlier_states:
             return worker_record

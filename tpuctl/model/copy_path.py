@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuctl.errors import Usage
+from tpuctl.model.worker_numbering import ONE_SLICE, WORKER, WorkerNumbering
 
-__all__ = ["FORMS", "CopyPath", "CopyRequest", "parse_copy", "parse_path", "parse_worker"]
+__all__ = ["FORMS", "CopyPath", "CopyRequest", "parse_copy", "parse_path"]
 
-WORKER = r"(?:worker-?)?([0-9]{1,6})"
-_NUMBER = re.compile(WORKER)
 _PATH = re.compile(rf"(?:{WORKER})?:(.*)", re.DOTALL)
 FORMS = (
     "A path on a worker is written WORKER:PATH, a path on all of them :PATH:\n"
@@ -45,27 +44,23 @@ class CopyRequest:
     worker: int | None  # None: every worker
 
 
-def parse_worker(text: str) -> int | None:
-    """The index in `3`, `worker3` or `worker-3`; None for anything else."""
-    match = _NUMBER.fullmatch(text)
-    return int(match[1]) if match else None
-
-
-def parse_path(text: str) -> CopyPath:
+def parse_path(text: str, numbering: WorkerNumbering = ONE_SLICE) -> CopyPath:
     """`0:data` is on worker 0, `:data` on all; with a slash before the colon it is local."""
     match = _PATH.fullmatch(text)
     if match is None:
         return CopyPath(text)
     path = match[2].removeprefix("~/")
     path = "" if path == "~" else path
-    return CopyPath(path, True, int(match[1]) if match[1] else None)
+    return CopyPath(path, True, numbering.number(match[1]) if match[1] else None)
 
 
-def parse_copy(paths: Sequence[str], *, all_workers: bool) -> CopyRequest:
+def parse_copy(
+    paths: Sequence[str], *, all_workers: bool, numbering: WorkerNumbering = ONE_SLICE
+) -> CopyRequest:
     """Parse the arguments of a copy. Raises Usage if they are ambiguous."""
     if len(paths) < 2:
         raise Usage("Missing target path", "specify a source and a target path", hint=FORMS)
-    *sources, target = (parse_path(path) for path in paths)
+    *sources, target = (parse_path(path, numbering) for path in paths)
     if any(not path.path and not path.is_remote for path in (*sources, target)):
         raise Usage("Empty path", "a local path is empty", hint=FORMS)
     remote = {source.is_remote for source in sources}
@@ -83,19 +78,21 @@ def parse_copy(paths: Sequence[str], *, all_workers: bool) -> CopyRequest:
             hint=FORMS,
         )
     workers = {path.worker for path in (*sources, target) if path.is_remote}
-    worker = _single_worker(workers, all_workers=all_workers)
+    worker = _single_worker(workers, numbering, all_workers=all_workers)
     return CopyRequest(
         tuple(source.path for source in sources), target.path, target.is_remote, worker
     )
 
 
-def _single_worker(workers: set[int | None], *, all_workers: bool) -> int | None:
+def _single_worker(
+    workers: set[int | None], numbering: WorkerNumbering, *, all_workers: bool
+) -> int | None:
     if all_workers:
         if workers != {None}:
             (worker,) = sorted(number for number in workers if number is not None)[:1]
             raise Usage(
                 "Conflicting options",
-                f"{worker}: selects one worker, --all-workers selects all",
+                f"{numbering.name(worker)}: selects one worker, --all-workers selects all",
                 hint=FORMS,
                 where="--all-workers",
             )
@@ -104,7 +101,8 @@ def _single_worker(workers: set[int | None], *, all_workers: bool) -> int | None
         raise Usage("Missing worker", "there is no worker before the colon", hint=FORMS)
     if len(workers) > 1:
         listed = ", ".join(
-            str(number) for number in sorted(worker for worker in workers if worker is not None)
+            numbering.name(number)
+            for number in sorted(worker for worker in workers if worker is not None)
         )
         raise Usage(
             "More than one worker", f"workers {listed}", hint="Copy from one worker at a time."

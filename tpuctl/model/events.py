@@ -98,12 +98,16 @@ class StepFinished:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """A chunk of a worker's log of one attempt, starting at byte `offset`."""
+    """A chunk of a worker's log of one attempt, starting at byte `offset`.
+
+    Here and below, `slice` is that of the worker in a stack of several slices.
+    """
 
     worker: int
     data: bytes
     offset: int
     attempt: int = 1
+    slice: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class CommandOutput:
     worker: int
     data: bytes
     is_error: bool = False
+    slice: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class PortForwarded:
     worker."""
 
     worker: int
+    worker_name: str
     port: int
     local_port: int
     url: str
@@ -146,6 +152,7 @@ class JobEnded:
     is_job_exit_code: bool
     worker: int | None = None  # the worker that determined the result, if any
     detail: str = ""
+    slice: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tpuctl.model.framework import Framework
 from tpuctl.model.hang import Hang, JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
+from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = [
     "ENDED",
@@ -144,6 +145,7 @@ class JobRecord(BaseModel):
     bundle_bytes: int = Field(0, description="Total size of its files; uploads may be smaller.")
     worker_count: int = Field(ge=1)
     workers: tuple[int, ...] = Field(min_length=1, description="The workers that run it.")
+    slices: int = Field(1, ge=1, description="Number of slices that run it together.")
     attempt: int = Field(1, ge=1)
     submitted: datetime
     submitted_by: str = ""
@@ -185,6 +187,14 @@ class JobRecord(BaseModel):
     def command_line(self) -> str:
         """What was typed to submit it."""
         return "tpuctl notebook" if self.kind == "notebook" else f"tpuctl run {self.command}"
+
+    @property
+    def numbering(self) -> WorkerNumbering:
+        return WorkerNumbering(self.worker_count, self.slices)
+
+    def worker_name(self, worker: int) -> str:
+        """The worker as users see it."""
+        return self.numbering.name(worker)
 
     @property
     def prefix(self) -> str:

@@ -40,6 +40,7 @@ from tpuctl.model.stack_rules import (
     find_problems,
 )
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
+from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = ["Candidate", "Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
 
@@ -254,6 +255,10 @@ class Stack:
     def worker_count(self) -> int:
         """Number of machines that run its jobs: the workers of all nodes, or the controller."""
         return 1 if self.is_node else len(self.nodes) * self.accelerator.workers
+
+    @property
+    def numbering(self) -> WorkerNumbering:
+        return WorkerNumbering(self.worker_count, self.slices)
 
     def job_workers(self) -> tuple[int, ...]:
         """The workers that run the script, numbered across all nodes in order.

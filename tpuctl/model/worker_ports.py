@@ -10,11 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-__all__ = ["REQUIRED", "FirewallRule", "closed_ports"]
+__all__ = ["MEGASCALE_PORT", "REQUIRED", "FirewallRule", "closed_ports"]
 
 # Without these, no framework starts on several workers: libtpu and TensorFlow's server (8470, 8471,
 # 8474), JAX's coordinator (8476, since 0.8.1 8482: jax-ml/jax#35905).
 REQUIRED = (8470, 8471, 8474, 8476, 8482)
+# At which libtpu connects the workers of several slices: MEGASCALE_PORT, which has no default
+# (libtpu 0.0.17: "megascale_port is not set."); Ray sets the same (ray/util/tpu.py).
+MEGASCALE_PORT = 8081
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,16 @@ class FirewallRule:
         )
 
 
-def closed_ports(rules: Iterable[FirewallRule], source: str, tag: str) -> list[int]:
-    """The required ports that the rules close between the machines of a subnetwork.
+def closed_ports(
+    rules: Iterable[FirewallRule], source: str, tag: str, ports: Iterable[int] = REQUIRED
+) -> list[int]:
+    """The ports that the rules close between the machines of a subnetwork.
 
     `source` is the subnetwork's range, `tag` the network tag of the machines.
     """
     ordered = sorted(rules, key=lambda rule: (rule.priority, rule.allows))
     closed = []
-    for port in REQUIRED:
+    for port in ports:
         first = next((rule for rule in ordered if rule.covers(port, source, tag)), None)
         if first is None or not first.allows:
             closed.append(port)

@@ -14,6 +14,7 @@ from typing import Any
 import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
+from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.remote.iap import IapRoute, OpenRoute
 from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 
@@ -51,9 +52,16 @@ class SshTransport:
     """A Transport over asyncssh. The first call connects; a call after a drop reconnects."""
 
     def __init__(
-        self, worker: int, address: Address, key: Path, *, connect_seconds: float = CONNECT_SECONDS
+        self,
+        worker: int,
+        address: Address,
+        key: Path,
+        *,
+        numbering: WorkerNumbering = ONE_SLICE,
+        connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
         self._worker = worker
+        self._numbering = numbering
         self.address = address
         self._key = key
         self._connect_seconds = connect_seconds
@@ -65,6 +73,15 @@ class SshTransport:
     @property
     def worker(self) -> int:
         return self._worker
+
+    @property
+    def name(self) -> str:
+        return self._numbering.name(self._worker)
+
+    @property
+    def slice(self) -> int | None:
+        """The worker's slice, in a stack of several."""
+        return self._numbering.slice_of(self._worker)
 
     async def connect(self) -> None:
         """Connect now, to check that it works."""
@@ -151,7 +168,7 @@ class SshTransport:
                     pass  # the command ended early; its stderr says why
                 stdout, stderr = await process.communicate()
                 result = _result(process, stdout, stderr)
-        result.check(f"worker {self.worker}: writing {path}")
+        result.check(f"worker {self.name}: writing {path}")
 
     async def run_streaming(
         self, line: str, out: Callable[[bytes], None], error: Callable[[bytes], None]
@@ -188,7 +205,7 @@ class SshTransport:
                 _require_open(connection)
                 raise RemoteFailed(
                     "No SFTP on worker",
-                    f"worker {self.worker}: {error.reason}",
+                    f"worker {self.name}: {error.reason}",
                     hint=(
                         "Its SSH server has no SFTP. Send files through a shell instead:\n"
                         "    tpuctl ssh -- 'cat > FILE' < FILE"
@@ -208,7 +225,7 @@ class SshTransport:
                 _require_open(connection)
                 raise RemoteFailed(
                     "Nothing listens on the port",
-                    f"worker {self.worker}, port {port}: {error.reason}",
+                    f"worker {self.name}, port {port}: {error.reason}",
                     hint="See what listens on the worker, and whether the program is running:\n"
                     "    tpuctl ssh -- ss -ltn",
                 ) from error
@@ -234,7 +251,7 @@ class SshTransport:
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         address = self.address
-        where = f"worker {self.worker} at {address}"
+        where = f"worker {self.name} at {address}"
         await self._close_route()  # left over from the previous connection
         try:
             keys = [asyncssh.import_public_key(line) for line in address.host_keys]
@@ -293,7 +310,7 @@ class SshTransport:
             failure = self._route.failure if self._route is not None else None
             raise Transient(
                 "Connection to worker lost",
-                f"worker {self.worker} at {self.address}: {failure or error}",
+                f"worker {self.name} at {self.address}: {failure or error}",
                 hint="Repeat the command. To see whether the machine is still running:\n"
                 "    tpuctl status",
             ) from error

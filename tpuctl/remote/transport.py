@@ -95,6 +95,11 @@ class Transport(Protocol):
     @property
     def worker(self) -> int: ...
 
+    @property
+    def name(self) -> str:
+        """The worker as users see it."""
+        ...
+
     async def run(self, argv: Sequence[str], *, input: bytes | None = None) -> Result:
         """Run an idempotent command: after a dropped connection it is sent again, though it may
         have run, or still be running.

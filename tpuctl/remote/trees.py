@@ -186,7 +186,7 @@ class RemoteTree:
         self._opening = asyncio.Lock()
 
     def display(self, path: bytes) -> str:
-        return f"{self._transport.worker}:{_as_text(path)}"
+        return f"{self._transport.name}:{_as_text(path)}"
 
     async def stat(self, path: bytes) -> Entry | None:
         client = await self._sftp()
@@ -345,7 +345,7 @@ class RemoteTree:
                 "Copy failed on worker",
                 f"{where}: {error.reason}",
                 hint=f"See whether its disk is full:\n"
-                f"    tpuctl ssh {self._transport.worker} -- df -h",
+                f"    tpuctl ssh {self._transport.name} -- df -h",
             ) from error
         except (asyncssh.Error, OSError) as error:
             self._client = None

@@ -16,7 +16,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Denied, Diagnostic, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
-from tpuctl.model.worker_ports import FirewallRule, closed_ports
+from tpuctl.model.worker_ports import MEGASCALE_PORT, REQUIRED, FirewallRule, closed_ports
 from tpuctl.resources.network import Firewall, Network, RuleState
 
 __all__ = ["WorkerRule", "closed_ports_warning"]
@@ -89,7 +89,8 @@ async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diag
     except (NotFound, Denied, ApiDisabled):
         return None  # other checks report these
     source = subnetwork.ip_cidr_range
-    closed = closed_ports(rules, source, stack.names.tag)
+    ports = (*REQUIRED, MEGASCALE_PORT) if stack.slices > 1 else REQUIRED
+    closed = closed_ports(rules, source, stack.names.tag, ports)
     if not closed:
         return None
     return Diagnostic(

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
+from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = ["DUMB_TERMINALS", "View", "indent", "outcome_word", "port_sentence", "progress_word"]
 
@@ -37,7 +38,7 @@ class View(Protocol):
         """Show errors."""
         ...
 
-    def name_workers(self, workers: Sequence[int]) -> None:
+    def name_workers(self, numbering: WorkerNumbering) -> None:
         """From now on, prefix output with the worker."""
         ...
 
@@ -62,7 +63,7 @@ def progress_word(action: str) -> str:
 
 def port_sentence(event: PortForwarded) -> str:
     """A line with the URL first, so that scripts can parse it."""
-    return f"{event.url}  forwards to port {event.port} of worker {event.worker}"
+    return f"{event.url}  forwards to port {event.port} of worker {event.worker_name}"
 
 
 def indent(text: str, by: str = "    ") -> str:

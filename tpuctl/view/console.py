@@ -26,6 +26,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
+from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.view.base import indent, port_sentence
 from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.output import Output
@@ -85,8 +86,8 @@ class Console:
         for diagnostic in diagnostics:
             self._print_lines(*_diagnostic("error", ERROR, diagnostic))
 
-    def name_workers(self, workers: Sequence[int]) -> None:
-        self._output.name_workers(workers)
+    def name_workers(self, numbering: WorkerNumbering) -> None:
+        self._output.name_workers(numbering)
 
     def close(self) -> None:
         self._stop_live()

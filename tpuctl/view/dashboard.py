@@ -118,7 +118,8 @@ def _workers(snapshot: Snapshot, first: int, addresses: tuple[str, ...]) -> Iter
     for number, address in enumerate(addresses, first):
         records = [job.workers[number] for job in running if number in job.workers]
         state = f" <strong>{escape(records[-1].state)}</strong>" if records else ""
-        yield f'<li>worker {number}{state}<span class="soft">{escape(address)}</span></li>'
+        name = snapshot.status.stack.numbering.name(number)
+        yield f'<li>worker {name}{state}<span class="soft">{escape(address)}</span></li>'
     yield "</ul>"
 
 
@@ -161,8 +162,9 @@ def _log(state: DashboardState) -> dict[str, Any] | None:
     if state.report is None or state.log_tail is None:
         return None
     record = state.report.record
+    first = record.worker_name(record.workers[0])
     return {
-        "name": f"{record.id}, attempt {record.attempt}, worker {record.workers[0]}",
+        "name": f"{record.id}, attempt {record.attempt}, worker {first}",
         "count": state.log_tail.line_count,
         "lines": state.log_tail.lines,
         "rest": state.log_tail.incomplete_line,

@@ -40,7 +40,7 @@ STATES = {
 
 def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -> None:
     """`as_typed` turns the commands of a hint into what the user has to type."""
-    record, failure = explanation.record, explanation.failure
+    record, failure, worker = explanation.record, explanation.failure, _worker(explanation)
     code = f" with exit code {explanation.status.exit_code}" if explanation.status.exit_code else ""
     attempt = f" (attempt {record.attempt})" if explanation.attempts else ""
     facts = [
@@ -48,8 +48,7 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         ("", f"{_state(explanation)}{code}{attempt}"),
     ]
     if failure is not None:
-        is_one_of_many = failure.worker is not None and len(record.workers) > 1
-        where = f", on worker {failure.worker}" if is_one_of_many else ""
+        where = f", on {worker}" if worker and len(record.workers) > 1 else ""
         facts.append(("cause", failure.cause))
         facts.append(("class", f"{failure.name}: {KINDS[failure.kind]}{where}"))
         if failure.detail and not any(failure.detail in line for line in explanation.lines):
@@ -58,12 +57,11 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         facts.append(("", explanation.status.detail))
     print_facts(facts)
     if explanation.lines:
-        whose = f" of worker {failure.worker}" if failure and failure.worker is not None else ""
-        print(f"\nIn the log{whose}:")
+        print(f"\nIn the log{' of ' * bool(worker)}{worker}:")
         for line in explanation.lines:
             print(f"    {line}")
     for number, hang in explanation.hangs.items():
-        print(f"\nWorker {number} may hang: {hang.detail}")
+        print(f"\nWorker {record.worker_name(number)} may hang: {hang.detail}")
         for call in hang.stack:
             print(f"    {call}")
     if failure is not None and failure.hint:
@@ -76,6 +74,14 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
                 print(f"        {each.verdict.detail}")
     if explanation.is_unqueried:
         print("\nThe state of the machines is unknown; this is based on the bucket only.")
+
+
+def _worker(explanation: Explanation) -> str:
+    """The worker that failed first, if known."""
+    failure = explanation.failure
+    if failure is None or failure.worker is None:
+        return ""
+    return f"worker {explanation.record.worker_name(failure.worker)}"
 
 
 def _state(explanation: Explanation) -> str:

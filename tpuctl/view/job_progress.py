@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tpuctl.model.chip_metrics import ChipMetrics
     from tpuctl.model.progress import Progress
     from tpuctl.model.snapshot import JobSnapshot
+    from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = ["job_facts", "job_sentence", "progress_words", "state_text", "summary_words"]
 
@@ -86,7 +87,8 @@ def _worker_states(job: JobSnapshot) -> str:
     for number in job.record.workers:
         worker = job.workers.get(number)
         by_state.setdefault(worker.state if worker is not None else "unknown", []).append(number)
-    parts = (f"{_ranges(numbers)} {state}" for state, numbers in by_state.items())
+    names = job.record.numbering
+    parts = (f"{_ranges(numbers, names)} {state}" for state, numbers in by_state.items())
     return f"workers {', '.join(parts)}"
 
 
@@ -106,17 +108,17 @@ def _chip_lines(job: JobSnapshot, now: datetime, max_lines: int) -> list[str]:
             absences.setdefault(absence, []).append(worker.worker)
         else:
             chips[worker.worker] = worker.chips
+    numbering = job.record.numbering
     is_alone = len(job.record.workers) == 1
     if len(chips) > max_lines:
-        lines = [_chip_summary(chips)]
+        lines = [_chip_summary(chips, numbering)]
     else:
-        names = {worker: "" if is_alone else f"worker {worker}: " for worker in chips}
+        names = {w: "" if is_alone else f"worker {numbering.name(w)}: " for w in chips}
         lines = [names[worker] + _chip_text(sample) for worker, sample in chips.items()]
     for absence, workers in absences.items():
         plural = "s" * (len(workers) > 1)
-        of_workers = (
-            "" if len(workers) == len(running) else f" for worker{plural} {_ranges(workers)}"
-        )
+        numbers = _ranges(workers, numbering)
+        of_workers = "" if len(workers) == len(running) else f" for worker{plural} {numbers}"
         lines.append(f"no chip metrics{of_workers}: {absence}")
     return lines
 
@@ -126,13 +128,13 @@ def _chip_text(chips: ChipMetrics) -> str:
     return f"duty cycle {chips.duty_cycle:.0f}%, HBM {_memory(chips)}"
 
 
-def _chip_summary(chips: Mapping[int, ChipMetrics]) -> str:
+def _chip_summary(chips: Mapping[int, ChipMetrics], numbering: WorkerNumbering) -> str:
     """`duty cycle 93% (lowest: 12%, worker 17), HBM at most 18.4 of 31.2 GiB (worker 3)`."""
     mean = sum(sample.duty_cycle for sample in chips.values()) / len(chips)
     idlest = min(chips, key=lambda worker: chips[worker].duty_cycle)
     fullest = max(chips, key=lambda worker: chips[worker].fullness)
-    lowest = f"{chips[idlest].duty_cycle:.0f}%, worker {idlest}"
-    memory = f"{_memory(chips[fullest])} (worker {fullest})"
+    lowest = f"{chips[idlest].duty_cycle:.0f}%, worker {numbering.name(idlest)}"
+    memory = f"{_memory(chips[fullest])} (worker {numbering.name(fullest)})"
     return f"duty cycle {mean:.0f}% (lowest: {lowest}), HBM at most {memory}"
 
 
@@ -141,12 +143,15 @@ def _memory(chips: ChipMetrics) -> str:
     return f"{used / 2**30:.1f} of {binary_size(total)}"
 
 
-def _ranges(numbers: Iterable[int]) -> str:
-    """`0-3 5`, from sorted numbers."""
+def _ranges(numbers: Iterable[int], numbering: WorkerNumbering) -> str:
+    """`0-3 5`, from sorted numbers; `0.0-1.1 2.1` with several slices."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return " ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    name = numbering.name
+    return " ".join(
+        name(first) if first == last else f"{name(first)}-{name(last)}" for first, last in runs
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
+from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.view.output import Output
 
 __all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]
@@ -62,8 +63,8 @@ class JsonLines:
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
         self.diagnostics += diagnostics
 
-    def name_workers(self, workers: Sequence[int]) -> None:
-        self._output.name_workers(workers)  # reported by events
+    def name_workers(self, numbering: WorkerNumbering) -> None:
+        self._output.name_workers(numbering)  # reported by events
 
     def close(self) -> None:
         self._output.finish()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.model.events import CommandOutput, LogChunk
 
 if TYPE_CHECKING:
     from tpuctl.jobs.log_lines import LinePrefixer
+    from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = ["Output"]
 
@@ -22,15 +22,17 @@ class Output:
 
     def __init__(self, *, all_to_stderr: bool = False) -> None:
         self._all_to_stderr = all_to_stderr
-        self._workers: Sequence[int] = ()
+        self._workers = range(0)
         self._names: dict[bool, LinePrefixer] = {}  # of stdout and of stderr
         self.is_at_line_start = True
 
-    def name_workers(self, workers: Sequence[int]) -> None:
+    def name_workers(self, numbering: WorkerNumbering) -> None:
         from tpuctl.jobs.log_lines import LinePrefixer
 
-        self._workers = workers
-        self._names = {is_error: LinePrefixer(workers) for is_error in (False, True)}
+        self._workers = range(numbering.workers)
+        self._names = {
+            is_error: LinePrefixer(self._workers, numbering) for is_error in (False, True)
+        }
 
     def write(self, event: LogChunk | CommandOutput) -> None:
         is_error = isinstance(event, CommandOutput) and event.is_error

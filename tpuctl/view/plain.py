@@ -23,6 +23,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
+from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.units import clock_time
 from tpuctl.view.base import indent, outcome_word, port_sentence
 from tpuctl.view.output import Output
@@ -73,8 +74,8 @@ class Plain:
         for diagnostic in diagnostics:
             self._diagnostic("error", diagnostic)
 
-    def name_workers(self, workers: Sequence[int]) -> None:
-        self._output.name_workers(workers)
+    def name_workers(self, numbering: WorkerNumbering) -> None:
+        self._output.name_workers(numbering)
 
     def close(self) -> None:
         self._output.finish()

@@ -182,7 +182,8 @@ def _origin(report: RunReport) -> Iterator[str]:
         "Installed": escape("; ".join(part for part in brought if part)),
         "Variables": escape(", ".join(record.env)),
         "Secrets": escape(", ".join(record.secrets)),
-        "Workers": escape(", ".join(map(str, record.workers))) + f" of {record.worker_count}",
+        "Workers": escape(", ".join(map(record.worker_name, record.workers)))
+        + f" of {record.worker_count}",
         "Submitted": f"{time_text(record.submitted)} {escape(record.submitted_by)}",
         "Output": f"<code>{escape(record.output)}</code>",
         "Project": escape(record.project),

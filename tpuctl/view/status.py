@@ -67,7 +67,7 @@ def status_facts(
 ) -> list[tuple[str, str]]:
     facts = [("stack", f"{stack.name} in project {stack.project}")]
     for item in items:
-        facts += _facts(item)
+        facts += _facts(item, stack)
     if len(facts) > 1 and stack.file.network.ssh in SSH_ROUTES:
         facts.append(("ssh", SSH_ROUTES[stack.file.network.ssh]))
     facts += [
@@ -78,7 +78,7 @@ def status_facts(
     return facts
 
 
-def _facts(item: InventoryItem) -> list[tuple[str, str]]:
+def _facts(item: InventoryItem, stack: Stack) -> list[tuple[str, str]]:
     node = item.node
     if node is None:
         return []
@@ -90,6 +90,9 @@ def _facts(item: InventoryItem) -> list[tuple[str, str]]:
         )
     ]
     addresses = node.endpoints or node.addresses
+    if stack.slices > 1 and node.name in stack.nodes:
+        index = stack.nodes.index(node.name)
+        addresses = tuple(f"{index}.{each} {address}" for each, address in enumerate(addresses))
     if addresses:
         listed = ", ".join(addresses[:MAX_ADDRESSES])
         if len(addresses) > MAX_ADDRESSES:

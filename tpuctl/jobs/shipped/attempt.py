@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
     from tpuctl.jobs.shipped.stacks import handler_folder
+    from tpuctl.jobs.shipped.worker_names import worker_name
 else:
     from chip_metrics import ChipSampler
     from chips import has_chips
@@ -61,6 +62,7 @@ else:
     )
     from processes import FOLDER, of_attempt, stop
     from stacks import handler_folder
+    from worker_names import worker_name
 
 __all__ = ["Attempt"]
 
@@ -211,14 +213,14 @@ class Attempt:
         stop = self.folder.read("stop.json")
         if stop is not None:
             self.grace = float(stop["grace"])
-            return ended_by(stop.get("worker"))
+            return self.ended_by(stop.get("worker"))
         limit = self.spec.get("max_seconds")
         if limit and self.stopwatch.seconds() >= limit:
             cause = self.spec.get("limit") or "max_hours"
             return ("timed_out", cause, f"ran for {limit / 3600:.6g} hours")
         end = self.folder.read("end.json")
         if end is not None and end.get("worker") != self.spec["worker"]:
-            return ended_by(end.get("worker"))
+            return self.ended_by(end.get("worker"))
         hang, limit = self.record.get("hang"), self.spec.get("hang") or {}
         if limit.get("is_restarted") and hang is not None and hang["worker"] == self.spec["worker"]:
             wait = HANG_REPORT_SECONDS if self.spec.get("start_barrier") else 0.0
@@ -425,9 +427,8 @@ class Attempt:
         self.save(log_uploaded=log_uploaded)
         self.folder.release_space()
 
-
-def ended_by(worker: int | None) -> tuple[str, str, str]:
-    """The reason to end by request, or because another worker ended."""
-    if worker is None:
-        return ("stopped", "stopped", "stopped by request")
-    return ("stopped", "worker", f"worker {worker} ended first")
+    def ended_by(self, worker: int | None) -> tuple[str, str, str]:
+        """The reason to end by request, or because another worker ended."""
+        if worker is None:
+            return ("stopped", "stopped", "stopped by request")
+        return ("stopped", "worker", f"worker {worker_name(self.spec, worker)} ended first")

@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder, private
     from tpuctl.jobs.shipped.run_once import Failure
     from tpuctl.jobs.shipped.storage import Bucket, HttpError
+    from tpuctl.jobs.shipped.worker_names import worker_name
 else:
     from bucket_cache import CachedObject, cached_objects, download, prune
     from folder import Folder, private
     from run_once import Failure
     from storage import Bucket, HttpError
+    from worker_names import worker_name
 
 __all__ = ["EnvironmentStore"]
 
@@ -67,7 +69,7 @@ class EnvironmentStore:
         self.prefix = f"{self.root}/{key}/"
         self.job = " of job {job}".format(**spec)
         self.machine = machine_id(os.path.expanduser("~/.tpuctl/machine_id"))
-        worker = "worker {worker}".format(**spec) + self.job
+        worker = f"worker {worker_name(spec, spec['worker'])}{self.job}"
         self.holder = {"worker": worker, "machine": self.machine}
         self.lease_seconds = float(spec["cache"].get("lease_seconds", LEASE_SECONDS))
         workers = (spec.get("start_barrier") or {}).get("workers", ())

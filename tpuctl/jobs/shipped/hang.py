@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.folder import Folder
     from tpuctl.jobs.shipped.logfile import Freed, Log
     from tpuctl.jobs.shipped.stacks import read_stacks
+    from tpuctl.jobs.shipped.worker_names import worker_name
 else:
     from logfile import Freed, Log
     from stacks import read_stacks
+    from worker_names import worker_name
 
 __all__ = ["HangWatch"]
 
@@ -104,6 +106,7 @@ class HangWatch:
 
     def __init__(self, folder: Folder, spec: dict[str, Any]) -> None:
         self.folder = folder
+        self.spec = spec
         self.worker: int = spec["worker"]
         self.limit: dict[str, Any] | None = spec.get("hang")
         self.progress = Progress(self.limit, Log(folder)) if self.limit else None
@@ -131,7 +134,7 @@ class HangWatch:
             if other["is_over"]:
                 return None
             if hang is None:
-                detail = f"reported by worker {other['worker']}"
+                detail = f"reported by worker {worker_name(self.spec, other['worker'])}"
                 return self.report(f"the job may hang: {detail}", other["worker"], detail)
         return hang
 

@@ -14,7 +14,6 @@ not talk to each other are not reported.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -34,11 +33,13 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.processes import descendants, script_python
     from tpuctl.jobs.shipped.stacks import Stack, read_stacks
     from tpuctl.jobs.shipped.storage import Bucket, HttpError
+    from tpuctl.jobs.shipped.worker_names import worker_name
 else:
     from folder import Folder
     from processes import descendants, script_python
     from stacks import read_stacks
     from storage import Bucket, HttpError
+    from worker_names import worker_name
 
 __all__ = ["main"]
 
@@ -83,6 +84,7 @@ class StartCheck:
 
     def __init__(self, folder: Folder, spec: dict[str, Any]) -> None:
         self.folder = folder
+        self.spec = spec
         self.bucket = Bucket(spec["bucket"])
         self.prefix: str = spec["prefix"]
         self.barrier: dict[str, Any] = spec["start_barrier"]
@@ -92,7 +94,7 @@ class StartCheck:
         self.supervisor = os.getppid()
         self.began = time.monotonic()
         self.job_parent = 0
-        self.addresses: list[str] = []
+        self.addresses: list[str] = self.barrier.get("addresses") or []
         self.python = ""  # of the script, and its environment variables
         self.variables: dict[str, str] = {}
         self.ports = list(PORTS)
@@ -112,13 +114,15 @@ class StartCheck:
             self.variables.get("MASTER_PORT", ""),
         )
         self.ports = [*map(int, filter(str.isdigit, configured)), *PORTS]
-        self.addresses = worker_addresses()
         if max(self.workers) >= len(self.addresses):
-            return  # several nodes: the addresses of other nodes' workers are unknown here
+            return  # the workers do not wait for each other
         if self.worker == self.first:
             self.watch_first()
         else:
             self.watch_other()
+
+    def name(self, worker: int) -> str:
+        return worker_name(self.spec, worker)
 
     def is_needed(self, seconds: float) -> bool:
         """Whether the job still runs, and less time has passed."""
@@ -132,7 +136,7 @@ class StartCheck:
         missing = (self.folder.read("missing.json") or {}).get("workers") or []
         for worker in missing[:MAX_REPORTED]:
             with contextlib.suppress(OSError, HttpError):
-                self.folder.log(f"waiting for worker {worker}: {self.activity(worker)}")
+                self.folder.log(f"waiting for worker {self.name(worker)}: {self.activity(worker)}")
         if len(missing) > MAX_REPORTED:
             self.folder.log(f"waiting for {len(missing) - MAX_REPORTED} more workers")
 
@@ -190,7 +194,7 @@ class StartCheck:
         versions = self.versions()
         for worker in missing[:MAX_REPORTED]:
             reason = self.reason(worker, port, versions)
-            self.folder.log(f"worker {worker} has not arrived: {reason}")
+            self.folder.log(f"worker {self.name(worker)} has not arrived: {reason}")
         if len(missing) > MAX_REPORTED:
             self.folder.log(f"{len(missing) - MAX_REPORTED} more workers have not arrived")
         return True
@@ -202,7 +206,7 @@ class StartCheck:
         if record.get("exit_code") is not None:
             return f"its script has ended with exit code {record['exit_code']}"
         if arrival is None:
-            return f"it has not connected to worker {self.first}, port {port}"
+            return f"it has not connected to worker {self.name(self.first)}, port {port}"
         reason: str = arrival["reason"]
         differing = [
             f"{name} {version} instead of {versions[name]}"
@@ -219,7 +223,9 @@ class StartCheck:
             return False
         stacks = read_stacks(self.job_parent)
         self.log_stacks(
-            f"worker {self.worker} has not arrived: the others wait for it; {place(stacks)}", stacks
+            f"worker {self.name(self.worker)} has not arrived: the others wait for it; "
+            f"{place(stacks)}",
+            stacks,
         )
         return True
 
@@ -256,17 +262,18 @@ class StartCheck:
         if dropped or (waits and "timeout" in answers.values()):
             ports = dropped or [port for port, answer in answers.items() if answer == "timeout"]
             reason = (
-                f"its connections to worker {self.first}, port {ports[0]}, are not answered, as if "
-                "a firewall drops them. TCP must be open between the workers: tpuctl up creates "
+                f"its connections to worker {self.name(self.first)}, port {ports[0]}, are not "
+                "answered, as if a firewall drops them. TCP must be open between the workers: "
+                "tpuctl up creates "
                 f"rule {self.barrier['rule']} for that in a network of its own; for another "
                 "network, tpuctl plan shows the command"
             )
             self.folder.log(reason.replace("its", "this worker's", 1))
         elif "open" in answers.values():
             reason = place(stacks)
-            self.log_stacks(f"worker {self.first} waits for this worker", stacks)
+            self.log_stacks(f"worker {self.name(self.first)} waits for this worker", stacks)
         elif waits:
-            reason = f"it waits for worker {self.first}, which does not listen"
+            reason = f"it waits for worker {self.name(self.first)}, which does not listen"
         else:
             return None
         return {"reason": reason, "is_waiting": waits, "versions": self.versions()}
@@ -303,20 +310,6 @@ class StartCheck:
 
     def log_stacks(self, message: str, stacks: list[Stack]) -> None:
         self.folder.log("\n".join([message, *(f"tpuctl: {stack.text}" for stack in stacks)]))
-
-
-def worker_addresses() -> list[str]:
-    """The addresses of the node's workers, in their order."""
-    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    server = http.client.HTTPConnection(host, timeout=10)
-    try:
-        path = "/computeMetadata/v1/instance/attributes/worker-network-endpoints"
-        server.request("GET", path, headers={"Metadata-Flavor": "Google"})
-        response = server.getresponse()
-        endpoints = response.read().decode() if response.status == 200 else ""
-    finally:
-        server.close()
-    return [endpoint.split(":")[2] for endpoint in endpoints.split(",") if endpoint]
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpuctl.model.job import JobRecord
     from tpuctl.model.pasted_error import Pasted
     from tpuctl.model.report import RunReport
+    from tpuctl.model.stack import Stack
     from tpuctl.model.sweep import SweepValues
     from tpuctl.view import orphans
 
@@ -239,6 +240,7 @@ class Job(Response):
     attempts: list[Attempt]
     retries_left: dict[str, int] | None
     workers: list[int] = source("record.workers")
+    slices: int = source("record.slices")
     submitted: Timestamp = source("record.submitted")
     submitted_by: str = source("record.submitted_by")
     finished: Timestamp | None = source("status.finished")
@@ -414,6 +416,7 @@ class Failure(Response):
     cause: str
     hint: str
     worker: int | None
+    slice: int | None
     detail: str
     lines: list[str]
 
@@ -424,12 +427,13 @@ class PreviousFailure(Response):
     attempt: Annotated[int, AfterValidator(lambda next_attempt: next_attempt - 1)] = source(
         "number"
     )
-    kind: str = source("verdict.kind")
-    name: str = source("verdict.name")
-    cause: str = source("verdict.cause")
-    worker: int | None = source("verdict.worker")
-    detail: str = source("verdict.detail")
-    at: Timestamp = source("verdict.at")
+    kind: str
+    name: str
+    cause: str
+    worker: int | None
+    slice: int | None
+    detail: str
+    at: Timestamp
 
 
 class Hang(Response):
@@ -454,10 +458,19 @@ class JobExplanation(Response):
     @classmethod
     def of(cls, explanation: Explanation, as_typed: Callable[[str], str]) -> JobExplanation:
         """`as_typed` turns the commands of a hint into what the user has to type."""
-        failure = None
+        numbering, failure = explanation.record.numbering, None
+
+        def slice_of(worker: int | None) -> int | None:
+            return None if worker is None else numbering.slice_of(worker)
+
         if explanation.failure is not None:
             hint = as_typed(explanation.failure.hint)
-            failure = {**vars(explanation.failure), "hint": hint, "lines": explanation.lines}
+            failure = {
+                **vars(explanation.failure),
+                "slice": slice_of(explanation.failure.worker),
+                "hint": hint,
+                "lines": explanation.lines,
+            }
         return cls(
             job=explanation.record.id,
             state=explanation.status.state,
@@ -465,7 +478,14 @@ class JobExplanation(Response):
             attempt=explanation.record.attempt,
             machines_queried=not explanation.is_unqueried,
             failure=failure,
-            previous_failures=explanation.attempts,
+            previous_failures=[
+                {
+                    **vars(attempt.verdict),
+                    "number": attempt.number,
+                    "slice": slice_of(attempt.verdict.worker),
+                }
+                for attempt in explanation.attempts
+            ],
             hangs={str(worker): hang for worker, hang in explanation.hangs.items()},
         )
 
@@ -542,6 +562,7 @@ class JobReport(Response):
 
 class WorkerExit(Response):
     worker: int
+    slice: int | None
     exit_code: int
 
 
@@ -553,6 +574,7 @@ class CommandResult(Response):
 
 class WorkerCopy(Response):
     worker: int
+    slice: int | None
     files: int
     bytes: int
 
@@ -569,6 +591,7 @@ class ForwardedPort(Response):
 
 class PortForwardings(Response):
     worker: int
+    slice: int | None
     ports: list[ForwardedPort]
 
 
@@ -596,6 +619,7 @@ class SshHosts(Response):
 
 class Node(Response):
     name: str
+    slice: int | None
     zone: str
     state: str
     health: str | None
@@ -608,9 +632,15 @@ class Node(Response):
     endpoints: list[str]
 
     @classmethod
-    def of(cls, node: status.NodeStatus, charges: Sequence[Charge]) -> Node:
+    def of(cls, node: status.NodeStatus, charges: Sequence[Charge], stack: Stack) -> Node:
+        is_slice = stack.slices > 1 and node.name in stack.nodes
+        fields = {
+            **vars(node),
+            "slice": stack.nodes.index(node.name) if is_slice else None,
+            "age_hours": node.hours(),
+        }
         spent = next((charge.so_far for charge in charges if charge.item.node is node), None)
-        return cls.model_validate({**vars(node), "age_hours": node.hours(), "cost_so_far": spent})
+        return cls.model_validate({**fields, "cost_so_far": spent})
 
 
 class Status(Response):
@@ -639,7 +669,7 @@ class Status(Response):
         return cls(
             stack=stack_status.stack.name,
             project=stack_status.stack.project,
-            nodes=[Node.of(node, charges) for node in stack_status.nodes],
+            nodes=[Node.of(node, charges, stack_status.stack) for node in stack_status.nodes],
             bucket=stack_status.bucket,
             resources=[
                 Resource.of(item, by_address.get(item.address)) for item in stack_status.inventory
