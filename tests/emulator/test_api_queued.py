@@ -12,6 +12,7 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import async_until
+from tpuctl.emulator.machines.metadata_tree import metadata_tree
 
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/n"
@@ -228,6 +229,24 @@ async def test_multislice_nodes_start_together(cloud: Any) -> None:
     assert {each.state for each in nodes_by_name.values()} == {Node.State.READY}
     assert all(each.multislice_node for each in nodes_by_name.values())
     assert cloud.host.count_running() == 3
+
+
+async def test_metadata_tells_slices_of_each_other(cloud: Any) -> None:
+    client = cloud.tpu()
+    params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2, node_id_prefix="s")
+    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
+    await reached(client, QueuedState.ACTIVE)
+    nodes_by_name = await nodes(client)
+    address = nodes_by_name["s-0"].network_endpoints[0].ip_address
+    for index, node_id in enumerate(("s-0", "s-1")):
+        machine = cloud.host.specs[f"projects/{PROJECT}/locations/{ZONE}/nodes/{node_id}/workers/0"]
+        lines = metadata_tree(machine, "host", {}, {})["instance"]["attributes"]["tpu-env"]
+        assert [line for line in lines.splitlines() if line.startswith("MEGASCALE_")] == [
+            f"MEGASCALE_COORDINATOR_ADDRESS: '{address}'",
+            "MEGASCALE_NUM_SLICES: '2'",
+            "MEGASCALE_PORT: '8080'",
+            f"MEGASCALE_SLICE_ID: '{index}'",
+        ]
 
 
 async def test_node_names_default_to_queued_resource_id(cloud: Any) -> None:

@@ -28,7 +28,7 @@ class FunctionOutcome:
 
     job: str
     status: JobStatus
-    worker: int = 0
+    worker: str = "0"
     python: str = ""
     value: bytes | None = None
     kind: str = ""  # the name of the exception's class
@@ -108,7 +108,7 @@ async def read_outcome(context: Context, record: JobRecord) -> FunctionOutcome:
     try:
         data = await store.get_bytes(record.value_name(worker))
     except NotFound:
-        return FunctionOutcome(record.id, status, worker)
+        return FunctionOutcome(record.id, status, record.worker_name(worker))
     return _outcome(record, status, data)
 
 
@@ -121,7 +121,7 @@ def _outcome(record: JobRecord, status: JobStatus, data: bytes) -> FunctionOutco
     return FunctionOutcome(
         record.id,
         status,
-        fields["worker"],
+        record.worker_name(fields["worker"]),
         fields["python"],
         None if value is None else base64.b64decode(value),
         error.get("type", ""),

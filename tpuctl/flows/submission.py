@@ -161,11 +161,11 @@ class Submission:
                 "values, and the stack file does not set them",
                 hint=f"Set job.env in the stack file, then run\n    tpuctl wait {record.id}",
             )
-        if stack.worker_count != record.worker_count:
+        if stack.numbering != record.numbering:
             raise Conflict(
                 "Number of workers changed",
-                f"job {record.id} runs on {record.worker_count} workers, the stack file specifies "
-                f"{stack.worker_count}",
+                f"job {record.id} runs on {_workers_text(record.numbering)}, the stack file "
+                f"specifies {_workers_text(stack.numbering)}",
                 hint="Submit it again:\n    tpuctl run",
             )
         return cls(
@@ -216,6 +216,11 @@ def _workers(stack: Stack) -> tuple[int, ...]:
         hint="Use JAX or PyTorch/XLA, or set\n    tpu: {slices: 1}",
         where="tpu.slices",
     )
+
+
+def _workers_text(numbering: WorkerNumbering) -> str:
+    in_slices = f" in {numbering.slices} slices" if numbering.slices > 1 else ""
+    return f"{numbering.workers} workers{in_slices}"
 
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:

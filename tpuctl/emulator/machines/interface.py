@@ -58,6 +58,7 @@ class MachineSpec:
     access_token: str  # that account's bearer token, valid at the local cloud
     metadata: Mapping[str, str] = field(default_factory=dict)  # of the node, with "ssh-keys"
     project_metadata: Mapping[str, str] = field(default_factory=dict)  # visible to instances
+    megascale: Mapping[str, str] = field(default_factory=dict)  # in `tpu-env`, with several slices
     kind: Literal["worker", "instance", "node"] = "worker"
     tensorflow: str | None = None  # of the image, if no runtime version determines it
     machine_type: str = ""  # of an instance

@@ -137,6 +137,7 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "RUNTIME_VERSION": spec.runtime_version,
         "WORKER_ID": str(spec.worker),
         "ZONE": spec.zone,
+        **spec.megascale,
     }
     accelerator = accelerator_type(spec.accelerator_type)
     if accelerator is not None:

@@ -15,6 +15,7 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
+from tpuctl.emulator.tpu.queued_resource_store import QueuedResourceStore, node_names
 from tpuctl.emulator.wire.registry import Registry
 
 __all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes"]
@@ -157,6 +158,25 @@ class Nodes:
             "access_token": self._registry.access.token_for(email, node.service_account.scope),
             "metadata": dict(node.metadata),
             "project_metadata": self._project_keys(project_id),
+            "megascale": self._megascale(node),
+        }
+
+    def _megascale(self, node: Any) -> dict[str, str]:
+        """What the workers of one of several slices are told of the others.
+
+        JAX reads these lines of `tpu-env` (jax/_src/clusters/cloud_tpu_cluster.py: "for GCE via
+        QueuedResources"), and there says that the coordinator is the host of the first process. The
+        port is a guess: what GKE's workloads open (JobSet manifests with containerPort 8080).
+        """
+        queued = QueuedResourceStore(self._store).find(node.queued_resource)
+        if queued is None or "coordinator" not in queued["_"]:
+            return {}
+        names = node_names(queued)
+        return {
+            "MEGASCALE_COORDINATOR_ADDRESS": queued["_"]["coordinator"],
+            "MEGASCALE_NUM_SLICES": str(len(names)),
+            "MEGASCALE_PORT": "8080",
+            "MEGASCALE_SLICE_ID": str(names.index(node.name)),
         }
 
     def _project_keys(self, project_id: str) -> dict[str, str]:

@@ -270,6 +270,8 @@ class QueuedResourceEngine:
                 endpoints = await self._nodes.reserve(name, admitted.accelerator.workers)
             except MachineError as error:
                 raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
+            if document["_"]["multislice"]:
+                document["_"].setdefault("coordinator", endpoints[0].address)
             node = self._admission.build(name, requested, project, admitted, endpoints)
             node.queued_resource = document["name"]
             node.multislice_node = document["_"]["multislice"]

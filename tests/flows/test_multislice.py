@@ -1,0 +1,150 @@
+"""Several slices that run one job: on all or none, with names and an environment of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.forked_cli import run_tpuctl
+from tests.support.polling import async_until
+from tests.support.recovery_jobs import inject_fault, notes
+from tpuctl.api import Tpuctl
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.errors import Usage
+from tpuctl.flows.submission import Submission
+from tpuctl.model.events import Event, LogChunk
+
+MakeStack = Callable[..., Tpuctl]
+ZONE = "us-east1-b"
+MEGASCALE = ("COORDINATOR_ADDRESS", "NUM_SLICES", "SLICE_ID", "PORT")
+NAMES = ("TPUCTL_WORKER", "TPUCTL_WORKERS", "TPUCTL_SLICE", "TPUCTL_SLICES", "TPU_NAME")
+REPORT = f"""
+import os
+print(*(os.environ.get(name, "-") for name in {NAMES}),
+      *(os.environ.get("MEGASCALE_" + name, "-") or "none" for name in {MEGASCALE}))
+"""
+# Waits on the first attempt until it is stopped, and succeeds on the second.
+RESUMES = """
+import os, time
+print("began", flush=True)
+if os.environ["TPUCTL_ATTEMPT"] == "1":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def make_slices(make_stack: MakeStack) -> MakeStack:
+    def make(type_name: str = "v5litepod-8", fields: str = "slices: 2", extra: str = "") -> Tpuctl:
+        base = "v2-alpha-tpuv5-lite" if "tensorflow" not in extra else "auto"
+        runtime = f"{base}, {fields}"
+        return make_stack(type_name=type_name, runtime=runtime, zone=ZONE, extra=extra)
+
+    return make
+
+
+def script(stack: Tpuctl, text: str) -> Path:
+    path = stack.stack_file.parent / "job" / "job.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def logged(events: list[Event], attempt: int = 1) -> list[str]:
+    chunks = [event for event in events if isinstance(event, LogChunk) and event.attempt == attempt]
+    return sorted(b"".join(chunk.data for chunk in chunks).decode().splitlines())
+
+
+async def test_job_runs_on_all_slices(make_slices: MakeStack, events: list[Event]) -> None:
+    stack = make_slices()
+    await stack.up()
+    assert (await stack.up()).plan.is_empty
+    coordinator = f"{(await stack.node()).inner_addresses[0]}:8081"
+    record = await stack.submit(script(stack, REPORT))
+    assert (record.slices, record.workers) == (2, (0, 1))
+    assert await stack.follow(record, all_workers=True) == 0
+    assert logged(events) == [
+        f"[worker 0.0] 0 2 0 2 local {coordinator} 2 0 8081",
+        f"[worker 1.0] 1 2 1 2 local {coordinator} 2 1 8081",
+    ]
+    chunks = [event for event in events if isinstance(event, LogChunk)]
+    assert {(chunk.worker, chunk.slice) for chunk in chunks} == {(0, 0), (1, 1)}
+    await stack.down(delete_bucket=True)
+
+
+async def test_independent_nodes_of_a_request_are_no_slices(
+    make_slices: MakeStack, events: list[Event]
+) -> None:
+    stack = make_slices(fields="queue: {nodes: 2}")
+    await stack.up()
+    assert await stack.follow(await stack.submit(script(stack, REPORT)), all_workers=True) == 0
+    assert logged(events) == [
+        "[worker 0] 0 2 - - local none none none none",
+        "[worker 1] 1 2 - - local none none none none",
+    ]
+    await stack.down(delete_bucket=True)
+
+
+async def test_workers_are_named_by_slice(
+    make_slices: MakeStack, tmp_path: Path, events: list[Event]
+) -> None:
+    stack = make_slices(type_name="v5litepod-16")
+    await stack.up()
+
+    async def run(*words: str) -> str:
+        result = await asyncio.to_thread(run_tpuctl, *words, folder=stack.stack_file.parent)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    async def answer(*words: str) -> Any:
+        return json.loads(await run("--json", *words))["data"]
+
+    lines = await run("ssh", "--all-workers", "--", "echo text > file; echo done")
+    assert sorted(lines.splitlines()) == [
+        f"[worker {index}.{worker}] done" for index in (0, 1) for worker in range(4)
+    ]
+    for name in ("1.2", "6"):
+        data = await answer("ssh", name, "--", "true")
+        assert data == {"workers": [{"worker": 6, "slice": 1, "exit_code": 0}]}
+    data = await answer("cp", "1.2:file", str(tmp_path))
+    assert data == {"workers": [{"worker": 6, "slice": 1, "files": 1, "bytes": 5}]}
+    await run("cp", "--all-workers", ":file", str(tmp_path))
+    folders = {path.parent.name for path in tmp_path.glob("worker-*/file")}
+    assert {"worker-0.0", "worker-1.3"} <= folders and len(folders) == 8
+
+    address = (await stack.transports())[4].address.host
+    assert f"1.0 {address}" in await run("status")
+    assert [node["slice"] for node in (await answer("status"))["nodes"]] == [0, 1]
+    hosts = await stack.ssh_hosts()
+    assert hosts[7].name == f"{stack.stack.name}-1.3"
+    await stack.down(delete_bucket=True)
+
+
+async def test_lost_slice_restarts_job_on_all(
+    make_slices: MakeStack, reset_cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_slices(fields="slices: 2, capacity: spot")
+    await stack.up()
+    record = await stack.submit(script(stack, RESUMES))
+    following = asyncio.ensure_future(stack.follow(record, all_workers=True))
+    await async_until(lambda: len(logged(events)) == 2, "the start on both slices")
+    await inject_fault(reset_cloud, "preempt", node=stack.stack.nodes[1])
+    assert await asyncio.wait_for(following, 120) == 0
+    assert logged(events, attempt=2) == ["[worker 0.0] began", "[worker 1.0] began"]
+    assert "retries left: preemption 9" in notes(events)
+    await stack.down(delete_bucket=True)
+
+
+def test_job_on_some_slices_is_refused(make_slices: MakeStack) -> None:
+    for fields, says in (
+        ("workers: [0]", "job.workers selects 0.0, and 2 slices run a job on all workers"),
+        ("framework: tensorflow", "TensorFlow drives one slice from worker 0.0"),
+    ):
+        stack = make_slices(extra=f"job: {{{fields}}}\n")
+        with pytest.raises(Usage) as refused:
+            Submission.of(stack.stack, None)
+        assert says in refused.value.diagnostics[0].detail
