@@ -136,6 +136,7 @@ async def test_lost_slice_restarts_job_on_all(
     assert await asyncio.wait_for(following, 120) == 0
     assert logged(events, attempt=2) == ["[worker 0.0] began", "[worker 1.0] began"]
     assert "retries left: preemption 9" in notes(events)
+    assert "recreating the request with its 2 nodes, which is SUSPEND" in notes(events)
     await stack.down(delete_bucket=True)
 
 

@@ -148,6 +148,45 @@ async def test_template_on_slice_survives_signals_of_one_worker(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_jax_template_on_two_slices_survives_loss_of_one(
+    make_stack: Callable[..., Tpuctl], reset_cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack(
+        name="jax-slices",
+        type_name="v5litepod-16",
+        runtime="v2-alpha-tpuv5-lite, slices: 2, capacity: spot",
+        zone="us-east1-b",
+        extra="job: {env: {PIP_RETRIES: '0'}, retries: {failure: 1}}\n",
+    )
+    script = copy_template("jax", stack)
+    await stack.up()
+    arguments = ["--steps", "200", "--batch", "16", "--save-every", "20"]
+    assert await stack.run(script, arguments) == 0
+    log = log_of(events, 1)
+    events.clear()
+    assert "chips: 8 (cpu), hosts: 8, slices: 2" in log
+    undisturbed = losses(log)
+    assert undisturbed[-1][1] < 0.8 * undisturbed[0][1], "it learns"
+
+    following = asyncio.ensure_future(stack.follow(await stack.submit(script, arguments)))
+    await async_until(lambda: len(losses(log_of(events, 1))) > 4, "rows of attempt 1", 900)
+    (result,) = await stack.run_on_workers("pkill -KILL -f '^[^ ]*python train.py'", 5)
+    assert (result.exit_code, result.slice) == (0, 1)
+    await async_until(lambda: len(losses(log_of(events, 2))) > 4, "rows of attempt 2", 900)
+    await inject_fault(reset_cloud, "preempt", node=stack.stack.nodes[1])
+    assert await asyncio.wait_for(following, 900) == 0
+
+    rows = dict(undisturbed)
+    for attempt in (1, 2, 3):
+        log = log_of(events, attempt)
+        assert ("resuming after step" in log) == (attempt > 1)
+        assert dict(losses(log)).items() <= rows.items()
+    assert losses(log)[-1] == undisturbed[-1]
+    await stack.down(delete_bucket=True)
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_torch_template_distributes_batch_over_chips(tmp_path: Path) -> None:
     folder = tmp_path / "torch"

@@ -321,6 +321,11 @@ def test_script_failure_on_one_worker_takes_precedence() -> None:
         (Machines(), "infrastructure", "worker-gone"),
         (Machines(state="", is_replaced=True, is_spot=True), "preemption", "replaced"),
         (Machines(state="", is_replaced=True), "ended", "deleted"),
+        (
+            Machines(state="CREATING", is_replaced=True, has_slices=True),
+            "infrastructure",
+            "replaced",
+        ),
         (Machines(state="", is_spot=True), "ended", "deleted"),
         (Machines(state="DELETING", is_spot=True), "ended", "deleted"),
         (Machines(state="", limit="limits.max_cost, $5"), "ended", "limit"),

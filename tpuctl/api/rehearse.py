@@ -251,6 +251,10 @@ class RehearsalRun:
                 f"{name} is not set: rehearsals do not read Secret Manager; "
                 f"pass --secret {name} to use the variable of this shell"
             )
+        if self.stack.slices > 1:
+            notes.append(
+                f"the {self.stack.slices} slices were rehearsed as one process with devices of all"
+            )
         version = self.options.tensorflow
         if version and version != self.stack.runtime.tensorflow:
             runtime = self.stack.runtime
@@ -466,6 +470,7 @@ class RehearsalRun:
 def job_variables(submission: Submission, name: str, program: str, output: str) -> dict[str, str]:
     """The variables that the supervisor of the first worker sets."""
     from tpuctl.flows.submission import worker_environment
+    from tpuctl.local_ports import LOOPBACK
     from tpuctl.model.job import JobRecord
 
     record = JobRecord(
@@ -481,6 +486,7 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
         workers=submission.workers,
         submitted=datetime.now(UTC),
     )
+    submission = replace(submission, addresses=(LOOPBACK,))
     return {
         **submission.env,
         **worker_environment(submission, record, submission.workers[0]),

@@ -110,6 +110,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         health=next((node.health for node in attempt_nodes if "MAINTENANCE" in node.health), ""),
         is_spot=stack.is_spot,
         is_remote=stack.is_node,
+        has_slices=stack.slices > 1,
         is_replaced=bool(ids) and any(node.id not in ids for node in nodes),
         was_deleted_by_down=(
             placement is not None

@@ -36,6 +36,7 @@ from tpuctl.model.events import Emit, Note, WarningIssued
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.plan import Action
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.composition import kind_of
@@ -450,6 +451,10 @@ async def _is_being_replaced(context: Context, record: JobRecord) -> bool:
 async def _bring_up(context: Context, record: JobRecord) -> None:
     """Run `up`; replace machines that are READY but unreachable and not running the job."""
     prepared = await plan(context)
+    if context.stack.slices > 1:
+        for change in prepared.plan.changes:
+            if change.action is Action.CREATE and kind_of(change.address).is_tpu:
+                context.emit(Note(f"{change.address}: {change.because}."))
     before = await _log_generations(context, record)
     try:
         await up(context, prepared=prepared)

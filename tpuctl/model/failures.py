@@ -51,6 +51,7 @@ class Machines:
     is_spot: bool = False  # may be preempted
     is_remote: bool = False  # a TPU node: the job keeps running if the node fails
     is_replaced: bool = False  # created since; the attempt's machines no longer exist
+    has_slices: bool = False  # of which Google recreates one that fails
     was_deleted_by_down: bool = False  # by a `down` since the attempt began
     limit: str = ""  # the time or cost limit that was reached, if any
 
@@ -194,6 +195,10 @@ def _from_machines(
     if machines.is_replaced and machines.is_spot:
         return Failure(
             "preemption", "replaced", "The node was preempted and has been replaced.", RETRY_HINT
+        )
+    if machines.is_replaced and machines.has_slices:
+        return Failure(
+            "infrastructure", "replaced", "Google has replaced one of the slices.", RETRY_HINT
         )
     if state in DELETED_STATES or machines.is_replaced:
         return Failure(

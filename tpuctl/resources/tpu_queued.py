@@ -191,21 +191,32 @@ class QueuedNodes(StackResource):
         if observed.state == "DELETING":
             return self.create("recreating the request, which is being deleted")
         if observed.state in DEAD_STATES:
-            return self.create(f"recreating the request, which is {observed.state}")
+            return self.create(f"{self._recreating}, which is {observed.state}")
         self._compare(observed.queued)
         if observed.state in WAITING_STATES:
             return self.update(f"still waiting: {waiting_text(observed.queued)}", ("readiness",))
         missing = [node.name for node in self.nodes if node.name not in observed.nodes]
         if missing:
-            return self.create(f"recreating the request: {', '.join(missing)} no longer exists")
+            return self.create(f"{self._recreating}: {', '.join(missing)} no longer exists")
         changes = [node.diff(observed.nodes[node.name]) for node in self.nodes]
-        if any(change.action is Action.CREATE for change in changes):
-            return self.create("recreating the request: a node was preempted")
+        preempted = [
+            node.name
+            for node, change in zip(self.nodes, changes, strict=True)
+            if change.action is Action.CREATE
+        ]
+        if preempted:
+            return self.create(f"{self._recreating}: {', '.join(preempted)} was preempted")
         fields = sorted({name for change in changes if change.is_work for name in change.fields})
         if fields:
             because = next(change.because for change in changes if change.is_work)
             return self.update(because, fields)
         return self.nothing(f"{observed.state} with {nodes}")
+
+    @property
+    def _recreating(self) -> str:
+        """The API creates all nodes of a request, and none of them alone."""
+        count = len(self.nodes)
+        return "recreating the request" + (f" with its {count} nodes" if count > 1 else "")
 
     def _duration_text(self) -> str:
         """The run duration and waiting time in words. Raises Usage if the deadline has passed."""

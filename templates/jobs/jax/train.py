@@ -1,8 +1,8 @@
 """Trains a small language model with JAX on all chips, and resumes after an interruption.
 
 It learns to predict the next byte of the Korean text in sample/, on one TPU, on a slice of several
-hosts, or on a laptop's CPU. Replace `batch_at` with your data and `Model` with your model; keep the
-rest.
+hosts, on several slices, or on a laptop's CPU. Replace `batch_at` with your data and `Model` with
+your model; keep the rest.
 
     python train.py --steps 200
 """
@@ -33,12 +33,15 @@ def main() -> None:
     options = parse_options()
     if int(os.environ.get("TPUCTL_WORKERS", "1")) > 1:
         jax.distributed.initialize()  # finds the other hosts
-    mesh = Mesh(np.array(jax.devices()), ("data",))
+    mesh = make_mesh(int(os.environ.get("TPUCTL_SLICES", "1")))
     if options.batch % mesh.size:
         raise SystemExit(f"--batch {options.batch} is not a multiple of {mesh.size} chips")
     report = print if jax.process_index() == 0 else lambda *_, **__: None
-    kind, hosts = jax.devices()[0].device_kind, jax.process_count()
-    report(f"chips: {mesh.size} ({kind}), hosts: {hosts}, JAX {jax.__version__}", flush=True)
+    kind, hosts, slices = jax.devices()[0].device_kind, jax.process_count(), mesh.shape["slice"]
+    report(
+        f"chips: {mesh.size} ({kind}), hosts: {hosts}, slices: {slices}, JAX {jax.__version__}",
+        flush=True,
+    )
 
     optimizer = optax.adamw(1e-3)
     model = nnx.graphdef(nnx.eval_shape(lambda: Model(nnx.Rngs(0))))
@@ -75,7 +78,7 @@ def main() -> None:
     signals: list[int] = []  # a spot TPU gets SIGTERM before preemption
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     text = np.frombuffer(read_sample(), np.uint8)
-    rows = NamedSharding(mesh, PartitionSpec("data"))
+    rows = NamedSharding(mesh, PartitionSpec(("slice", "data")))
     is_stopping = False
     while step < options.steps and not is_stopping:
         started, before = time.monotonic(), step
@@ -111,9 +114,24 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def make_mesh(slices: int) -> Mesh:
+    """All chips, by slice: within one they are connected, between slices is a network."""
+
+    def slice_of(device: jax.Device) -> int:
+        if device.platform == "tpu":
+            return device.slice_index
+        return device.process_index * slices // jax.process_count()
+
+    devices = sorted(jax.devices(), key=slice_of) if slices > 1 else jax.devices()
+    return Mesh(np.array(devices).reshape(slices, -1), ("slice", "data"))
+
+
 def shard(mesh: Mesh, array: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Distribute an array's rows over the chips (FSDP), or copy it if they cannot be divided."""
-    is_divisible = array.ndim > 0 and array.shape[0] % mesh.size == 0
+    """Distribute an array's rows over a slice's chips (FSDP), or copy it if they are indivisible.
+
+    Each slice has all of it: between slices, only gradients are exchanged.
+    """
+    is_divisible = array.ndim > 0 and array.shape[0] % mesh.shape["data"] == 0
     sharding = NamedSharding(mesh, PartitionSpec("data") if is_divisible else PartitionSpec())
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
