@@ -9,24 +9,7 @@ import pytest
 from google.api_core import exceptions
 
 from tests.support.locations import PROJECT
-
-ZONE = "us-east5-a"  # sells v5p, v6e and v5e
-IMAGES = "projects/ubuntu-os-accelerator-images/global/images/family"
-V6E_IMAGE = f"{IMAGES}/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
-TPU7X_IMAGE = f"{IMAGES}/ubuntu-accel-2404-amd64-tpu-tpu7x"
-
-
-def tpu(engine: Any, machine_type: str, name: str = "bert-tpu", **more: Any) -> dict[str, Any]:
-    """The request for an instance, as documented: maintenance terminates it."""
-    zone = more.pop("zone", ZONE)
-    resource: dict[str, Any] = engine.controller(name, zone)
-    resource["machine_type"] = f"zones/{zone}/machineTypes/{machine_type}"
-    resource["scheduling"] = {"on_host_maintenance": "TERMINATE", **more.pop("scheduling", {})}
-    boot = {"source_image": more.pop("image", V6E_IMAGE)}
-    if disk := more.pop("disk", ""):
-        boot["disk_type"] = f"zones/{zone}/diskTypes/{disk}"
-    resource["disks"][0]["initialize_params"] = boot
-    return {"project": PROJECT, "zone": zone, "instance_resource": {**resource, **more}}
+from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, ZONE, tpu_instance
 
 
 @pytest.mark.parametrize(
@@ -44,7 +27,7 @@ async def test_instance_is_a_tpu(
     engine: Any, machine_type: str, zone: str, image: str, accelerator: str
 ) -> None:
     def run() -> Any:
-        request = tpu(engine, machine_type, zone=zone, image=image)
+        request = tpu_instance(machine_type, zone=zone, image=image)
         engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
         key = {"project": PROJECT, "zone": zone}
         disk = engine.disks.get({**key, "disk": "bert-tpu"}, timeout=60)
@@ -79,14 +62,32 @@ async def test_machine_types_of_a_zone_include_its_tpus(engine: Any) -> None:
 
 
 async def test_machine_type_that_the_zone_lacks_is_refused(engine: Any) -> None:
-    request = tpu(engine, "tpu7x-standard-4t")
+    request = tpu_instance("tpu7x-standard-4t")
     text = "Machine type with name 'tpu7x-standard-4t' does not exist in zone 'us-east5-a'."
     with pytest.raises(exceptions.BadRequest, match=text):
         await asyncio.to_thread(engine.instances.insert_unary, request)
 
 
 async def test_machine_types_of_gke_are_not_sold_as_instances(engine: Any) -> None:
-    request = tpu(engine, "ct5lp-hightpu-1t")
+    request = tpu_instance("ct5lp-hightpu-1t")
     text = r"This user agent is not allowed to use the machine type \[ct5lp-hightpu-1t\]\."
     with pytest.raises(exceptions.Forbidden, match=text):
         await asyncio.to_thread(engine.instances.insert_unary, request)
+
+
+async def test_disk_types_that_the_machine_lacks_are_refused(engine: Any) -> None:
+    for machine_type, disk in ((V6E, "pd-balanced"), ("ct5p-hightpu-4t", "hyperdisk-balanced")):
+        text = f"{disk} disk type cannot be used by {machine_type} machine type."
+        with pytest.raises(exceptions.BadRequest, match=text):
+            request = tpu_instance(machine_type, disk=disk)
+            await asyncio.to_thread(engine.instances.insert_unary, request)
+    request = tpu_instance(disk="hyperdisk-balanced")
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
+
+
+async def test_boot_disk_has_a_type_that_the_machine_supports_by_default(engine: Any) -> None:
+    request = tpu_instance()
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
+    which = {"project": PROJECT, "zone": ZONE, "disk": "bert-tpu"}
+    disk = await asyncio.to_thread(engine.disks.get, which)
+    assert disk.type_.endswith("/hyperdisk-balanced")

@@ -290,7 +290,11 @@ _PACES = {
     "compute.instances": (0.2, 4.0),  # labels and such: guess
     "compute.instances.insert": (1.0, 45.0),  # "Compute VM 30-60 s" in public reports
     "compute.instances.bulkInsert": (0.0, 0.0),  # as long as its insertions take
+    "compute.instances.timeUp": (0.6, 60.0),  # as of stopping
     "compute.instances.refused": (0.4, 20.0),  # 7 s and 96 s in two public reports
+    # From RUNNING to SSH on instances with TPUs, which on others is part of the insertion:
+    # "boot ~1 min" in public reports.
+    "compute.boot": (0.5, 40.0),
     "compute.instances.delete": (0.6, 60.0),  # guess
     "compute.instances.stop": (0.6, 60.0),  # guess
     "compute.instances.start": (0.8, 30.0),  # guess

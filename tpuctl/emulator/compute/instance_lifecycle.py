@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpuctl import catalog
 from tpuctl.emulator.compute.capacity import Capacity
 from tpuctl.emulator.compute.collection import Collection, Row, Rows
 from tpuctl.emulator.compute.context import DISKS, INSTANCES, ComputeContext
@@ -16,6 +18,7 @@ from tpuctl.emulator.compute.images import find_image
 from tpuctl.emulator.compute.instance_spec import Sources
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.compute.project import Projects
+from tpuctl.emulator.compute.scheduling import run_seconds
 from tpuctl.emulator.compute.subnetworks import Subnetworks
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
@@ -28,8 +31,10 @@ __all__ = ["PORT_KEY", "InstanceMachines"]
 log = logging.getLogger(__name__)
 
 PORT_KEY = "tpuctl-ssh-port"  # metadata key, set if SSH is not on port 22 (TPU nodes use it too)
+# Not a project's zone: no list contains these operations.
+_INTERNAL_PARENT = "instances"
 _MAX_CONCURRENT_BOOTS = 16
-_ABORTABLE_VERBS = ("insert", "start", "stop", "reset", "preempted")
+_ABORTABLE_VERBS = ("insert", "start", "stop", "reset", "preempted", "timeUp")
 
 
 class InstanceMachines(Collection):
@@ -55,9 +60,11 @@ class InstanceMachines(Collection):
         effects = {
             "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
             "refused": Effect(self._raise_refusal),
-            "start": Effect(self._finish_start, self._boot_machine, self._fail_start),
+            "start": Effect(self._finish_start, self._start_machine, self._fail_start),
             "stop": Effect(self._finish_stop, self._shut_machine),
-            "preempted": Effect(self._finish_preemption, self._shut_preempted),
+            "preempted": Effect(self._finish_interruption, self._shut_preempted),
+            "limit": Effect(self._finish_limit),
+            "timeUp": Effect(self._finish_interruption, self._shut_after_limit),
             "nothing": Effect(lambda arguments: None),
             "delete": Effect(self._finish_deletion, self._discard_machine),
             "patch": Effect(self.finish_patch),
@@ -124,21 +131,24 @@ class InstanceMachines(Collection):
         _, project_id, _, zone, _, instance_id = name.split("/")
         project = self.context.registry.projects.find(project_id)
         assert project is not None, "projects are never removed"
-        endpoints = await self._host.reserve([name])
+        # The slice that it is part of, for instances of a managed group with a topology.
+        part = row.get("slice", {"members": [name]})
+        endpoints = await self._host.reserve(part["members"])
         account = row["serviceAccounts"][0] if row["serviceAccounts"] else None
         email = account["email"] if account else ""
         access = self.context.registry.access
         machine_type_name = row["machineType"].rpartition("/")[2]
         machine = machine_type(machine_type_name)
+        tpu = machine.tpu if machine is not None else None
         return MachineSpec(
             name=name,
             node_id=instance_id,
-            worker=0,
+            worker=part["members"].index(name),
             endpoints=tuple(endpoints),
             project=project_id,
             project_number=project["number"],
             zone=zone,
-            accelerator_type=machine.tpu.accelerator.name if machine and machine.tpu else "",
+            accelerator_type=tpu.slice_type(len(part["members"])) if tpu is not None else "",
             runtime_version="",
             service_account=email,
             access_token=access.token_for(email, account["scopes"]) if account else "",
@@ -147,6 +157,9 @@ class InstanceMachines(Collection):
             tensorflow=self._tensorflow(row),
             machine_type=machine_type_name,
             scopes=tuple(account["scopes"]) if account else (),
+            members=tuple(part["members"]),
+            topology=part.get("topology", ""),
+            boot_seconds=self.context.registry.pace.seconds("compute.boot") if tpu else 0.0,
         )
 
     def _metadata(self, project: str, row: Row) -> dict[str, str]:
@@ -205,7 +218,7 @@ class InstanceMachines(Collection):
         try:
             await self._wait_for_capacity(arguments)
             self.change(arguments["target"], status="STAGING")
-            await self._boot_machine(arguments, report)
+            await self._start_machine(arguments, report)
         except Exception:
             # Before the failure is recorded, so that a restarted server retries the cleanup.
             await self._host.discard(arguments["target"])
@@ -216,6 +229,13 @@ class InstanceMachines(Collection):
         row = self.find(name)
         if row is not None and row["status"] == "PENDING":
             self.save(name, await self.capacity.wait(name, row, arguments["wait_until"]))
+
+    async def _start_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        """Boot it; if it has chips, when it is about to be RUNNING: it accepts logins after that."""
+        row = self.find(arguments["target"])
+        if row is not None and catalog.is_tpu_machine(row["machineType"].rpartition("/")[2]):
+            await asyncio.sleep(self.context.registry.pace.seconds(f"{self.kind}.insert"))
+        await self._boot_machine(arguments, report)
 
     async def _boot_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         name = arguments["target"]
@@ -237,10 +257,18 @@ class InstanceMachines(Collection):
         await self._host.shut_down(arguments["target"])
 
     async def _shut_preempted(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        row = self.find(arguments["target"])
         await self._host.preempt(arguments["target"], float(arguments["notice"]))
+        await self._discard_if_deleted(arguments["target"])
+
+    async def _shut_after_limit(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        await self._host.shut_down(arguments["target"])
+        await self._discard_if_deleted(arguments["target"])
+
+    async def _discard_if_deleted(self, name: str) -> None:
+        """Discard the machine of an interrupted instance that is to be deleted."""
+        row = self.find(name)
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
-            await self._host.discard(arguments["target"])
+            await self._host.discard(name)
 
     async def _discard_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self.discard_machine(arguments["target"])
@@ -254,7 +282,27 @@ class InstanceMachines(Collection):
         raise failed(**arguments["refusal"])
 
     def _finish_start(self, arguments: Arguments) -> None:
-        self.change(arguments["target"], status="RUNNING", lastStartTimestamp=pacific_text())
+        """The time that it may run begins anew with each start."""
+        name = arguments["target"]
+        row = self.change(name, status="RUNNING", lastStartTimestamp=pacific_text())
+        seconds = run_seconds(row["scheduling"]) if row is not None else None
+        if row is not None and seconds is not None:
+            run_end = time.time() + seconds
+            self.change(name, run_end=run_end)
+            limit = {"target": name, "run_end": run_end}
+            self.context.registry.operations.begin(
+                _INTERNAL_PARENT, f"{self.kind}.limit", limit, seconds
+            )
+
+    def _finish_limit(self, arguments: Arguments) -> None:
+        """Stop or delete an instance that has run for as long as it may."""
+        name = arguments["target"]
+        row = self.find(name)
+        if row is None or row["status"] != "RUNNING" or row["run_end"] != arguments["run_end"]:
+            return  # stopped or replaced meanwhile
+        action = row["scheduling"]["instanceTerminationAction"]
+        self.change(name, status="STOPPING")
+        self.begin_on_instance("timeUp", name, Caller("system"), {}, verb=action.lower())
 
     def _fail_insert(self, arguments: Arguments, error: ApiError) -> None:
         """Remove the instance of a failed insertion, unless a deletion is pending."""
@@ -275,7 +323,7 @@ class InstanceMachines(Collection):
         if row is not None and not row.get("deleting"):
             self.change(arguments["target"], status="TERMINATED")
 
-    def _finish_preemption(self, arguments: Arguments) -> None:
+    def _finish_interruption(self, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
             self._finish_deletion(arguments)

@@ -47,7 +47,7 @@ _MAINTENANCE_EVENTS = {
     "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
 # Fields of rows that are not part of the resource.
-_INTERNAL_FIELDS = ("address", "deleting", "pool", "reservation", "run_end")
+_INTERNAL_FIELDS = ("address", "deleting", "pool", "reservation", "run_end", "slice")
 _STABLE_STATES = ("RUNNING", "TERMINATED")
 
 

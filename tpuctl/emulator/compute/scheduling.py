@@ -64,7 +64,8 @@ def wait_seconds(body: Row, model: str) -> int:
         reason = f"Supported only by the provisioning model {FLEX_START}."
         raise bad_field(field, str(seconds), reason)
     if seconds and not least <= seconds <= most:
-        reason = f"Must be 0, or between {least} and {most} seconds."
+        # Public reports of 2026 (the second half of the sentence).
+        reason = f"The duration must be at least {least} and less or equal to {most} seconds."
         raise bad_field(field, str(seconds), reason)
     return seconds
 

@@ -31,6 +31,14 @@ class TpuShape:
     disk_types: tuple[str, ...]  # of boot disks
     is_sold: bool = True  # as instances
 
+    def slice_type(self, machines: int) -> str:
+        """The accelerator type of a slice of so many machines; empty if there is none."""
+        size = (self.accelerator.generation, self.accelerator.chips * machines, machines)
+        for name, kind in catalog.accelerator_types().items():
+            if (kind.generation, kind.chips, kind.workers) == size:
+                return name
+        return ""
+
 
 @cache
 def tpu_shapes() -> Mapping[str, TpuShape]:

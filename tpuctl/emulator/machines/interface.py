@@ -62,6 +62,9 @@ class MachineSpec:
     kind: Literal["worker", "instance", "node"] = "worker"
     tensorflow: str | None = None  # of the image, if no runtime version determines it
     machine_type: str = ""  # of an instance
+    members: tuple[str, ...] = ()  # the names of a slice's instances, in worker order
+    topology: str = ""  # of the slice, if it is not the accelerator type's usual one
+    boot_seconds: float = 0.0  # after `boot`, until logins are possible and scripts start
     scopes: tuple[str, ...] = ("https://www.googleapis.com/auth/cloud-platform",)
 
     @property
@@ -153,7 +156,8 @@ class Host(Protocol):
     async def boot(self, spec: MachineSpec, progress: Callable[[str], None]) -> None:
         """Create the image and the machine's folder if missing, and serve SSH and metadata.
 
-        Returns when SSH, or a node's TensorFlow server, accepts connections. Raises MachineError.
+        Returns when SSH, or a node's TensorFlow server, accepts connections, or before that if the
+        machine has boot seconds. Raises MachineError.
         """
         ...
 

@@ -100,6 +100,7 @@ class Machine:
         self._tensorflow_server: TensorflowServer | None = None
         self._network: MachineNetwork | None = None
         self._host_key_text = ""
+        self._booting: asyncio.Task[None] | None = None
         self._events: dict[str, str] = {}
         self._guest: dict[str, dict[str, str]] = {}
         self._metadata = MetadataServer(
@@ -107,7 +108,10 @@ class Machine:
         )
 
     async def start(self) -> None:
-        """Start it; returns when it accepts connections. Cleans up on MachineError."""
+        """Start it; returns when it accepts connections, or earlier if it has boot seconds.
+
+        Cleans up on MachineError.
+        """
         await asyncio.to_thread(self._folder.create, self._image)
         if self.spec.kind == "instance":
             write_program(self._folder.python / "bin")
@@ -125,20 +129,38 @@ class Machine:
             else:
                 if self._disk_limit() is not None:
                     await self._ensure_init()  # SFTP is limited too
-                await self._ssh_server.open()
-                port = self.spec.endpoint.ssh_port
-                self._firewall.guard(self.spec.name, self._ssh_server.sockets, port)
-                script = self.spec.attribute(STARTUP_SCRIPT)
-                if script is not None:
-                    await self._run_startup_script(script)
+                if self.spec.boot_seconds:
+                    self._booting = asyncio.create_task(self._finish_boot(self._ssh_server))
+                    self._booting.add_done_callback(self._report_failed_boot)
+                else:
+                    await self._finish_boot(self._ssh_server)
         except BaseException:
             await self.stop(0)
             raise
 
+    async def _finish_boot(self, ssh_server: SshServer) -> None:
+        """Accept logins and run the startup script, once the operating system is up."""
+        await asyncio.sleep(self.spec.boot_seconds)
+        await ssh_server.open()
+        self._guest["hostkeys"] = dict([self._host_key_text.split()[:2]])
+        self._firewall.guard(self.spec.name, ssh_server.sockets, self.spec.endpoint.ssh_port)
+        script = self.spec.attribute(STARTUP_SCRIPT)
+        if script is not None:
+            await self._run_startup_script(script)
+
+    def _report_failed_boot(self, booting: asyncio.Task[None]) -> None:
+        if not booting.cancelled() and (problem := booting.exception()) is not None:
+            self._report(str(problem))
+
+    async def _stop_booting(self) -> None:
+        if self._booting is not None:
+            self._booting.cancel()
+            await asyncio.gather(self._booting, return_exceptions=True)
+
     def _make_ssh_server(self) -> SshServer:
         key = host_key(self._folder.host_key)
         self._host_key_text = key.export_public_key().decode().strip()
-        self._guest = {"hostkeys": dict([self._host_key_text.split()[:2]])}
+        self._guest = {}
         if self.spec.kind == "worker":
             # The Google Cloud SDK looks up the instance for IAP by this key (528,
             # command_lib/compute/tpus/tpu_vm/ssh.py). The namespace is a guess.
@@ -174,6 +196,7 @@ class Machine:
 
     async def stop(self, grace: float) -> None:
         """Stop its processes with a grace period, then its servers; the disk stays."""
+        await self._stop_booting()
         self._firewall.release(self.spec.name)
         await self._stop_programs(grace)
         if self._ssh_server is not None:
@@ -199,6 +222,7 @@ class Machine:
         """
         self._folder.failed_marker.write_text(_SILENT if is_silent else "refused", "utf-8")
         endpoint = self.spec.endpoint
+        await self._stop_booting()
         self._firewall.release(self.spec.name)
         if self._ssh_server is not None:
             if is_silent:

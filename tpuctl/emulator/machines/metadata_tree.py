@@ -6,6 +6,10 @@ comma-separated entry (JAX, `jax/_src/clusters/cloud_tpu_cluster.py`), `tpu-env`
 google-auth's `compute_engine` reads it. The values of every instance are listed at
 cloud.google.com/compute/docs/metadata/predefined-metadata-keys.
 
+Instances of Compute Engine with chips have `worker-id` besides, and the type of TPU7x without its
+"tpu": a slice of a managed instance group, as a public guide to TPU7x prints it (2026). Whether all
+of it is there on an instance that is a slice of its own is unknown.
+
 The keys of `tpu-env` are those of a v4-256 whose attribute is quoted in full in test_tpu.py of
 penghao-wu/cambrian, without those that only Google's agents on the machine read.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tpuctl.catalog import AcceleratorType, accelerator_type
@@ -35,7 +40,7 @@ HOST_TYPES = {
     "v6e": "ct6e-standard-{}t",
     "tpu7x": "tpu7x-standard-{}t",
 }
-CHIPS_PER_HOST = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+CHIPS_PER_HOST = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 # As in the API's enum google.cloud.tpu.v2.AcceleratorConfig.Type.
 GENERATION_TYPES = {"v5e": "V5LITE_POD"}
 METRICS_PORT = 8431  # of the first chip; one per chip
@@ -129,24 +134,30 @@ def host_type(spec: MachineSpec) -> str:
 
 def _attributes(spec: MachineSpec) -> dict[str, str]:
     addresses = [endpoint.address for endpoint in spec.endpoints]
+    is_instance = spec.kind == "instance"
+    accelerator_type_name = spec.accelerator_type
+    if is_instance:
+        accelerator_type_name = accelerator_type_name.replace("tpu7x", "v7x")
     variables = {
-        "ACCELERATOR_TYPE": spec.accelerator_type,
+        "ACCELERATOR_TYPE": accelerator_type_name,
         "CONSUMER_PROJECT_ID": spec.project,
         "CONSUMER_PROJECT_NUMBER": str(spec.project_number),
         "NODE_ID": spec.node_id,
-        "RUNTIME_VERSION": spec.runtime_version,
         "WORKER_ID": str(spec.worker),
         "ZONE": spec.zone,
         **spec.megascale,
+        **({} if is_instance else {"RUNTIME_VERSION": spec.runtime_version}),
     }
     accelerator = accelerator_type(spec.accelerator_type)
     if accelerator is not None:
+        if spec.topology:
+            accelerator = replace(accelerator, topology=spec.topology)
         variables |= _slice_variables(accelerator)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
-        "accelerator-type": spec.accelerator_type,
+        "accelerator-type": accelerator_type_name,
         "agent-worker-number": str(spec.worker),
-        "instance-id": spec.node_id,
+        **({"worker-id": str(spec.worker)} if is_instance else {"instance-id": spec.node_id}),
         "tpu-env": lines,
         "worker-network-endpoints": ",".join(f"unknown:unknown:{address}" for address in addresses),
     }

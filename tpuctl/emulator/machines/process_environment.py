@@ -43,7 +43,8 @@ HOST_PIP_VARIABLES = {  # settings of the host's pip that do not apply to machin
 def hostname(spec: MachineSpec) -> str:
     """An instance's own name; for a TPU worker one derived from, but different from, the node's."""
     if spec.kind == "instance":
-        return spec.name.rpartition("/")[2]
+        name = spec.members[spec.worker] if spec.members else spec.name
+        return name.rpartition("/")[2]
     node = spec.name.rpartition("/workers/")[0]
     return f"t1v-n-{hashlib.sha256(node.encode()).hexdigest()[:8]}-w-{spec.worker}"
 
