@@ -231,7 +231,7 @@ class InstanceMachines(Collection):
             self.save(name, await self.capacity.wait(name, row, arguments["wait_until"]))
 
     async def _start_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        """Boot it; if it has chips, when it is about to be RUNNING: it accepts logins after that."""
+        """Boot it; with chips, when it is about to be RUNNING: it accepts logins after that."""
         row = self.find(arguments["target"])
         if row is not None and catalog.is_tpu_machine(row["machineType"].rpartition("/")[2]):
             await asyncio.sleep(self.context.registry.pace.seconds(f"{self.kind}.insert"))

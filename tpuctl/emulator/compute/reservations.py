@@ -16,6 +16,7 @@ from typing import Any
 from tpuctl.emulator.compute.collection import Collection, Row
 from tpuctl.emulator.compute.context import INSTANCES, ComputeContext
 from tpuctl.emulator.compute.errors import bad_field, in_use
+from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.machine_types import MachineType, machine_type
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.compute.scheduling import RESERVATION_BOUND
@@ -193,6 +194,25 @@ class FutureReservations(Collection):
             f"{self.kind}.end": Effect(self._delete_reservation),
         }
 
+    async def list(self, request: Any, caller: Caller) -> Any:
+        base = self.collection_name(request)
+        names, message = self.names(f"{base}/"), "FutureReservationsListResponse"
+        return listed_names(request, message, _kind(message), names, base, self.show_all)
+
+    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
+        project = self.context.project(request.project)
+        message = "FutureReservationsAggregatedListResponse"
+        return aggregated(
+            request,
+            message,
+            _kind(message),
+            self.all_names(project),
+            self.scopes(),
+            self.plural,
+            f"projects/{project}/aggregated/{self.plural}",
+            self.show_all,
+        )
+
     def complete(self, name: str, row: Row) -> Row:
         zone = name.split("/")[3]
         if "aggregateReservation" not in row:
@@ -268,6 +288,10 @@ class FutureReservations(Collection):
         if row is not None and row["id"] == arguments["id"]:
             for link in row["status"].get("autoCreatedReservations", []):
                 self.store.delete(_RESERVATIONS, relative_name(link))
+
+
+def _kind(message: str) -> str:
+    return f"compute#{message[:1].lower()}{message[1:]}"
 
 
 def _check_machines(sku: Row, count: str, field: str, zone: str) -> None:
