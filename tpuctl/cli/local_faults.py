@@ -25,7 +25,8 @@ fault_app = App(
 )
 _KINDS = (
     "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
-    "PROVISIONING until the fault is removed), quota, deny, unavailable, error, drop-request "
+    "PROVISIONING until the fault is removed), partial-group (only --number instances of a managed "
+    "group are created, even of a slice), quota, deny, unavailable, error, drop-request "
     "(close the connection before the request is handled), drop-response (close it after that), "
     "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
     "disk-full."
@@ -88,13 +89,19 @@ def add(
         ),
     ] = None,
     limit: Annotated[str | None, Option("--limit", help="For quota: id of the limit.")] = None,
-    number: Annotated[int | None, Option("--number", help="For quota: value of the limit.")] = None,
+    number: Annotated[
+        int | None,
+        Option(
+            "--number",
+            help="For quota: value of the limit. For partial-group: instances created. [1]",
+        ),
+    ] = None,
     node: Annotated[
         str | None,
         Option(
             "--node",
             help="Node or instance, for preempt, maintenance, ssh-key-refused, host-unreachable "
-            "and disk-full.",
+            "and disk-full; for preempt also a managed group.",
         ),
     ] = None,
     worker: Annotated[

@@ -101,6 +101,22 @@ class Engine:
         self.wait_ok(self.instance_templates.insert_unary(request, timeout=60))
         return f"{self.link}projects/{PROJECT}/global/instanceTemplates/{name}"
 
+    def create_tpu_template(self, name: str = "bert", **scheduling: Any) -> str:
+        """Create a template of machines with four chips of v6e, and return its link."""
+        image = "projects/ubuntu-os-accelerator-images/global/images/family/"
+        boot = {"source_image": f"{image}ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"}
+        return self.create_template(
+            name,
+            machine_type="ct6e-standard-4t",
+            scheduling={"on_host_maintenance": "TERMINATE", **scheduling},
+            disks=[{"boot": True, "auto_delete": True, "initialize_params": boot}],
+        )
+
+    def insert_slice(self, size: int = 4, topology: str = "4x4", **more: Any) -> Any:
+        """Begin creating a slice "bert" with the template "bert"."""
+        policy = {"workload_policy": self.create_policy(topology=topology)}
+        return self.insert_group(size=size, resource_policies=policy, **more)
+
     def create_policy(self, name: str = "bert", topology: str = "4x4") -> str:
         """Create a workload policy and return its link."""
         policy = {"type_": "HIGH_THROUGHPUT", "accelerator_topology": topology}
@@ -126,9 +142,17 @@ class Engine:
 
     def wait_stable(self, name: str = "bert") -> Any:
         """The group once none of its instances changes."""
+        return self.wait_group(lambda group: group.status.is_stable, name)
+
+    def group_errors(self, name: str = "bert") -> list[Any]:
+        request = {**self.in_zone, "instance_group_manager": name}
+        return list(self.instance_group_managers.list_errors(request, timeout=60))
+
+    def wait_group(self, condition: Any, name: str = "bert") -> Any:
+        """The group once it meets the condition."""
         deadline = time.monotonic() + 30
-        while not (group := self.group(name)).status.is_stable:
-            assert time.monotonic() < deadline, self.managed_instances(name)
+        while not condition(group := self.group(name)):
+            assert time.monotonic() < deadline, (group, self.managed_instances(name))
             time.sleep(0.02)
         return group
 

@@ -214,6 +214,7 @@ _ACCESS = ApiAccess(
 # The emulated collections.
 COLLECTIONS = (
     "Addresses",
+    "Autoscalers",
     "DiskTypes",
     "Disks",
     "Firewalls",
@@ -318,6 +319,6 @@ API = GoogleApi(
     surface_at=_surface_at,
     legacy_paths=rf"/compute/|{_PATH.pattern}",
     aliases=((r"/compute/(?:beta|alpha)(?=/projects/)", "/compute/v1"),),  # gcloud beta and alpha
-    with_machines={"compute.instances": "compute"},
+    with_machines={_INSTANCES: "compute", "compute.instanceGroupManagers": "compute"},
     paces=_PACES,
 )

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tpuctl.catalog import tpu_machine_type
 from tpuctl.emulator.compute.collection import Collection, Row, Rows, check_name, idempotent
 from tpuctl.emulator.compute.context import (
     INSTANCE_GROUP_MANAGERS,
-    INSTANCE_TEMPLATES,
-    REGION_INSTANCE_TEMPLATES,
     RESOURCE_POLICIES,
     ComputeContext,
 )
 from tpuctl.emulator.compute.errors import bad_field, not_ready, unknown_reference
 from tpuctl.emulator.compute.fingerprint import fingerprint
+from tpuctl.emulator.compute.instance_templates import find_template
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.lists import matches
-from tpuctl.emulator.compute.managed_instances import ManagedInstances
+from tpuctl.emulator.compute.managed_instances import (
+    ManagedInstances,
+    instance_name,
+    names_of,
+    topology_of,
+)
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.scheduling import FLEX_START
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -37,14 +44,17 @@ _NOT_EMULATED = (
     *("autoHealingPolicies", "distributionPolicy", "instanceFlexibilityPolicy", "statefulPolicy"),
     *("targetPools", "allInstancesConfig"),
 )
-_PREFIX = f"{INSTANCE_GROUP_MANAGERS}."
+_ACTIONS = (
+    *("abandoning", "creating", "creatingWithoutRetries", "deleting", "none", "recreating"),
+    *("refreshing", "restarting", "resuming", "starting", "stopping", "suspending", "verifying"),
+)
 
 
 class InstanceGroupManagers(Collection):
-    """Managers of groups. `ManagedInstances` does what they decide.
+    """Managers of groups: they decide which instances there should be.
 
-    A row has, besides the resource's fields, `managed`: an entry for each instance with `name`,
-    `currentAction` and the errors of its last attempt, and `errors`: those of `listErrors`.
+    A row has, besides the resource's fields, `managed`: an entry for each instance, and `errors`:
+    those of `listErrors`. `ManagedInstances` does the rest.
     """
 
     kind, message, plural = (
@@ -72,41 +82,59 @@ class InstanceGroupManagers(Collection):
             self._work.wake(name)
 
     def show(self, name: str, row: Row) -> Row:
-        resource = {**super().show(name, row)}
-        managed = resource.pop("managed")
-        del resource["errors"]
-        actions = Counter(entry["currentAction"].lower() for entry in managed)
-        resource |= {
-            "instanceGroup": f"{LINK}{_group_name(name)}",
-            "instanceTemplate": LINK + row["instanceTemplate"],
-            "versions": [
-                {
-                    "instanceTemplate": LINK + row["instanceTemplate"],
-                    "targetSize": {"calculated": row["targetSize"]},
-                }
-            ],
-            "fingerprint": fingerprint({key: row[key] for key in row if key != "managed"}),
-            "currentActions": {
-                action: actions[action]
-                for action in (
-                    *("abandoning", "creating", "creatingWithoutRetries", "deleting", "none"),
-                    *("recreating", "refreshing", "restarting", "verifying"),
-                )
-            },
-            "status": {
-                "isStable": set(actions) <= {"none"},
-                "versionTarget": {"isReached": True},
-                "stateful": {
-                    "hasStatefulConfig": False,
-                    "perInstanceConfigs": {"allEffective": True},
-                },
-                "allInstancesConfig": {"effective": True},
-            },
+        resource = {
+            field: value
+            for field, value in super().show(name, row).items()
+            if field not in ("managed", "errors", "deleting")
         }
-        policy = row.get("resourcePolicies", {}).get("workloadPolicy")
-        if policy:
+        actions = Counter(entry["currentAction"].lower() for entry in row["managed"])
+        template = LINK + row["instanceTemplate"]
+        size = {"calculated": row["targetSize"]}
+        resource |= {
+            "instanceGroup": f"{LINK}{name.replace('/instanceGroupManagers/', '/instanceGroups/')}",
+            "instanceTemplate": template,
+            "versions": [{"instanceTemplate": template, "targetSize": size}],
+            "fingerprint": fingerprint({key: row[key] for key in row if key != "managed"}),
+            "currentActions": {action: actions[action.lower()] for action in _ACTIONS},
+            "status": self._status(name, row),
+        }
+        if policy := row.get("resourcePolicies", {}).get("workloadPolicy"):
             resource["resourcePolicies"] = {"workloadPolicy": LINK + policy}
         return resource
+
+    def _status(self, name: str, row: Row) -> Row:
+        running = [
+            entry
+            for entry in row["managed"]
+            if entry["currentAction"] == "NONE"
+            and (self._instances.find(instance_name(name, entry["name"])) or {}).get("status")
+            == "RUNNING"
+        ]
+        is_complete = len(running) == len(row["managed"])
+        status: Row = {
+            "isStable": is_complete and not row.get("deleting"),
+            "versionTarget": {"isReached": True},
+            "stateful": {
+                "hasStatefulConfig": False,
+                "perInstanceConfigs": {"allEffective": True},
+            },
+            "allInstancesConfig": {"effective": True},
+        }
+        creating = names_of(row, "CREATING", "RECREATING")
+        if row["targetSizePolicy"]["mode"] == "BULK":
+            status["bulkInstanceOperation"] = {"inProgress": bool(creating)}
+            if creating and row["errors"]:
+                last = row["errors"][-1]
+                status["bulkInstanceOperation"]["lastProgressCheck"] = {
+                    "timestamp": last["timestamp"],
+                    "error": {"errors": [last["error"]]},
+                }
+        if (topology := topology_of(self.context, row)) and row["managed"]:
+            state = "ACTIVE" if is_complete else "ACTIVATING" if creating else "INCOMPLETE"
+            status["appliedAcceleratorTopologies"] = [
+                {"acceleratorTopology": topology, "state": state}
+            ]
+        return status
 
     def complete(self, name: str, row: Row) -> Row:
         for field in _NOT_EMULATED:
@@ -145,6 +173,7 @@ class InstanceGroupManagers(Collection):
         }
         if policy := row.get("resourcePolicies", {}).get("workloadPolicy"):
             row["resourcePolicies"] = {"workloadPolicy": self._policy(name, policy)}
+        self._check_slice(row)
         row["managed"] = _new_entries(base, size, ())
         row["errors"] = []
         return row
@@ -163,29 +192,59 @@ class InstanceGroupManagers(Collection):
         if place is None:
             raise bad_field(field, reference, "The URL is malformed.")
         full = f"projects/{self._project_in(reference, project)}/{place[0]}"
-        kind = INSTANCE_TEMPLATES if place[1] == "global" else REGION_INSTANCE_TEMPLATES
         if place[1] not in ("global", f"regions/{region_of(zone)}"):
             raise bad_field(field, reference, "The template must be in the region of the group.")
-        if self.context.find(kind, full) is None:
+        if find_template(self.context, full) is None:
             raise unknown_reference(field, reference, "instance template")
         return full
 
     def _policy(self, name: str, reference: str) -> str:
-        """The full name of the workload policy."""
+        """The full name of the workload policy, which is given by URL.
+
+        Error text of a bare name: public reports of 2026-07.
+        """
         project, zone = name.split("/")[1], name.split("/")[3]
         field = "resource.resourcePolicies.workloadPolicy"
-        place = re.search(r"regions/([^/]+)/resourcePolicies/([^/]+)$", reference)
-        region = place[1] if place else region_of(zone)
-        policy_id = place[2] if place else reference.rpartition("/")[2]
-        full = (
-            f"projects/{self._project_in(reference, project)}/regions/{region}"
-            f"/resourcePolicies/{policy_id}"
-        )
-        if region != region_of(zone):
+        place = re.search(r"regions/([^/]+)/resourcePolicies/[^/]+$", reference)
+        if place is None:
+            raise bad_field(field, reference, "The URL is malformed.")
+        if place[1] != region_of(zone):
             raise bad_field(field, reference, "The policy must be in the region of the group.")
+        full = f"projects/{self._project_in(reference, project)}/{place[0]}"
         if self.context.find(RESOURCE_POLICIES, full) is None:
             raise unknown_reference(field, reference, "resource policy")
         return full
+
+    def _check_slice(self, row: Row) -> None:
+        """The rules of groups that form a slice of a TPU.
+
+        BULK with flex-start, and its error: public reports of 2026-07; no repairs with it:
+        docs.cloud.google.com/compute/docs/instance-groups/about-bulk-mode. That the size is that of
+        the topology: .../docs/tpus/create-tpu-mig-multi-host-slice.
+        """
+        properties = (find_template(self.context, row["instanceTemplate"]) or {})["properties"]
+        machine = tpu_machine_type(properties["machineType"])
+        is_bulk = row["targetSizePolicy"]["mode"] == "BULK"
+        is_flex_start = properties.get("scheduling", {}).get("provisioningModel") == FLEX_START
+        if is_bulk and machine is None:
+            raise invalid("BULK mode in target size policy requires a machine type with TPUs.")
+        action = row["instanceLifecyclePolicy"]["defaultActionOnFailure"]
+        if is_bulk and is_flex_start and action != "DO_NOTHING":
+            field = "resource.instanceLifecyclePolicy.defaultActionOnFailure"
+            raise bad_field(field, action, "Must be DO_NOTHING in BULK mode with FLEX_START.")
+        topology = topology_of(self.context, row)
+        if not topology or machine is None:
+            return
+        if is_flex_start and not is_bulk:
+            raise invalid(
+                "MIGs with TPU accelerator topology require BULK mode in target size policy"
+            )
+        hosts = math.prod(map(int, topology.split("x"))) // machine.chips
+        if row["targetSize"] not in (0, hosts):
+            reason = (
+                f"The accelerator topology {topology} of {machine.name} requires {hosts} instances."
+            )
+            raise bad_field("resource.targetSize", str(row["targetSize"]), reason)
 
     def _project_in(self, link: str, default: str) -> str:
         match = re.search(r"projects/([^/]+)/", link)
@@ -201,7 +260,11 @@ class InstanceGroupManagers(Collection):
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
         row = self._require_settled(name)
         _check_size(request.size)
+        self._check_slice({**row, "targetSize": request.size})
         entries = [entry for entry in row["managed"] if entry["currentAction"] != "DELETING"]
+        if row["targetSizePolicy"]["mode"] == "BULK" and len(entries) < request.size and entries:
+            # docs.cloud.google.com/compute/docs/instance-groups/about-bulk-mode
+            raise invalid("A group in BULK mode can be enlarged only from size 0.")
         surplus = [entry["name"] for entry in entries[request.size :]]
         created = _new_entries(
             row["baseInstanceName"],
@@ -237,6 +300,24 @@ class InstanceGroupManagers(Collection):
             self._work.recreate(name, members)
             return self._begin_change("recreateInstances", name, caller, request.request_id)
 
+    def preempted_with(self, name: str) -> list[str]:
+        """The running instances that are preempted with an instance, or with a group.
+
+        Those of a slice together: without one of them, the others cannot work.
+        """
+        group = name if "/instanceGroupManagers/" in name else self._work.group_of(name)
+        row = None if group is None else self.find(group)
+        if group is None or row is None:
+            return [name]
+        if name != group and not topology_of(self.context, row):
+            return [name]
+        members = [instance_name(group, member) for member in names_of(row)]
+        return [
+            member
+            for member in members
+            if (self._instances.find(member) or {}).get("status") == "RUNNING"
+        ]
+
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
         self._require_settled(name)
@@ -245,7 +326,7 @@ class InstanceGroupManagers(Collection):
             return self.begin("delete", name, caller, {}, request.request_id)
 
     def operation_type(self, verb: str, arguments: Arguments) -> str:
-        return verb if verb in ("insert", "delete", "patch") else f"{_PREFIX}{verb}"
+        return f"{self.kind}.{verb}"
 
     def _require_settled(self, name: str) -> Row:
         row = self.require(name)
@@ -263,8 +344,7 @@ class InstanceGroupManagers(Collection):
 
     def _save_deleting(self, name: str) -> None:
         row = self.require(name)
-        everyone = [entry["name"] for entry in row["managed"]]
-        managed = _with_action(row["managed"], everyone, "DELETING")
+        managed = _with_action(row["managed"], names_of(row), "DELETING")
         self.store.put_json(self.kind, name, {**row, "managed": managed, "deleting": True})
 
     async def _delete_instances(self, arguments: Arguments, report: Callable[[str], None]) -> None:
@@ -281,7 +361,7 @@ class InstanceGroupManagers(Collection):
         return message_of("InstanceGroupManagersListManagedInstancesResponse", answer)
 
     def _managed_instance(self, name: str, row: Row, entry: Row) -> Row:
-        full = f"{name.partition('/instanceGroupManagers/')[0]}/instances/{entry['name']}"
+        full = instance_name(name, entry["name"])
         instance = self._instances.find(full)
         shown: Row = {
             "name": entry["name"],
@@ -300,10 +380,6 @@ class InstanceGroupManagers(Collection):
         row = self.require(self.name_of(request))
         items = [error for error in row["errors"] if matches(error, request.filter)]
         return message_of("InstanceGroupManagersListErrorsResponse", {"items": items})
-
-
-def _group_name(name: str) -> str:
-    return name.replace("/instanceGroupManagers/", "/instanceGroups/")
 
 
 def _check_size(size: int) -> None:
@@ -333,7 +409,7 @@ def _with_action(managed: Rows, names: Iterable[str], action: str) -> Rows:
 
 def _members(name: str, row: Row, links: Iterable[str]) -> list[str]:
     """The names of the instances at these links, which must be the group's."""
-    managed = {entry["name"] for entry in row["managed"]}
+    managed = set(names_of(row))
     members = [link.rpartition("/")[2] for link in links]
     for link, member in zip(links, members, strict=True):
         if member not in managed:

@@ -14,7 +14,7 @@ from tpuctl.emulator.compute.managed_instances import instance_name
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["InstanceGroups"]
+__all__ = ["Autoscalers", "InstanceGroups"]
 
 
 class InstanceGroups(ReadableCollection):
@@ -82,6 +82,13 @@ class InstanceGroups(ReadableCollection):
             "selfLink": f"{LINK}{name}/listInstances",
         }
         return message_of("InstanceGroupsListInstances", answer)
+
+
+class Autoscalers(ReadableCollection):
+    """None exist: gcloud asks for them when it lists groups."""
+
+    kind, message, plural, field = "compute.autoscalers", "Autoscaler", "autoscalers", "autoscaler"
+    scope = "zones"
 
 
 def _manager(name: str) -> str:

@@ -57,6 +57,8 @@ class InstanceMachines(Collection):
         self.sources = Sources(context, disks, subnetworks)
         self._host = context.registry.host
         self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
+        # Called when an instance has stopped or is gone, and whether Google took it away.
+        self.on_end: Callable[[str, bool], None] = lambda name, is_preempted: None
         effects = {
             "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
             "refused": Effect(self._raise_refusal),
@@ -316,7 +318,11 @@ class InstanceMachines(Collection):
             self.store.delete(DISKS, disk)
 
     def _finish_stop(self, arguments: Arguments) -> None:
-        self.change(arguments["target"], status="TERMINATED", lastStopTimestamp=pacific_text())
+        self._terminate(arguments["target"])
+        self.on_end(arguments["target"], False)
+
+    def _terminate(self, name: str) -> None:
+        self.change(name, status="TERMINATED", lastStopTimestamp=pacific_text())
 
     def _fail_start(self, arguments: Arguments, error: ApiError) -> None:
         row = self.find(arguments["target"])
@@ -326,16 +332,21 @@ class InstanceMachines(Collection):
     def _finish_interruption(self, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
-            self._finish_deletion(arguments)
+            self._delete_row(arguments["target"])
         else:
-            self._finish_stop(arguments)
+            self._terminate(arguments["target"])
+        self.on_end(arguments["target"], True)
 
     def _finish_deletion(self, arguments: Arguments) -> None:
-        row = self.find(arguments["target"])
+        self._delete_row(arguments["target"])
+        self.on_end(arguments["target"], False)
+
+    def _delete_row(self, name: str) -> None:
+        row = self.find(name)
         if row is not None:
             self.stamp_disks(row["disks"], "lastDetachTimestamp")
             auto_deleted = [disk["source"] for disk in row["disks"] if disk["autoDelete"]]
-            self.remove(arguments["target"], auto_deleted)
+            self.remove(name, auto_deleted)
 
     def _finish_set_metadata(self, arguments: Arguments) -> None:
         name = arguments["target"]

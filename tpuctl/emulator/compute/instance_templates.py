@@ -9,12 +9,21 @@ from tpuctl.emulator.compute.context import (
     INSTANCE_GROUP_MANAGERS,
     INSTANCE_TEMPLATES,
     REGION_INSTANCE_TEMPLATES,
+    ComputeContext,
 )
 from tpuctl.emulator.compute.errors import bad_field, failed
+from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import regions
+from tpuctl.emulator.state.operations import Arguments
 
-__all__ = ["InstanceTemplates", "RegionInstanceTemplates"]
+__all__ = ["InstanceTemplates", "RegionInstanceTemplates", "find_template"]
+
+
+def find_template(context: ComputeContext, name: str) -> Row | None:
+    """A global or regional template by full name."""
+    kind = INSTANCE_TEMPLATES if name.split("/")[2] == "global" else REGION_INSTANCE_TEMPLATES
+    return context.find(kind, name)
 
 
 class InstanceTemplates(Collection):
@@ -29,6 +38,35 @@ class InstanceTemplates(Collection):
 
     def scopes(self) -> Sequence[str]:
         return ["global", *(f"regions/{region}" for region in regions())]
+
+    def show(self, name: str, row: Row) -> Row:
+        properties = dict(row["properties"])
+        items = properties.get("metadata", {}).get("items", [])
+        properties["metadata"] = {
+            "kind": "compute#metadata",
+            "fingerprint": fingerprint(items),
+            "items": items,
+        }
+        if "tags" in properties:
+            tags = properties["tags"].get("items", [])
+            properties["tags"] = {"items": tags, "fingerprint": fingerprint(tags)}
+        properties["disks"] = [
+            {"kind": "compute#attachedDisk", "index": index, **disk}
+            for index, disk in enumerate(properties["disks"])
+        ]
+        properties["networkInterfaces"] = [
+            {
+                **interface,
+                "kind": "compute#networkInterface",
+                "name": f"nic{index}",
+                "accessConfigs": [
+                    {**access, "kind": "compute#accessConfig"}
+                    for access in interface.get("accessConfigs", [])
+                ],
+            }
+            for index, interface in enumerate(properties["networkInterfaces"])
+        ]
+        return {**super().show(name, row), "properties": properties}
 
     def complete(self, name: str, row: Row) -> Row:
         if "sourceInstance" in row:
@@ -47,6 +85,10 @@ class InstanceTemplates(Collection):
             reason = "At least one network interface is required."
             raise bad_field(f"{place}.networkInterfaces", "", reason)
         return row
+
+    def operation_type(self, verb: str, arguments: Arguments) -> str:
+        """As in GoogleCloudPlatform/k8s-config-connector, mockgcp."""
+        return f"{INSTANCE_TEMPLATES}.{verb}"
 
     def check_deletion(self, name: str) -> None:
         for user, manager in self.context.items(

@@ -13,15 +13,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tpuctl.emulator.compute.capacity import stockout
 from tpuctl.emulator.compute.collection import Row, Rows
 from tpuctl.emulator.compute.context import (
     INSTANCE_GROUP_MANAGERS,
-    INSTANCE_TEMPLATES,
-    REGION_INSTANCE_TEMPLATES,
     RESOURCE_POLICIES,
     ComputeContext,
 )
 from tpuctl.emulator.compute.instance_spec import draft
+from tpuctl.emulator.compute.instance_templates import find_template
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.compute.operation_resource import show
@@ -30,14 +30,12 @@ from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["ManagedInstances", "instance_name", "topology_of"]
+__all__ = ["ManagedInstances", "instance_name", "names_of", "topology_of"]
 
 log = logging.getLogger(__name__)
 
 _MAX_ERRORS = 100  # of a group, the newest
 _MIN_RETRY_SECONDS = 0.2
-_CREATED_BY = "created-by"  # metadata key of a group's instances
-_TEMPLATE = "instance-template"
 
 
 def instance_name(group: str, instance_id: str) -> str:
@@ -45,22 +43,36 @@ def instance_name(group: str, instance_id: str) -> str:
     return f"{group.partition('/instanceGroupManagers/')[0]}/instances/{instance_id}"
 
 
+def names_of(row: Row, *actions: str) -> list[str]:
+    """The names of a group's instances, or of those with one of these current actions."""
+    return [
+        entry["name"]
+        for entry in row["managed"]
+        if not actions or entry["currentAction"] in actions
+    ]
+
+
 def topology_of(context: ComputeContext, row: Row) -> str:
-    """The accelerator topology of a group that forms a slice, else ""."""
-    policy = context.find(
-        RESOURCE_POLICIES, row.get("resourcePolicies", {}).get("workloadPolicy", "")
-    )
-    return str((policy or {}).get("workloadPolicy", {}).get("acceleratorTopology", ""))
+    """The accelerator topology of a group that forms a slice; "" for other groups."""
+    name = row.get("resourcePolicies", {}).get("workloadPolicy", "")
+    policy = (context.find(RESOURCE_POLICIES, name) or {}).get("workloadPolicy", {})
+    return str(policy.get("acceleratorTopology", ""))
 
 
 class ManagedInstances:
-    """Brings the instances of each group to what its row says, in one background task a group."""
+    """Brings the instances of each group to what its row says, in one background task a group.
+
+    An entry of a row's `managed` has the instance's `name` and `currentAction`, and also:
+    `errors` of the last attempt, `replaces` (the ID of the instance that is being recreated),
+    `preempted`.
+    """
 
     def __init__(self, context: ComputeContext, instances: Instances) -> None:
         self._context = context
         self._instances = instances
         self._operations = context.registry.operations
         self._wakes: dict[str, asyncio.Event] = {}  # by group with a running task
+        instances.on_end = self._note_end
 
     def wake(self, group: str) -> None:
         """Work on a group that has changed."""
@@ -75,7 +87,28 @@ class ManagedInstances:
         """Delete the instances of a group that is being deleted."""
         row = self._find(group)
         if row is not None:
-            await self._delete(group, [entry["name"] for entry in row["managed"]])
+            await self._delete(group, names_of(row))
+
+    def group_of(self, instance: str) -> str | None:
+        """The group that manages an instance."""
+        base, _, instance_id = instance.partition("/instances/")
+        prefix = f"{base}/instanceGroupManagers/"
+        for group, row in self._context.items(INSTANCE_GROUP_MANAGERS, prefix):
+            if instance_id in names_of(row):
+                return group
+        return None
+
+    def recreate(self, group: str, names: Iterable[str]) -> None:
+        """Plan to delete these instances and to create others with their names."""
+        row = self._find(group)
+        assert row is not None, "its instances have just been read from it"
+        affected = set(names)
+        for entry in row["managed"]:
+            if entry["name"] in affected:
+                instance = self._instance(group, entry["name"])
+                entry["currentAction"] = "RECREATING"
+                entry["replaces"] = "" if instance is None else instance["id"]
+        self._save(group, row)
 
     async def _keep(self, group: str) -> None:
         event = self._wakes[group]
@@ -99,10 +132,10 @@ class ManagedInstances:
     async def _work(self, group: str) -> bool:
         """One round: delete, then create. True if nothing is left to do."""
         self._repair(group)
-        row = self._find(group)
-        if row is None or row.get("deleting"):
+        row = self._current(group)
+        if row is None:
             return True
-        leaving = _names(row, "DELETING")
+        leaving = names_of(row, "DELETING")
         replaced = [
             entry["name"]
             for entry in row["managed"]
@@ -111,64 +144,61 @@ class ManagedInstances:
         ]
         await self._delete(group, [*leaving, *replaced])
         self._remove_entries(group, leaving)
-        for batch in self._batches(group):
-            await self._create(group, batch)
-        row = self._find(group)
-        return row is None or not _names(row, "CREATING", "RECREATING", "DELETING")
+        row = self._current(group)
+        if row is not None and (names := names_of(row, "CREATING", "RECREATING")):
+            is_slice = bool(topology_of(self._context, row))
+            await self._create(group, row, names_of(row) if is_slice else names, is_slice=is_slice)
+        row = self._current(group)
+        return row is None or set(names_of(row)) == set(names_of(row, "NONE"))
+
+    # Repairs.
+
+    def _note_end(self, instance: str, is_preempted: bool) -> None:
+        group = self.group_of(instance)
+        if group is None:
+            return
+        if is_preempted:
+            self._change_entries(group, [instance.rpartition("/")[2]], preempted=True)
+        self.wake(group)
 
     def _repair(self, group: str) -> None:
-        """Plan to recreate the instances that are gone or stopped: of a slice, all of them.
+        """Plan to recreate instances that were lost: of a slice, all of them.
 
-        A slice's instances are recovered together (docs.cloud.google.com/tpu/docs/
-        failure-recovery). Without repairs, stopped instances stay so.
+        Those that others deleted are always recreated, preempted and stopped ones only if the group
+        repairs failures. A slice is recovered as a whole: docs.cloud.google.com/tpu/docs/
+        failure-recovery.
         """
-        row = self._find(group)
-        if row is None or row.get("deleting"):
+        row = self._current(group)
+        if row is None:
             return
-        failed = [
-            name
-            for name in _names(row, "NONE")
-            if (self._instance(group, name) or {"status": "TERMINATED"})["status"] == "TERMINATED"
-        ]
-        if not failed or row["instanceLifecyclePolicy"]["defaultActionOnFailure"] != "REPAIR":
-            return
-        if topology_of(self._context, row):
-            failed = _names(row, "NONE", "CREATING", "RECREATING")
-        self.recreate(group, failed)
-
-    def recreate(self, group: str, names: Iterable[str]) -> None:
-        """Plan to delete these instances and to create others with their names."""
-        row = self._find(group)
-        assert row is not None, "its instances have just been read from it"
-        affected = set(names)
+        repairs = row["instanceLifecyclePolicy"]["defaultActionOnFailure"] == "REPAIR"
+        lost = []
         for entry in row["managed"]:
-            if entry["name"] in affected:
-                entry["currentAction"] = "RECREATING"
-                entry["replaces"] = (self._instance(group, entry["name"]) or {}).get("id", "")
-        self._save(group, row)
+            instance = self._instance(group, entry["name"])
+            is_lost = instance is None or instance["status"] == "TERMINATED"
+            is_failure = entry.get("preempted") or instance is not None
+            if entry["currentAction"] == "NONE" and is_lost and (repairs or not is_failure):
+                lost.append(entry["name"])
+        if lost:
+            is_slice = bool(topology_of(self._context, row))
+            self.recreate(group, names_of(row) if is_slice else lost)
 
     # Creation.
 
-    def _batches(self, group: str) -> list[list[str]]:
-        """The instances to create, by those that depend on each other."""
-        row = self._find(group)
-        if row is None or row.get("deleting"):
-            return []
-        names = _names(row, "CREATING", "RECREATING")
-        return [names] if names else []
-
-    async def _create(self, group: str, names: Sequence[str]) -> None:
-        """Create what is missing of a batch, and wait for all of it."""
-        row = self._find(group)
-        if row is None or row.get("deleting"):
-            return
-        is_slice = bool(topology_of(self._context, row))
+    async def _create(self, group: str, row: Row, names: Sequence[str], *, is_slice: bool) -> None:
+        """Create what is missing, and wait for it. Of an incomplete slice nothing remains."""
         missing = [name for name in names if self._instance(group, name) is None]
-        if is_slice and missing and len(missing) < len(names):
+        partial = self._partial(group, row, len(names) - len(missing)) if missing else None
+        if partial is not None:
+            error, count = partial
+            self._record_error(group, missing[count:], error)
+            missing = missing[:count]
+        elif is_slice and len(missing) < len(names) and missing:
             await self._delete(group, [name for name in names if name not in missing])
             missing = list(names)
         if missing:
-            refusal = await self._insert(group, row, missing, 1 if not is_slice else len(missing))
+            is_atomic = is_slice or row["targetSizePolicy"]["mode"] == "BULK"
+            refusal = await self._insert(group, row, missing, len(missing) if is_atomic else 1)
             if refusal is not None:
                 self._record_error(group, missing, refusal)
         for record in await self._wait_for("insert", group, names):
@@ -178,67 +208,81 @@ class ManagedInstances:
         running = [
             name for name in names if (self._instance(group, name) or {}).get("status") == "RUNNING"
         ]
-        if is_slice and len(running) < len(names):
-            await self._delete(group, running)  # of a slice in part, nothing remains
+        if is_slice and partial is None and len(running) < len(names):
+            await self._delete(group, running)
         else:
             self._finish_entries(group, running)
 
+    def _partial(self, group: str, row: Row, existing: int) -> tuple[Row, int] | None:
+        """If a fault lets the group land in part: the error, and how many more are created."""
+        template = self._template(row)
+        _, project, _, zone, _, name = group.split("/")
+        attributes = {
+            "project": project,
+            "zone": zone,
+            "type": template["machineType"],
+        }
+        fault = self._context.registry.faults.take("partial-group", **attributes, name=name)
+        if fault is None:
+            return None
+        return stockout(attributes, ""), max(0, fault.get("number", 1) - existing)
+
     async def _insert(
         self, group: str, row: Row, names: Sequence[str], min_count: int
-    ) -> Any | None:
+    ) -> Row | None:
         """Begin creating instances: all, or as many as quota allows; the error if not all."""
-        caller = self._agent(group)
         try:
             drafts = {}
             for name in names:
                 full = instance_name(group, name)
-                body = self._body(group, row, name)
-                drafts[full] = draft(self._instances.sources, full, body)
+                drafts[full] = draft(self._instances.sources, full, self._body(group, row, name))
+            refusal: Row | None
             refusal, drafts = self._instances.largest_allowed(drafts, min_count)
-            if refusal is not None and len(drafts) < min_count:
-                return refusal
             endpoints = await self._instances.reserve(list(drafts))
         except ApiError as error:
             return {"code": "INVALID_USAGE", "message": error.message}
-        current = self._find(group)
-        if current is None or current.get("deleting"):
+        if self._current(group) is None:
             return None
         with self._context.store.transaction():
             for (full, instance), endpoint in zip(drafts.items(), endpoints, strict=True):
                 if self._instances.find(full) is None:
+                    caller = self._agent(group)
                     self._instances.begin_insertion(full, instance, endpoint, caller, {})
         return refusal
 
+    def _template(self, row: Row) -> Row:
+        """The properties of the group's template."""
+        template = find_template(self._context, row["instanceTemplate"])
+        assert template is not None, "a template in use cannot be deleted"
+        properties: Row = template["properties"]
+        return properties
+
     def _body(self, group: str, row: Row, name: str) -> Row:
-        """The instance as the template describes it."""
-        template = row["instanceTemplate"]
-        kind = INSTANCE_TEMPLATES if "/global/" in template else REGION_INSTANCE_TEMPLATES
-        found = self._context.find(kind, template)
-        assert found is not None, "a template in use cannot be deleted"
-        properties = found["properties"]
+        """The request for an instance."""
+        properties = self._template(row)
         _, project, _, zone = group.split("/")[:4]
-        number = self._project_number(project)
-        links = {
-            _TEMPLATE: template.replace(f"projects/{project}/", f"projects/{number}/"),
-            _CREATED_BY: group.replace(f"projects/{project}/", f"projects/{number}/"),
-        }
-        items = properties.get("metadata", {}).get("items", [])
+        owner, number = f"projects/{project}/", f"projects/{self._project_number(project)}/"
+        links = {"instance-template": row["instanceTemplate"], "created-by": group}
         disks = []
         for disk in properties["disks"]:
             params = dict(disk.get("initializeParams", {}))
             if "diskType" in params:  # a name here, a link in an instance (its description)
                 params["diskType"] = f"zones/{zone}/diskTypes/{params['diskType']}"
-            disks.append({**disk, **({"initializeParams": params} if params else {})})
+            disks.append({**disk, "initializeParams": params} if params else disk)
+        items = [
+            *properties.get("metadata", {}).get("items", []),
+            *({"key": key, "value": link.replace(owner, number)} for key, link in links.items()),
+        ]
         return {
             **properties,
             "name": name,
             "machineType": f"zones/{zone}/machineTypes/{properties['machineType']}",
             "disks": disks,
-            "metadata": {"items": [*items, *({"key": key, "value": links[key]} for key in links)]},
+            "metadata": {"items": items},
         }
 
     def _agent(self, group: str) -> Caller:
-        """The service agent that creates and deletes a group's instances.
+        """The service agent that creates and deletes the instances of groups.
 
         docs.cloud.google.com/compute/docs/access/service-accounts, "Google APIs Service Agent"
         """
@@ -252,15 +296,14 @@ class ManagedInstances:
 
     async def _delete(self, group: str, names: Iterable[str]) -> None:
         names = list(names)
-        caller = self._agent(group)
         for name in names:
             instance = self._instance(group, name)
             if instance is not None and not instance.get("deleting"):
-                self._instances.begin_deletion(instance_name(group, name), caller)
+                self._instances.begin_deletion(instance_name(group, name), self._agent(group))
         await self._wait_for("delete", group, names)
 
     async def _wait_for(self, verb: str, group: str, names: Iterable[str]) -> list[Record]:
-        """The finished operations of this kind on instances, after they end."""
+        """The operations of this kind that are pending on instances, when they have ended."""
         targets = {instance_name(group, name) for name in names}
         return [
             await self._operations.wait(record.name, math.inf)
@@ -273,6 +316,11 @@ class ManagedInstances:
     def _find(self, group: str) -> Row | None:
         return self._context.find(INSTANCE_GROUP_MANAGERS, group)
 
+    def _current(self, group: str) -> Row | None:
+        """The row, unless the group is being deleted."""
+        row = self._find(group)
+        return None if row is None or row.get("deleting") else row
+
     def _save(self, group: str, row: Row) -> None:
         self._context.store.put_json(INSTANCE_GROUP_MANAGERS, group, row)
 
@@ -280,9 +328,8 @@ class ManagedInstances:
         return self._instances.find(instance_name(group, name))
 
     def _finish_entries(self, group: str, names: Iterable[str]) -> None:
-        row = self._find(group)
+        row, finished = self._find(group), set(names)
         if row is not None:
-            finished = set(names)
             row["managed"] = [
                 {"name": entry["name"], "currentAction": "NONE"}
                 if entry["name"] in finished and entry["currentAction"] != "DELETING"
@@ -291,40 +338,43 @@ class ManagedInstances:
             ]
             self._save(group, row)
 
+    def _change_entries(self, group: str, names: Iterable[str], **changes: Any) -> None:
+        row, affected = self._find(group), set(names)
+        if row is not None:
+            for entry in row["managed"]:
+                if entry["name"] in affected:
+                    entry.update(changes)
+            self._save(group, row)
+
     def _remove_entries(self, group: str, names: Iterable[str]) -> None:
-        row = self._find(group)
-        gone = set(names)
+        row, gone = self._find(group), set(names)
         if row is not None and gone:
             row["managed"] = [entry for entry in row["managed"] if entry["name"] not in gone]
             self._save(group, row)
 
     def _record_error(self, group: str, names: Iterable[str], error: Row) -> None:
         """Show an error as that of the instances' last attempt, and among the group's errors."""
-        row = self._find(group)
+        row, affected = self._find(group), set(names)
         if row is None:
             return
-        affected = set(names)
-        details: Rows = [{"code": error["code"], "message": error["message"]}]
+        summary = {"code": error["code"], "message": error["message"]}
+        details: Rows = [summary]
         if more := error.get("more") or error.get("errorDetails"):
-            details[0]["errorDetails"] = list(more)
+            details = [{**summary, "errorDetails": list(more)}]
         for entry in row["managed"]:
             if entry["name"] in affected:
                 entry["errors"] = details
+                action = {
+                    "action": entry["currentAction"],
+                    "instance": LINK + instance_name(group, entry["name"]),
+                    "version": {"instanceTemplate": LINK + row["instanceTemplate"]},
+                }
                 row["errors"].append(
                     {
-                        "error": {"code": error["code"], "message": error["message"]},
+                        "error": summary,
                         "timestamp": pacific_text(),
-                        "instanceActionDetails": {
-                            "action": entry["currentAction"],
-                            "instance": LINK + instance_name(group, entry["name"]),
-                            "version": {"instanceTemplate": LINK + row["instanceTemplate"]},
-                        },
+                        "instanceActionDetails": action,
                     }
                 )
         row["errors"] = row["errors"][-_MAX_ERRORS:]
         self._save(group, row)
-
-
-def _names(row: Row, *actions: str) -> list[str]:
-    """The names of the managed instances with one of these current actions."""
-    return [entry["name"] for entry in row["managed"] if entry["currentAction"] in actions]

@@ -11,7 +11,7 @@ from tpuctl.emulator.compute.context import ComputeContext
 from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.instance_group_managers import InstanceGroupManagers
-from tpuctl.emulator.compute.instance_groups import InstanceGroups
+from tpuctl.emulator.compute.instance_groups import Autoscalers, InstanceGroups
 from tpuctl.emulator.compute.instance_templates import InstanceTemplates, RegionInstanceTemplates
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.machine_types import MachineTypes
@@ -75,6 +75,7 @@ class ComputeService(MachineService):
         }
         self.handlers: Mapping[str, Any] = {
             **collections,
+            "Autoscalers": Autoscalers(context),
             "InstanceGroups": InstanceGroups(context, self.instances),
             "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
@@ -101,7 +102,9 @@ class ComputeService(MachineService):
         self.group_managers.resume()
 
     async def preempt(self, name: str) -> None:
-        self.instances.preempt(name, self.registry.pace.seconds("tpu.preempt"))
+        """Preempt an instance, or all of a group's; of a slice, all are preempted together."""
+        for member in self.group_managers.preempted_with(name):
+            self.instances.preempt(member, self.registry.pace.seconds("tpu.preempt"))
 
     async def maintain(self, name: str) -> None:
         await self.instances.maintain(name)

@@ -99,9 +99,9 @@ class Registry:
 
     def machine_services(self) -> Iterator[MachineService]:
         """The services that have resources with machines."""
-        for kind, key in self._with_machines():
-            if self.store.count(kind):
-                yield cast(MachineService, self.service(key))
+        keys = [key for kind, key in self._with_machines() if self.store.count(kind)]
+        for key in dict.fromkeys(keys):
+            yield cast(MachineService, self.service(key))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; it is canceled when the cloud closes."""
