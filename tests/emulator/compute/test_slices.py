@@ -282,3 +282,41 @@ async def test_bulk_group_grows_only_from_zero(engine: Any) -> None:
         engine.wait_stable()
 
     await asyncio.to_thread(run)
+
+
+async def test_members_are_workers_of_one_slice(engine: Any) -> None:
+    """In the order of the group's list, as a public guide to slices of TPU7x numbers them."""
+
+    def run() -> None:
+        engine.create_tpu_template()
+        engine.wait_ok(engine.insert_slice())
+        engine.wait_stable()
+        base = f"projects/{PROJECT}/zones/{ZONE}/instances"
+        names = [f"{base}/{member.name}" for member in engine.managed_instances()]
+        specs = [engine.cloud.host.specs[name] for name in names]
+        assert [spec.worker for spec in specs] == [0, 1, 2, 3]
+        for spec in specs:
+            assert list(spec.members) == names
+            assert spec.accelerator_type == "v6e-16"
+            assert spec.topology == "4x4"
+            assert spec.endpoints == specs[0].endpoints
+            assert len({endpoint.address for endpoint in spec.endpoints}) == 4
+
+    await asyncio.to_thread(run)
+
+
+async def test_instances_leave_group_after_run_duration(engine: Any) -> None:
+    def run() -> None:
+        limited = {"max_run_duration": {"seconds": 3600}, "instance_termination_action": "DELETE"}
+        engine.create_tpu_template(**limited)
+        engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
+        engine.wait_stable()
+
+    await asyncio.to_thread(run)
+    registry = engine.cloud.server.registry
+    finish = registry.service("compute").effects["compute.instances.limit"].finish
+    for limit in registry.operations.pending("compute.instances.limit"):
+        finish(limit.arguments)
+    group = await asyncio.to_thread(engine.wait_group, lambda group: group.target_size == 0)
+    assert group.status.is_stable
+    assert await asyncio.to_thread(engine.managed_instances) == []

@@ -66,8 +66,27 @@ def test_metadata_describes_the_slice() -> None:
     assert "TOPOLOGY: '2x2x2'" in attributes["tpu-env"].splitlines()
     # JAX reads these two.
     assert attributes["agent-worker-number"] == "1"
-    endpoints = attributes["worker-network-endpoints"].split(",")
-    assert [entry.split(":")[2] for entry in endpoints] == ["127.0.9.1", "127.0.9.2"]
+    assert attributes["worker-network-endpoints"] == "bert-tpu-x1,bert-tpu-x2"
+
+
+def test_metadata_describes_a_slice_of_smaller_machines() -> None:
+    """As a public report of two ct6e-standard-4t prints it (2026-07)."""
+    members = (f"{NAME}-1wjb", f"{NAME}-1z9d")
+    spec = instance_spec(
+        *(Endpoint("127.0.9.1"), Endpoint("127.0.9.2")),
+        name=members[0],
+        members=members,
+        accelerator_type="v6e-8",
+        topology="2x4",
+    )
+    tree: Any = metadata_tree(spec, "bert-tpu-1wjb", {}, {})
+    lines = tree["instance"]["attributes"]["tpu-env"].splitlines()
+    assert {
+        "TPU_ACCELERATOR_TYPE: 'v6e-8'",
+        "TOPOLOGY: '2x4'",
+        "TPU_WORKER_ID: '0'",
+        "HOST_BOUNDS: '1,2,1'",
+    } <= set(lines)
 
 
 def test_metadata_has_the_topology_of_the_group() -> None:

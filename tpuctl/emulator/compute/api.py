@@ -223,6 +223,7 @@ COLLECTIONS = (
     "GlobalOperations",
     "ImageFamilyViews",
     "Images",
+    "InstanceGroupManagerResizeRequests",
     "InstanceGroupManagers",
     "InstanceGroups",
     "InstanceTemplates",
@@ -287,6 +288,7 @@ _PACES = {
     "compute.instanceTemplates": (0.2, 3.0),  # guess
     "compute.regionInstanceTemplates": (0.2, 3.0),  # guess
     "compute.instanceGroupManagers": (0.3, 6.0),  # guess
+    "compute.instanceGroupManagerResizeRequests": (0.3, 6.0),  # guess
     "compute.instanceGroupManagers.retry": (1.0, 60.0),  # between attempts to create: guess
     "compute.instances": (0.2, 4.0),  # labels and such: guess
     "compute.instances.insert": (1.0, 45.0),  # "Compute VM 30-60 s" in public reports

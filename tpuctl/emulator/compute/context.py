@@ -23,6 +23,7 @@ __all__ = [
     "INSTANCE_TEMPLATES",
     "NETWORKS",
     "REGION_INSTANCE_TEMPLATES",
+    "RESIZE_REQUESTS",
     "RESOURCE_POLICIES",
     "ComputeContext",
     "Items",
@@ -40,6 +41,7 @@ INSTANCE_GROUP_MANAGERS = "compute.instanceGroupManagers"
 INSTANCE_TEMPLATES = "compute.instanceTemplates"
 NETWORKS = "compute.networks"
 REGION_INSTANCE_TEMPLATES = "compute.regionInstanceTemplates"
+RESIZE_REQUESTS = "compute.instanceGroupManagerResizeRequests"
 RESOURCE_POLICIES = "compute.resourcePolicies"
 
 Row = dict[str, Any]

@@ -13,6 +13,7 @@ from tpuctl.catalog import tpu_machine_type
 from tpuctl.emulator.compute.collection import Collection, Row, Rows, check_name, idempotent
 from tpuctl.emulator.compute.context import (
     INSTANCE_GROUP_MANAGERS,
+    RESIZE_REQUESTS,
     RESOURCE_POLICIES,
     ComputeContext,
 )
@@ -300,6 +301,27 @@ class InstanceGroupManagers(Collection):
             self._work.recreate(name, members)
             return self._begin_change("recreateInstances", name, caller, request.request_id)
 
+    def enlarge(self, name: str, count: int, request: str) -> None:
+        """Add instances for a resize request."""
+        row = self.require(name)
+        created = _new_entries(row["baseInstanceName"], count, names_of(row))
+        managed = [*row["managed"], *({**entry, "request": request} for entry in created)]
+        self._save_managed(name, managed, row["targetSize"] + count)
+        self._work.wake(name)
+
+    def drop_request(self, name: str, request: str) -> None:
+        """Remove the instances that a resize request still waits for."""
+        row = self.require(name)
+        waiting = [entry["name"] for entry in row["managed"] if entry.get("request") == request]
+        managed = _with_action(row["managed"], waiting, "DELETING")
+        self._save_managed(name, managed, row["targetSize"] - len(waiting))
+        self._work.wake(name)
+
+    def finish_delete(self, arguments: Arguments) -> None:
+        super().finish_delete(arguments)
+        for request in self.context.names(RESIZE_REQUESTS, f"{arguments['target']}/"):
+            self.store.delete(RESIZE_REQUESTS, request)
+
     def preempted_with(self, name: str) -> list[str]:
         """The running instances that are preempted with an instance, or with a group.
 
@@ -388,15 +410,15 @@ def _check_size(size: int) -> None:
 
 
 def _new_entries(base: str, count: int, taken: Iterable[str]) -> Rows:
-    """Entries of instances to create: the group's base name with a random suffix."""
-    names = set(taken)
-    entries: Rows = []
-    while len(entries) < count:
+    """Entries of instances to create: the group's base name with a random suffix.
+
+    By name, as a slice's workers are numbered.
+    """
+    existing, names = set(taken), set[str]()
+    while len(names) < count:
         suffix = "".join(secrets.choice(_SUFFIX_CHARACTERS) for _ in range(4))
-        if (name := f"{base}-{suffix}") not in names:
-            names.add(name)
-            entries.append({"name": name, "currentAction": "CREATING"})
-    return entries
+        names |= {f"{base}-{suffix}"} - existing
+    return [{"name": name, "currentAction": "CREATING"} for name in sorted(names)]
 
 
 def _with_action(managed: Rows, names: Iterable[str], action: str) -> Rows:

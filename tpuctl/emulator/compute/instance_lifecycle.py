@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tpuctl import catalog
@@ -57,16 +58,19 @@ class InstanceMachines(Collection):
         self.sources = Sources(context, disks, subnetworks)
         self._host = context.registry.host
         self._boots = asyncio.Semaphore(_MAX_CONCURRENT_BOOTS)
-        # Called when an instance has stopped or is gone, and whether Google took it away.
-        self.on_end: Callable[[str, bool], None] = lambda name, is_preempted: None
+        # Called when an instance has stopped or is gone, with the cause: "preempted", "timeUp", or
+        # "" if somebody did it.
+        self.on_end: Callable[[str, str], None] = lambda name, cause: None
         effects = {
             "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
             "refused": Effect(self._raise_refusal),
             "start": Effect(self._finish_start, self._start_machine, self._fail_start),
             "stop": Effect(self._finish_stop, self._shut_machine),
-            "preempted": Effect(self._finish_interruption, self._shut_preempted),
+            "preempted": Effect(
+                partial(self._finish_interruption, "preempted"), self._shut_preempted
+            ),
             "limit": Effect(self._finish_limit),
-            "timeUp": Effect(self._finish_interruption, self._shut_after_limit),
+            "timeUp": Effect(partial(self._finish_interruption, "timeUp"), self._shut_after_limit),
             "nothing": Effect(lambda arguments: None),
             "delete": Effect(self._finish_deletion, self._discard_machine),
             "patch": Effect(self.finish_patch),
@@ -319,7 +323,7 @@ class InstanceMachines(Collection):
 
     def _finish_stop(self, arguments: Arguments) -> None:
         self._terminate(arguments["target"])
-        self.on_end(arguments["target"], False)
+        self.on_end(arguments["target"], "")
 
     def _terminate(self, name: str) -> None:
         self.change(name, status="TERMINATED", lastStopTimestamp=pacific_text())
@@ -329,17 +333,17 @@ class InstanceMachines(Collection):
         if row is not None and not row.get("deleting"):
             self.change(arguments["target"], status="TERMINATED")
 
-    def _finish_interruption(self, arguments: Arguments) -> None:
+    def _finish_interruption(self, cause: str, arguments: Arguments) -> None:
         row = self.find(arguments["target"])
         if row is not None and row["scheduling"].get("instanceTerminationAction") == "DELETE":
             self._delete_row(arguments["target"])
         else:
             self._terminate(arguments["target"])
-        self.on_end(arguments["target"], True)
+        self.on_end(arguments["target"], cause)
 
     def _finish_deletion(self, arguments: Arguments) -> None:
         self._delete_row(arguments["target"])
-        self.on_end(arguments["target"], False)
+        self.on_end(arguments["target"], "")
 
     def _delete_row(self, name: str) -> None:
         row = self.find(name)

@@ -11,12 +11,14 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpuctl.emulator.compute.capacity import stockout
 from tpuctl.emulator.compute.collection import Row, Rows
 from tpuctl.emulator.compute.context import (
     INSTANCE_GROUP_MANAGERS,
+    RESIZE_REQUESTS,
     RESOURCE_POLICIES,
     ComputeContext,
 )
@@ -59,12 +61,21 @@ def topology_of(context: ComputeContext, row: Row) -> str:
     return str(policy.get("acceleratorTopology", ""))
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Instances to create: if it is a whole, all of them or none."""
+
+    names: Sequence[str]
+    is_whole: bool
+    request: str = ""  # the resize request
+
+
 class ManagedInstances:
     """Brings the instances of each group to what its row says, in one background task a group.
 
-    An entry of a row's `managed` has the instance's `name` and `currentAction`, and also:
-    `errors` of the last attempt, `replaces` (the ID of the instance that is being recreated),
-    `preempted`.
+    An entry of a row's `managed` has the instance's `name` and `currentAction`, and possibly
+    `errors` (of the last attempt), `request` (the resize request that it waits for), `replaces`
+    (the ID of the instance to be recreated), and `failed` (it was preempted, or its time was up).
     """
 
     def __init__(self, context: ComputeContext, instances: Instances) -> None:
@@ -144,21 +155,25 @@ class ManagedInstances:
         ]
         await self._delete(group, [*leaving, *replaced])
         self._remove_entries(group, leaving)
-        row = self._current(group)
-        if row is not None and (names := names_of(row, "CREATING", "RECREATING")):
-            is_slice = bool(topology_of(self._context, row))
-            await self._create(group, row, names_of(row) if is_slice else names, is_slice=is_slice)
+        for batch in self._batches(group):
+            await self._create(group, batch)
         row = self._current(group)
         return row is None or set(names_of(row)) == set(names_of(row, "NONE"))
 
     # Repairs.
 
-    def _note_end(self, instance: str, is_preempted: bool) -> None:
+    def _note_end(self, instance: str, cause: str) -> None:
+        """Those that ran for as long as they may leave the group, if they are deleted then."""
         group = self.group_of(instance)
-        if group is None:
+        row = None if group is None else self._current(group)
+        if group is None or row is None:
             return
-        if is_preempted:
-            self._change_entries(group, [instance.rpartition("/")[2]], preempted=True)
+        instance_id = instance.rpartition("/")[2]
+        if cause == "timeUp" and self._instances.find(instance) is None:
+            self._save(group, {**row, "targetSize": row["targetSize"] - 1})
+            self._remove_entries(group, [instance_id])
+        elif cause:
+            self._change_entries(group, [instance_id], failed=True)
         self.wake(group)
 
     def _repair(self, group: str) -> None:
@@ -176,7 +191,7 @@ class ManagedInstances:
         for entry in row["managed"]:
             instance = self._instance(group, entry["name"])
             is_lost = instance is None or instance["status"] == "TERMINATED"
-            is_failure = entry.get("preempted") or instance is not None
+            is_failure = entry.get("failed") or instance is not None
             if entry["currentAction"] == "NONE" and is_lost and (repairs or not is_failure):
                 lost.append(entry["name"])
         if lost:
@@ -185,33 +200,70 @@ class ManagedInstances:
 
     # Creation.
 
-    async def _create(self, group: str, row: Row, names: Sequence[str], *, is_slice: bool) -> None:
-        """Create what is missing, and wait for it. Of an incomplete slice nothing remains."""
+    def _batches(self, group: str) -> list[_Batch]:
+        """The instances to create: those of a slice and of a resize request together."""
+        row = self._current(group)
+        if row is None or not (creating := names_of(row, "CREATING", "RECREATING")):
+            return []
+        if topology_of(self._context, row):
+            return [_Batch(names_of(row), is_whole=True)]
+        requests: dict[str, list[str]] = {}
+        for entry in row["managed"]:
+            if entry["name"] in creating:
+                requests.setdefault(entry.get("request", ""), []).append(entry["name"])
+        is_bulk = row["targetSizePolicy"]["mode"] == "BULK"
+        return [
+            _Batch(names, is_whole=bool(request) or is_bulk, request=request)
+            for request, names in requests.items()
+        ]
+
+    async def _create(self, group: str, batch: _Batch) -> None:
+        """Create what is missing, and wait for it. Of an incomplete whole nothing remains."""
+        row, names = self._current(group), batch.names
+        if row is None:
+            return
         missing = [name for name in names if self._instance(group, name) is None]
         partial = self._partial(group, row, len(names) - len(missing)) if missing else None
         if partial is not None:
             error, count = partial
             self._record_error(group, missing[count:], error)
             missing = missing[:count]
-        elif is_slice and len(missing) < len(names) and missing:
+        elif batch.is_whole and missing and len(missing) < len(names):
             await self._delete(group, [name for name in names if name not in missing])
             missing = list(names)
+        refusal = None
         if missing:
-            is_atomic = is_slice or row["targetSizePolicy"]["mode"] == "BULK"
-            refusal = await self._insert(group, row, missing, len(missing) if is_atomic else 1)
+            min_count = len(missing) if batch.is_whole else 1
+            refusal = await self._insert(group, row, missing, min_count, batch.request)
             if refusal is not None:
                 self._record_error(group, missing, refusal)
         for record in await self._wait_for("insert", group, names):
             if record.error is not None:
                 (error,) = show(record)["error"]["errors"]
                 self._record_error(group, [record.arguments["target"].rpartition("/")[2]], error)
+                refusal = refusal or error
         running = [
             name for name in names if (self._instance(group, name) or {}).get("status") == "RUNNING"
         ]
-        if is_slice and partial is None and len(running) < len(names):
+        is_complete = len(running) == len(names)
+        if batch.is_whole and partial is None and not is_complete:
             await self._delete(group, running)
         else:
             self._finish_entries(group, running)
+        if batch.request:
+            self._report_attempt(f"{group}/resizeRequests/{batch.request}", refusal, is_complete)
+
+    def _report_attempt(self, request: str, error: Row | None, is_complete: bool) -> None:
+        """Show the result of an attempt at a resize request in it."""
+        row = self._context.find(RESIZE_REQUESTS, request)
+        if row is None or row["state"] != "ACCEPTED":
+            return
+        if is_complete:
+            row["state"] = "SUCCEEDED"
+        elif error is not None:
+            summary = {"code": error["code"], "message": error["message"]}
+            row["status"] = {"lastAttempt": {"error": {"errors": [summary]}}}
+        self._context.store.put_json(RESIZE_REQUESTS, request, row)
 
     def _partial(self, group: str, row: Row, existing: int) -> tuple[Row, int] | None:
         """If a fault lets the group land in part: the error, and how many more are created."""
@@ -228,14 +280,19 @@ class ManagedInstances:
         return stockout(attributes, ""), max(0, fault.get("number", 1) - existing)
 
     async def _insert(
-        self, group: str, row: Row, names: Sequence[str], min_count: int
+        self, group: str, row: Row, names: Sequence[str], min_count: int, request: str
     ) -> Row | None:
         """Begin creating instances: all, or as many as quota allows; the error if not all."""
+        topology = topology_of(self._context, row)
+        members = [instance_name(group, name) for name in names_of(row)]
+        part = {"slice": {"members": members, "topology": topology}} if topology else {}
         try:
             drafts = {}
             for name in names:
                 full = instance_name(group, name)
-                drafts[full] = draft(self._instances.sources, full, self._body(group, row, name))
+                body = self._body(group, row, name, request)
+                instance = draft(self._instances.sources, full, body)
+                drafts[full] = replace(instance, row={**instance.row, **part})
             refusal: Row | None
             refusal, drafts = self._instances.largest_allowed(drafts, min_count)
             endpoints = await self._instances.reserve(list(drafts))
@@ -257,8 +314,8 @@ class ManagedInstances:
         properties: Row = template["properties"]
         return properties
 
-    def _body(self, group: str, row: Row, name: str) -> Row:
-        """The request for an instance."""
+    def _body(self, group: str, row: Row, name: str, request: str) -> Row:
+        """The body of the request for an instance."""
         properties = self._template(row)
         _, project, _, zone = group.split("/")[:4]
         owner, number = f"projects/{project}/", f"projects/{self._project_number(project)}/"
@@ -273,8 +330,15 @@ class ManagedInstances:
             *properties.get("metadata", {}).get("items", []),
             *({"key": key, "value": link.replace(owner, number)} for key, link in links.items()),
         ]
+        resize = self._context.find(RESIZE_REQUESTS, f"{group}/resizeRequests/{request}") or {}
+        scheduling = properties.get("scheduling", {})
+        if "requestedRunDuration" in resize:
+            duration = resize["requestedRunDuration"]
+            limit = {"maxRunDuration": duration, "instanceTerminationAction": "DELETE"}
+            scheduling = {**scheduling, **limit}
         return {
             **properties,
+            "scheduling": scheduling,
             "name": name,
             "machineType": f"zones/{zone}/machineTypes/{properties['machineType']}",
             "disks": disks,

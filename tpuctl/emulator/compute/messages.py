@@ -33,7 +33,8 @@ def as_row(message: Any) -> dict[str, Any]:
 def client_of(path: str) -> tuple[str, str] | None:
     """The module and class of the client for a path; None for unknown paths.
 
-    `…/zones/Z/instances/I/stop` belongs to `instances`; operations have a client for each scope.
+    `…/zones/Z/instances/I/stop` belongs to `instances`; operations have a client for each scope,
+    and so have some collections inside a resource.
     """
     compute_types()  # the light import of the package
     parts = [part for part in path.removeprefix("/compute/v1").split("/")[3:] if part]
@@ -58,5 +59,12 @@ def _candidates(parts: list[str]) -> list[str]:
         return ["projects"] if len(parts) < 2 else []
     if not names or not re.fullmatch(r"[a-z][A-Za-z0-9]*", names[0]):
         return []
-    name = re.sub(r"([A-Z])", r"_\1", names[0]).lower()
-    return [scope + name for scope in scopes]
+    name = _snake_case(names[0])
+    collections = [name]
+    if len(names) > 2 and names[2].endswith("s"):  # resizeRequests of an instanceGroupManager
+        collections.insert(0, f"{name.removesuffix('s')}_{_snake_case(names[2])}")
+    return [scope + name for name in collections for scope in scopes]
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"([A-Z])", r"_\1", name).lower()

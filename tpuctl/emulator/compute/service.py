@@ -24,6 +24,7 @@ from tpuctl.emulator.compute.operations import (
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.reservations import FutureReservations, Reservations
+from tpuctl.emulator.compute.resize_requests import ResizeRequests
 from tpuctl.emulator.compute.resource_policies import ResourcePolicies
 from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
 from tpuctl.emulator.state.operations import Effect
@@ -69,6 +70,7 @@ class ComputeService(MachineService):
             "Reservations": self.reservations,
             "FutureReservations": self.future_reservations,
             "InstanceGroupManagers": self.group_managers,
+            "InstanceGroupManagerResizeRequests": ResizeRequests(context, self.group_managers),
             "InstanceTemplates": InstanceTemplates(context),
             "RegionInstanceTemplates": RegionInstanceTemplates(context),
             "ResourcePolicies": ResourcePolicies(context),

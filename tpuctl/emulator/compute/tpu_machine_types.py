@@ -32,12 +32,18 @@ class TpuShape:
     is_sold: bool = True  # as instances
 
     def slice_type(self, machines: int) -> str:
-        """The accelerator type of a slice of so many machines; empty if there is none."""
-        size = (self.accelerator.generation, self.accelerator.chips * machines, machines)
-        for name, kind in catalog.accelerator_types().items():
-            if (kind.generation, kind.chips, kind.workers) == size:
-                return name
-        return ""
+        """The accelerator type of a slice of so many machines; empty if there is none.
+
+        One of as many chips on fewer machines counts, too: v6e-8 as two machines of four.
+        """
+        size = (self.accelerator.generation, self.accelerator.chips * machines)
+        kinds = [
+            kind
+            for kind in catalog.accelerator_types().values()
+            if (kind.generation, kind.chips) == size
+        ]
+        kinds.sort(key=lambda kind: kind.workers != machines)
+        return kinds[0].name if kinds else ""
 
 
 @cache

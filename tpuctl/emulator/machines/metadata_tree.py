@@ -133,7 +133,9 @@ def host_type(spec: MachineSpec) -> str:
 
 
 def _attributes(spec: MachineSpec) -> dict[str, str]:
-    addresses = [endpoint.address for endpoint in spec.endpoints]
+    endpoints = [f"unknown:unknown:{endpoint.address}" for endpoint in spec.endpoints]
+    if spec.members:  # a list of hosts since 2026: JAX, as above
+        endpoints = [name.rpartition("/")[2] for name in spec.members]
     is_instance = spec.kind == "instance"
     accelerator_type_name = spec.accelerator_type
     if is_instance:
@@ -146,12 +148,17 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "WORKER_ID": str(spec.worker),
         "ZONE": spec.zone,
         **spec.megascale,
-        **({} if is_instance else {"RUNTIME_VERSION": spec.runtime_version}),
     }
+    if is_instance:
+        variables["TPU_ACCELERATOR_TYPE"] = accelerator_type_name
+        variables["TPU_WORKER_ID"] = str(spec.worker)
+    else:
+        variables["RUNTIME_VERSION"] = spec.runtime_version
     accelerator = accelerator_type(spec.accelerator_type)
     if accelerator is not None:
-        if spec.topology:
-            accelerator = replace(accelerator, topology=spec.topology)
+        topology = spec.topology or accelerator.topology
+        workers = len(spec.members) or accelerator.workers
+        accelerator = replace(accelerator, topology=topology, workers=workers)
         variables |= _slice_variables(accelerator)
     lines = "".join(f"{name}: '{value}'\n" for name, value in sorted(variables.items()))
     return {
@@ -159,7 +166,7 @@ def _attributes(spec: MachineSpec) -> dict[str, str]:
         "agent-worker-number": str(spec.worker),
         **({"worker-id": str(spec.worker)} if is_instance else {"instance-id": spec.node_id}),
         "tpu-env": lines,
-        "worker-network-endpoints": ",".join(f"unknown:unknown:{address}" for address in addresses),
+        "worker-network-endpoints": ",".join(endpoints),
     }
 
 
