@@ -72,6 +72,32 @@ async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
         assert "tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible" in metrics
 
 
+async def test_pools_of_chips_of_compute_engine(cloud: Any) -> None:
+    """One metric for each pool; that of families has a bucket for each family of a region."""
+    quota = {
+        "TPUS-PER-TPU-FAMILY-per-project-region": {"us-east5": 0},
+        "PREEMPTIBLE-TPU-V6E-per-project-region": {"us-east5": 1536},
+    }
+    cloud.server.registry.settings.put("quota", quota)
+    path = f"{SERVICES}/compute.googleapis.com/consumerQuotaMetrics"
+    names = {row["metric"] for row in (await get(cloud, path))["metrics"]}
+    assert {"compute.googleapis.com/tpu_v5p", "compute.googleapis.com/preemptible_tpu_v5p"} < names
+    name = "compute.googleapis.com%2Ftpus_per_tpu_family"
+    (limit,) = (await get(cloud, f"{path}/{name}"))["consumerQuotaLimits"]
+    assert limit["unit"] == "1/{project}/{region}/{tpu_family}"
+    general, *buckets = limit["quotaBuckets"]
+    assert general == {"effectiveLimit": "-1", "defaultLimit": "-1"}
+    assert [bucket["dimensions"] for bucket in buckets] == [
+        {"region": "us-east5", "tpu_family": "CT6E"},
+        {"region": "us-east5", "tpu_family": "TPU7X"},
+    ]
+    assert all("effectiveLimit" not in bucket for bucket in buckets)  # zero
+    name = "compute.googleapis.com%2Fpreemptible_tpu_v6e"
+    (limit,) = (await get(cloud, f"{path}/{name}"))["consumerQuotaLimits"]
+    assert limit["unit"] == "1/{project}/{region}"
+    assert limit["quotaBuckets"][1]["effectiveLimit"] == "1536"
+
+
 async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
     """Every limit that a node counts against can be read, including overrides."""
     ids = {

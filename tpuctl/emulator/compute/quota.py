@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -52,7 +53,6 @@ _PROJECT_LIMITS: Mapping[str, float] = {
     "STATIC_ADDRESSES": 700.0,
     "CPUS_ALL_REGIONS": 20000.0,
 }
-_TPU_LIMIT = 5000.0  # of each pool of chips
 Row = Mapping[str, Any]
 
 
@@ -151,9 +151,9 @@ class Quota:
             )
 
     def _pool_limit(self, pool: QuotaLimit, region: str) -> float:
-        """The setting, which holds for each TPU family."""
+        """The setting, which holds for each TPU family; without one, chips are unlimited."""
         configured = self._context.registry.settings.get("quota")
-        return float(configured.get(pool.id, {}).get(region, _TPU_LIMIT))
+        return float(configured.get(pool.id, {}).get(region, math.inf))
 
     def disk_refusal(self, name: str, row: Row) -> Any | None:
         return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_usage(row))

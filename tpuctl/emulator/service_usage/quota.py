@@ -7,6 +7,9 @@ Shapes are those of the API's reference. The forms of zero and "unlimited", and 
 `tpu-v5s-litepod-preemptible`, `tpu-v5s-litepod-serving-preemptible`, `tpu-v5p-preemptible` and
 `tpu-v6e-preemptible`, were seen in public programs that read them. The names of other metrics
 follow from the limit IDs by the same rule and are guesses.
+
+Of Compute Engine there are the pools of TPU chips, which are unlimited until a setting limits them.
+Their metrics are named as in its errors.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
-from tpuctl.catalog import region_of, zones
+from tpuctl.catalog import QuotaLimit, accelerator_types, quota_limits, region_of, zones
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
@@ -40,6 +43,7 @@ _METRICS = re.compile(
 )
 _IDENTITY = re.compile(r"/v1beta1/projects/([^/]+)/services/([^/:]+):generateServiceIdentity")
 _TPU = "tpu.googleapis.com"
+_COMPUTE = "compute.googleapis.com"
 _LIMIT_ID = re.compile(r"TPU(\w+)PerProjectPer(Zone|Region)ForTPUAPI")
 _WORD = re.compile(r"V\d+[a-zA-Z]|[A-Z][a-z]+")
 _UNLIMITED = -1
@@ -121,12 +125,15 @@ class QuotaService:
             return _encode(rows[0] if metrics[3] else _page(rows, query))
 
     def _metrics(self, project: Project, api: str, *, full: bool) -> list[Json]:
-        """The metrics of Cloud TPU; other APIs have none here."""
+        """The metrics of TPUs at Cloud TPU and Compute Engine; other APIs have none here."""
         if not self._registry.projects.has_enabled(project, api):
             raise ApiError("FAILED_PRECONDITION", f"Service '{api}' is not enabled.")
+        settings = self._registry.settings.get("quota")
+        if api == _COMPUTE:
+            pools = _compute_pools()
+            return [_pool_metric(project, pools[id_], settings, full=full) for id_ in sorted(pools)]
         if api != _TPU:
             return []
-        settings = self._registry.settings.get("quota")
         stems = {*_DEFAULTS, *(match[1] for key in settings if (match := _LIMIT_ID.fullmatch(key)))}
         return [_metric(project, stem, settings, full=full) for stem in sorted(stems)]
 
@@ -153,22 +160,72 @@ def _metric(
                 buckets.append(
                     _bucket(changed.get(location, default), default, {dimension: location})
                 )
-        limits.append(
-            {
-                "name": f"{name}/limits/{quote(f'/project/{dimension}', safe='')}",
-                "metric": metric,
-                "unit": f"1/{{project}}/{{{dimension}}}",
-                "quotaBuckets": buckets,
-                "allowsAdminOverrides": True,
-                "supportedLocations": list(locations),
-            }
-        )
+        limits.append(_limit(name, metric, [dimension], buckets, locations))
     return {
         "name": name,
         "metric": metric,
         "displayName": short,
         "consumerQuotaLimits": limits,
         "unit": "1",
+    }
+
+
+def _compute_pools() -> dict[str, list[QuotaLimit]]:
+    """The pools of chips by limit ID, with one limit for each TPU family."""
+    pools: dict[str, list[QuotaLimit]] = {}
+    for accelerator in accelerator_types().values():
+        for is_spot in (False, True):
+            for limit in quota_limits(accelerator, is_spot, "compute"):
+                if limit not in pools.setdefault(limit.id, []):
+                    pools[limit.id].append(limit)
+    return pools
+
+
+def _pool_metric(
+    project: Project,
+    pools: Sequence[QuotaLimit],
+    settings: Mapping[str, Mapping[str, int]],
+    *,
+    full: bool,
+) -> Json:
+    short = pools[0].metric.lower()
+    metric, dimensions = f"{_COMPUTE}/{short}", pools[0].dimensions("")
+    name = (
+        f"projects/{project['number']}/services/{_COMPUTE}/consumerQuotaMetrics/"
+        f"{quote(metric, safe='')}"
+    )
+    locations = sorted({region_of(zone) for zone in zones()})
+    changed = settings.get(pools[0].id, {})
+    buckets = [_bucket(_UNLIMITED, _UNLIMITED, {})]
+    for location in locations:
+        if full or location in changed:
+            amount = changed.get(location, _UNLIMITED)
+            buckets += [_bucket(amount, _UNLIMITED, pool.dimensions(location)) for pool in pools]
+    limit = _limit(name, metric, list(dimensions), buckets, locations)
+    return {
+        "name": name,
+        "metric": metric,
+        "displayName": short,
+        "consumerQuotaLimits": [limit],
+        "unit": "1",
+    }
+
+
+def _limit(
+    name: str,
+    metric: str,
+    dimensions: Sequence[str],
+    buckets: Sequence[Json],
+    locations: Sequence[str],
+) -> Json:
+    path = quote("/".join(["", "project", *dimensions]), safe="")
+    return {
+        "name": f"{name}/limits/{path}",
+        "metric": metric,
+        "unit": "/".join(["1", "{project}", *(f"{{{dimension}}}" for dimension in dimensions)]),
+        "quotaBuckets": list(buckets),
+        "allowsAdminOverrides": True,
+        "supportedLocations": list(locations),
     }
 
 
