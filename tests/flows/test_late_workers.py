@@ -55,8 +55,8 @@ async def log_until(stack: Tpuctl, events: list[Event], arguments: list[str], te
 def check_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     original = launch._start_barrier
 
-    def check_soon(record: JobRecord) -> dict[str, Any]:
-        return {**original(record), "check_seconds": seconds}
+    def check_soon(record: JobRecord, settings: launch.Launch) -> dict[str, Any]:
+        return {**original(record, settings), "check_seconds": seconds}
 
     monkeypatch.setattr(launch, "_start_barrier", check_soon)
 

@@ -124,7 +124,7 @@ def test_ssh_on_all_workers(shell: Shell) -> None:
     *events, envelope = map(json.loads, out.splitlines())
     assert code == 0
     assert {event["event"] for event in events} == {"CommandOutput"}
-    assert envelope["data"] == {"workers": [{"worker": 1, "exit_code": 0}]}
+    assert envelope["data"] == {"workers": [{"worker": 1, "slice": None, "exit_code": 0}]}
 
 
 @pytest.mark.soak
@@ -176,7 +176,7 @@ def test_cp_uploads_and_downloads(shell: Shell) -> None:
     assert stderr.count("2 files") == 4
     assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
     assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
-        "workers": [{"worker": 0, "files": 1, "bytes": 3}]
+        "workers": [{"worker": 0, "slice": None, "files": 1, "bytes": 3}]
     }
     assert (shell.folder / "back").read_text() == "odd"
 

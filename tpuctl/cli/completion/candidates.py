@@ -32,6 +32,7 @@ Candidate = str | tuple[str, str]  # a word, with a few words about it
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")
 PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][-a-z0-9]+)""")
 TYPE_LINE = re.compile(r"""\btype:\s*["']?([\w-]+)""")
+SLICES_LINE = re.compile(r"\bslices:\s*([1-9][0-9]?)\b")
 MAX_READ_BYTES = 64 * 1024
 MAX_FOLDERS = 200
 
@@ -105,17 +106,18 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 
 
 def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
-    """Worker indexes of the stack file's type."""
+    """The names of the workers of the stack file's type and slices."""
     from tpuctl.catalog import accelerator_types
+    from tpuctl.model.worker_numbering import WorkerNumbering
 
-    path = Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml")
+    text = _text(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
     catalog_types = accelerator_types()
     workers = [
-        catalog_types[word].workers
-        for word in TYPE_LINE.findall(_text(path))
-        if word in catalog_types
+        catalog_types[word].workers for word in TYPE_LINE.findall(text) if word in catalog_types
     ]
-    return map(str, range(max(workers, default=1)))
+    slices = int(match[1]) if (match := SLICES_LINE.search(text)) else 1
+    numbering = WorkerNumbering(slices * max(workers, default=1), slices)
+    return map(numbering.name, range(numbering.workers))
 
 
 def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:
