@@ -109,6 +109,14 @@ class Stack:
         return machine
 
     @property
+    def boot_disk_type(self) -> str:
+        """The type of the boot disks of a TPU that Compute Engine sells."""
+        configured = self.file.tpu.boot_disk.type
+        if configured != "auto":
+            return configured
+        return str(getattr(self.machine, "boot_disks", ("hyperdisk-balanced",))[0])
+
+    @property
     def runtime(self) -> Runtime:
         """The software of the workers: a version of the TPU API, or an image of Compute Engine."""
         if not self.is_compute:

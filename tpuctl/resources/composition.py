@@ -27,6 +27,7 @@ from tpuctl.resources.project import Project
 from tpuctl.resources.secret_grants import SecretGrants
 from tpuctl.resources.service_account import ServiceAccount
 from tpuctl.resources.ssh_deny_rule import SshDenyRule
+from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes, Race, RacedRequest
@@ -39,6 +40,7 @@ KINDS: tuple[type[CloudKind], ...] = (
     TpuNode,
     RemoteNode,
     QueuedNodes,
+    TpuInstance,
     Controller,
     DataDisk,
     Address,
@@ -105,6 +107,8 @@ def resources_of(
             resources.append(AccountGrants(stack, cloud))
     if stack.is_node:
         resources += [RemoteNode(network), NodeGrants(stack, cloud)]
+    elif stack.is_compute:
+        resources += [TpuInstance(network, public_key, name=name) for name in stack.nodes]
     elif race is not None:
         resources += [
             RacedRequest(Network(stack.in_zone(zone), cloud), public_key, race)

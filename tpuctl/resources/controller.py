@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.catalog import is_tpu_machine
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError, Usage
+from tpuctl.errors import Conflict, NotFound, OperationFailed, TpuctlError
 from tpuctl.model.cost import CostLine, machine_cost, with_addresses
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
@@ -23,10 +21,17 @@ from tpuctl.resources.base import (
     Query,
     StackResource,
     name_taken,
-    retry_until_visible,
     time_of,
 )
 from tpuctl.resources.boot_image import find_image
+from tpuctl.resources.compute_instance import (
+    STARTING_STATES,
+    ComputeInstance,
+    boot_disk,
+    metadata_items,
+    metadata_values,
+    network_interface,
+)
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import (
     SCOPE,
@@ -34,7 +39,6 @@ from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
     public_key_line,
-    ssh_keys_with,
     watch_metadata,
 )
 from tpuctl.resources.network import Network
@@ -42,8 +46,6 @@ from tpuctl.resources.network import Network
 __all__ = ["Controller"]
 
 SECONDS = 900.0
-MAX_ATTEMPTS = 8
-STARTING_STATES = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
 # Google's states for stopped machines.
 STOPPED_STATES = ("TERMINATED", "STOPPED")
 MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
@@ -91,6 +93,9 @@ class Controller(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for zone, instance in query.aggregated("instances"):
+            machine_type = instance.get("machineType", "").rpartition("/")[2]
+            if is_tpu_machine(machine_type):
+                continue
             interfaces = instance.get("networkInterfaces", ())
             accesses = [each for face in interfaces for each in face.get("accessConfigs", ())]
             is_spot = instance.get("scheduling", {}).get("preemptible", False)
@@ -100,7 +105,7 @@ class Controller(StackResource):
                 instance["labels"][STACK_LABEL],
                 zone,
                 instance.get("status", ""),
-                instance.get("machineType", "").rpartition("/")[2],
+                machine_type,
                 time_of(instance.get("creationTimestamp")),
                 capacity="spot" if is_spot else "on-demand",
                 external_addresses=sum(1 for each in accesses if each.get("natIP")),
@@ -145,22 +150,15 @@ class Controller(StackResource):
         return range(len(self.stack.file.tpu.data_disks) if self.stack.is_node else 0)
 
     @property
-    def _where(self) -> dict[str, Any]:
-        return {"project": self.stack.project, "zone": self.stack.zone, "instance": self.name}
+    def instance(self) -> ComputeInstance:
+        return ComputeInstance(self, self.name, "controller")
 
     async def observe(self) -> Any | None:
         """The instance. If it does not exist, also looks for its image, for `diff` to report."""
-        instance = await self._get()
+        instance = await self.instance.get()
         if instance is None:
             self._image_problem = await self._find_image_problem()
         return instance
-
-    async def _get(self) -> Any | None:
-        client = self.cloud.client("instances")
-        try:
-            return await self.cloud.call(self.address, client.get, **self._where)
-        except (NotFound, ApiDisabled):
-            return None
 
     async def _find_image_problem(self) -> TpuctlError | None:
         try:
@@ -198,7 +196,7 @@ class Controller(StackResource):
                 f"controller {self.name} is {status}",
                 hint="Wait until that ends, then retry. To see its state:\n    tpuctl status",
             )
-        missing = list(metadata_differs(_metadata(observed), self._updatable_metadata()))
+        missing = list(metadata_differs(metadata_values(observed), self._updatable_metadata()))
         if self._unattached(observed):
             missing.append("disks")
         if missing:
@@ -226,77 +224,38 @@ class Controller(StackResource):
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
-            await self._delete(report)
+            await self.instance.delete(report)
             return
         # With other keys, or from another stack file.
         created_elsewhere = "readiness" in change.fields
         if change.action is Action.CREATE:
-            created_elsewhere = await self._is_created_by_another(report)
+            desired = await self._desired()
+            created_elsewhere = await self.instance.insert_or_adopt(
+                desired, report, check=self._check
+            )
         elif "status" in change.fields:
-            await self._start(report)
+            await self.instance.start(report)
         else:
             await self._update(change, report)
         await self._wait_until_running(report)
         if created_elsewhere:
-            await self._update(self.diff(await self._get()), report)
+            await self._update(self.diff(await self.instance.get()), report)
 
     async def _update(self, change: Change, report: Report) -> None:
         if {"ssh-keys", "limits", "metadata"} & {*change.fields}:
-            await self._update_metadata()
+            await self.instance.update_metadata(self._desired_metadata())
         if "disks" in change.fields:
             await self._attach(report)
 
-    async def _is_created_by_another(self, report: Report) -> bool:
-        """Create it, unless another program does so at the same time; returns whether one did."""
-        desired = await self._desired()
-
-        async def insert() -> None:
-            # One request ID per attempt: a retry after a lost response finds its own operation. A
-            # program that was killed and restarted finds its own instance. An ID derived from the
-            # name would, for the hour that Google remembers it, match an instance deleted since.
-            request = {
-                "project": self.stack.project,
-                "zone": self.stack.zone,
-                "instance_resource": desired,
-                "request_id": str(uuid.uuid4()),
-            }
-            report("requesting the machine", None)
-            client = self.cloud.client("instances")
-            operation = await self.cloud.call(self.address, client.insert_unary, request)
-            report("PROVISIONING", None)
-            await self._wait_for(operation)
-
-        async def create() -> None:
-            await retry_until_visible(
-                insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
-            )
-
-        existing = await self.create_or_adopt(
-            create, self._get, report, check=self._check, seconds=SECONDS
-        )
-        return existing is not None
-
     async def _desired(self) -> dict[str, Any]:
         stack, section = self.stack, self.section
-        network = f"projects/{stack.project}/global/networks/{await self.network.usable_name()}"
-        interface: dict[str, Any] = {"network": network}
-        if stack.file.network.subnetwork is not None:
-            interface["subnetwork"] = (
-                f"projects/{stack.project}/regions/{stack.region}/subnetworks/"
-                f"{stack.file.network.subnetwork}"
-            )
-        if stack.file.network.ssh == "external":
-            interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
-        boot = {
-            "boot": True,
-            "auto_delete": True,
-            "initialize_params": {
-                "source_image": await find_image(stack, self.cloud),
-                "disk_size_gb": section.disk_gb,
-                "disk_type": f"zones/{stack.zone}/diskTypes/{section.disk_type}",
-                "labels": stack.labels,
-            },
-        }
+        interface = network_interface(stack, await self.network.usable_name())
+        boot = boot_disk(
+            stack,
+            await find_image(stack, self.cloud),
+            section.disk_gb,
+            f"zones/{stack.zone}/diskTypes/{section.disk_type}",
+        )
         scopes = [SCOPE] if section.scopes == "auto" else list(section.scopes)
         return {
             "name": self.name,
@@ -307,7 +266,7 @@ class Controller(StackResource):
             "service_accounts": [{"email": stack.service_account, "scopes": scopes}],
             "labels": stack.labels,
             "tags": {"items": [stack.names.tag, *stack.file.network.tags]},
-            "metadata": {"items": _items(self._desired_metadata())},
+            "metadata": {"items": metadata_items(self._desired_metadata())},
         }
 
     def _data_disk(self, index: int) -> dict[str, Any]:
@@ -338,76 +297,18 @@ class Controller(StackResource):
         watch = watch_metadata(self.stack, on_controller=True, startup=startup)
         return {"ssh-keys": self.key_line, **watch}
 
-    async def _start(self, report: Report) -> None:
-        report("STAGING", None)
-        try:
-            operation = await self.cloud.call(
-                self.address, self.cloud.client("instances").start_unary, **self._where
-            )
-        except (Usage, Conflict):
-            instance = await self._get()
-            if instance is None or instance.status not in ("RUNNING", *STARTING_STATES):
-                raise
-        else:
-            await self._wait_for(operation)
-
-    async def _update_metadata(self) -> None:
-        """Read, modify, write with the fingerprint; retried on conflict."""
-        for remaining in range(MAX_ATTEMPTS - 1, -1, -1):
-            instance = await self._get()
-            if instance is None:
-                raise NotFound(
-                    "Controller not found",
-                    f"controller {self.name} was deleted in the meantime",
-                    hint="Recreate what is missing:\n    tpuctl up",
-                )
-            items = _metadata(instance)
-            keys = ssh_keys_with(items.get("ssh-keys", ""), self.key_line)
-            items = {**items, **self._desired_metadata(), "ssh-keys": keys}
-            resource = {"fingerprint": instance.metadata.fingerprint, "items": _items(items)}
-            try:
-                operation = await self.cloud.call(
-                    self.address,
-                    self.cloud.client("instances").set_metadata_unary,
-                    **self._where,
-                    metadata_resource=resource,
-                )
-            except Conflict:
-                if not remaining:
-                    raise
-                await self.cloud.clock.sleep(0.2)
-                continue
-            await self._wait_for(operation)
-            return
-
     async def _attach(self, report: Report) -> None:
-        instance = await self._get()
+        instance = await self.instance.get()
         for index in self._unattached(instance) if instance is not None else ():
             report(f"attaching {disk_name(self.stack, index)}", None)
-            operation = await self.cloud.call(
-                self.address,
-                self.cloud.client("instances").attach_disk_unary,
-                **self._where,
-                attached_disk_resource=self._data_disk(index),
+            operation = await self.instance.call(
+                "attach_disk_unary", attached_disk_resource=self._data_disk(index)
             )
-            await self._wait_for(operation)
-
-    async def _delete(self, report: Report) -> None:
-        report("STOPPING", None)
-        try:
-            operation = await self.cloud.call(
-                self.address, self.cloud.client("instances").delete_unary, **self._where
-            )
-        except NotFound:
-            return
-        await self._wait_for(operation)
-
-    async def _wait_for(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+            await self.instance.wait_for(operation)
 
     async def _wait_until_running(self, report: Report) -> None:
         async def probe() -> bool | None:
-            instance = await self._get()
+            instance = await self.instance.get()
             if instance is None or instance.status in (*STOPPED_STATES, "STOPPING"):
                 state = "gone" if instance is None else instance.status
                 raise OperationFailed(
@@ -435,11 +336,3 @@ class Controller(StackResource):
         """Reject a machine without our label."""
         if not self.is_ours(observed):
             raise name_taken(self, observed.labels.get(STACK_LABEL))
-
-
-def _metadata(observed: Any) -> dict[str, str]:
-    return {item.key: item.value for item in observed.metadata.items}
-
-
-def _items(metadata: dict[str, str]) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in metadata.items()]

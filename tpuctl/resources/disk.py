@@ -22,6 +22,7 @@ from tpuctl.resources.base import Query, StackResource, time_of
 __all__ = ["DataDisk", "disk_name", "disk_path"]
 
 SECONDS = 300.0
+IN_USE = "in use"
 
 
 def disk_name(stack: Stack, index: int) -> str:
@@ -51,7 +52,9 @@ class DataDisk(StackResource):
     @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
-    ) -> Self:
+    ) -> Self | None:
+        if item.state == IN_USE and item.name.startswith(stack.names.node):
+            return None  # a boot disk of the TPU, which is deleted with its instance
         return cls(stack, cloud, item.name, None)
 
     @classmethod
@@ -62,7 +65,7 @@ class DataDisk(StackResource):
                 disk["name"],
                 disk["labels"][STACK_LABEL],
                 zone,
-                "in use" if disk.get("users") else disk.get("status", ""),
+                IN_USE if disk.get("users") else disk.get("status", ""),
                 disk.get("type", "").rpartition("/")[2],
                 time_of(disk.get("creationTimestamp")),
                 size_gb=int(disk.get("sizeGb", 0)),

@@ -1,4 +1,4 @@
-"""The lifecycle of nodes in both versions of the TPU API: states, waiting, start and delete."""
+"""The lifecycle of nodes, whichever API sells them: states, waiting, start and delete."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ __all__ = [
     "CREATE_SECONDS",
     "DEAD_STATES",
     "DELETE_SECONDS",
+    "POLL",
     "TRANSITIONAL_STATES",
     "NodeLifecycle",
+    "TpuApiNode",
     "capacity_of",
 ]
 
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
-TRANSITIONAL_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
+TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DEAD_STATES = ("PREEMPTED", "TERMINATED")
 POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 
@@ -42,9 +44,8 @@ class NodeLifecycle(StackResource):
     is_billable = True
     # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); not while starting or
     # after the end. Unclear states count as charged.
-    uncharged_before_states = ("CREATING",)
+    uncharged_before_states = ("PENDING", "CREATING")
     uncharged_after_states = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
-    api: ClassVar[str]  # the client of the node's API version
     noun: ClassVar[str] = "node"
 
     @classmethod
@@ -52,20 +53,12 @@ class NodeLifecycle(StackResource):
         line = node_cost(item.detail, item.zone, capacity=item.capacity)
         return with_addresses(line, item.external_addresses, spot=item.is_spot)
 
-    @property
-    def parent(self) -> str:
-        return f"projects/{self.stack.project}/locations/{self.stack.zone}"
-
-    @property
-    def path(self) -> str:
-        return f"{self.parent}/nodes/{self.name}"
-
     async def observe(self) -> Any | None:
-        client = self.cloud.client(self.api)
-        try:
-            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
-        except (NotFound, ApiDisabled):
-            return None
+        raise NotImplementedError
+
+    def state_of(self, observed: Any) -> str:
+        """Its state, in the words of the TPU API."""
+        return str(observed.state.name)
 
     def is_ours(self, observed: Any) -> bool:
         return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
@@ -98,12 +91,6 @@ class NodeLifecycle(StackResource):
             )
         return None
 
-    async def wait_for(self, operation: Any, seconds: float) -> None:
-        """Wait for an operation returned by a client method."""
-        await long_operation(
-            self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
-        )
-
     async def wait_until_ready(self, report: Report) -> None:
         async def probe() -> bool | None:
             node = await self.observe()
@@ -113,7 +100,7 @@ class NodeLifecycle(StackResource):
                     f"{self.noun} {self.name} was deleted in the meantime",
                     hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
                 )
-            state = node.state.name
+            state = self.state_of(node)
             if state == "READY":
                 return True
             if state in DEAD_STATES:
@@ -136,6 +123,33 @@ class NodeLifecycle(StackResource):
             seconds=CREATE_SECONDS,
             backoff=POLL,
             clock=self.cloud.clock,
+        )
+
+
+class TpuApiNode(NodeLifecycle):
+    """A node of one of the versions of the TPU API."""
+
+    api: ClassVar[str]  # the client of the node's API version
+
+    @property
+    def parent(self) -> str:
+        return f"projects/{self.stack.project}/locations/{self.stack.zone}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}/nodes/{self.name}"
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client(self.api)
+        try:
+            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
+        except (NotFound, ApiDisabled):
+            return None
+
+    async def wait_for(self, operation: Any, seconds: float) -> None:
+        """Wait for an operation returned by a client method."""
+        await long_operation(
+            self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
         )
 
     async def start(self, report: Report) -> None:

@@ -21,7 +21,7 @@ from tpuctl.resources.instance_metadata import (
     ssh_keys_with,
 )
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, NodeLifecycle, capacity_of
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
 from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
@@ -39,7 +39,7 @@ UPDATE_SECONDS = 900.0
 QUEUED = ("queued_resource",)  # fields of the deletion of a node that its request deletes
 
 
-class TpuNode(NodeLifecycle):
+class TpuNode(TpuApiNode):
     """Created with the stack's label, tag, account and key; recreated after preemption."""
 
     kind = "node"
@@ -125,7 +125,8 @@ class TpuNode(NodeLifecycle):
         change = self.change_to_ready(state)
         if change is not None:
             return change
-        stale = stale_fields(self.stack, observed, self.metadata(observed))
+        labels, tags, metadata = observed.labels, observed.tags, observed.metadata
+        stale = stale_fields(self.stack, labels, tags, metadata, self.metadata(observed))
         if stale:
             return self.update(stale_because(stale), stale)
         return self.nothing(f"READY with {type_name}")

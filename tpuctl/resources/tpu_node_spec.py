@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuctl.model.framework import is_tensorflow
@@ -139,17 +139,23 @@ def _listed(disks: Mapping[str, str]) -> str:
     return ", ".join(parts) or "none"
 
 
-def stale_fields(stack: Stack, observed: Any, wanted_metadata: Mapping[str, str]) -> list[str]:
+def stale_fields(
+    stack: Stack,
+    labels: Mapping[str, str],
+    tags: Iterable[str],
+    metadata: Mapping[str, str],
+    desired_metadata: Mapping[str, str],
+) -> list[str]:
     """What an update must change on an existing node: `labels`, `tags`, and parts of its metadata.
 
     Additions by others are kept; `ssh-keys` may hold others' keys.
     """
     fields = []
-    if any(observed.labels.get(key) != value for key, value in stack.labels.items()):
+    if any(labels.get(key) != value for key, value in stack.labels.items()):
         fields.append("labels")
-    if not {*tags_of(stack)} <= {*observed.tags}:
+    if not {*tags_of(stack)} <= {*tags}:
         fields.append("tags")
-    return [*fields, *metadata_differs(observed.metadata, wanted_metadata)]
+    return [*fields, *metadata_differs(metadata, desired_metadata)]
 
 
 def stale_because(fields: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import Query, time_of
 from tpuctl.resources.cidr import free_range, ranges_in_use
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, NodeLifecycle, capacity_of
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
 
 __all__ = ["RemoteNode", "closed_api_warning", "vm_runtime"]
 
@@ -27,7 +27,7 @@ TPU_VM = "V2_ALPHA1"  # the API version of TPU VMs, which API v1 lists too
 MAX_RANGE_ATTEMPTS = 8  # each fails only if another program chose the same range at the same time
 
 
-class RemoteNode(NodeLifecycle):
+class RemoteNode(TpuApiNode):
     """Created with the stack's label in a free address range; recreated after preemption."""
 
     kind = "tpu"
