@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.cloud.classification import classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
-from tpuctl.errors import NotFound
+from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.google_imports import compute_types
 from tpuctl.model.known_errors import extract_facts
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["compute_operation", "long_operation"]
+__all__ = ["compute_error", "compute_operation", "long_operation"]
 
 # Detects completion at most 10% late, and never by more than 2 seconds.
 POLL = Backoff(initial=0.05, maximum=2.0, multiplier=1.1)
@@ -78,12 +79,22 @@ async def compute_operation(cloud: Cloud, operation: Any, *, subject: str, secon
         first = result.error.errors[0]
         if first.code == "RESOURCE_NOT_FOUND" and result.operation_type == "delete":
             return  # deleted by another caller meanwhile
-        text = f"{first.code}: {first.message}"
-        facts = {**cloud.hint_facts, "project": cloud.project, **location}
         cause = RuntimeError(f"operation {operation.name} ended with {result.error}".rstrip())
-        raise classify(
-            "UNKNOWN", text, subject=subject, reasons=(first.code,), has_ended=True, facts=facts
-        ) from cause
+        raise compute_error(first, cloud, subject, location) from cause
     if result.http_error_status_code >= 400:
         text = f"{result.http_error_status_code} {result.http_error_message}"
         raise classify("UNKNOWN", text, subject=subject, has_ended=True, facts=cloud.hint_facts)
+
+
+def compute_error(
+    error: Any, cloud: Cloud, subject: str, location: Mapping[str, str]
+) -> TpuctlError:
+    """The error for an entry of an `errors` list, of an operation or a managed instance."""
+    return classify(
+        "UNKNOWN",
+        f"{error.code}: {error.message}",
+        subject=subject,
+        reasons=(error.code,),
+        has_ended=True,
+        facts={**cloud.hint_facts, "project": cloud.project, **location},
+    )

@@ -114,7 +114,7 @@ class Stack:
         configured = self.file.tpu.boot_disk.type
         if configured != "auto":
             return configured
-        return str(getattr(self.machine, "boot_disks", ("hyperdisk-balanced",))[0])
+        return self.machine.boot_disks[0]
 
     @property
     def runtime(self) -> Runtime:

@@ -13,7 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report, Resource
 from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
 from tpuctl.model.inventory import InventoryItem, ResourceKind
-from tpuctl.model.names import STACK_LABEL
+from tpuctl.model.names import STACK_LABEL, ownership
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, Clock, wait_until
@@ -57,10 +57,20 @@ class Query:
         Read without the official client: importing three of them takes as long as all other
         requests of `status`, and few stacks have such resources.
         """
-        path = f"/compute/v1/projects/{self.project}/aggregated/{collection}"
         labels = f"labels.{STACK_LABEL}{f'={self.stack}' if self.stack else ':*'}"
+        yield from self._aggregated(collection, labels)
+
+    def described(self, collection: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Like `aggregated`, for a collection without labels: each with an owner's description."""
+        texts = ownership(self.stack or ".*")
+        yield from self._aggregated(collection, f'description eq "{texts}"')
+
+    def _aggregated(
+        self, collection: str, filter_text: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        path = f"/compute/v1/projects/{self.project}/aggregated/{collection}"
         pages = self.cloud.client("rest").pages(
-            "compute", path, query={"filter": labels}, **self.options
+            "compute", path, query={"filter": filter_text}, **self.options
         )
         for page in pages:
             for scope, contents in page.get("items", {}).items():

@@ -27,6 +27,8 @@ from tpuctl.resources.project import Project
 from tpuctl.resources.secret_grants import SecretGrants
 from tpuctl.resources.service_account import ServiceAccount
 from tpuctl.resources.ssh_deny_rule import SshDenyRule
+from tpuctl.resources.tpu_group import TpuGroup
+from tpuctl.resources.tpu_group_parts import GroupTemplate, WorkloadPolicy
 from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
@@ -41,6 +43,9 @@ KINDS: tuple[type[CloudKind], ...] = (
     RemoteNode,
     QueuedNodes,
     TpuInstance,
+    TpuGroup,
+    GroupTemplate,
+    WorkloadPolicy,
     Controller,
     DataDisk,
     Address,
@@ -108,7 +113,8 @@ def resources_of(
     if stack.is_node:
         resources += [RemoteNode(network), NodeGrants(stack, cloud)]
     elif stack.is_compute:
-        resources += [TpuInstance(network, public_key, name=name) for name in stack.nodes]
+        for name in stack.nodes:
+            resources += _compute_slice(network, public_key, name)
     elif race is not None:
         resources += [
             RacedRequest(Network(stack.in_zone(zone), cloud), public_key, race)
@@ -121,6 +127,17 @@ def resources_of(
     if stack.controller is not None:
         resources.append(Controller(network, public_key))
     return resources
+
+
+def _compute_slice(network: Network, public_key: Callable[[], str], name: str) -> list[Resource]:
+    """A slice that Compute Engine sells, with what it is created from."""
+    if network.stack.machine.hosts == 1:
+        return [TpuInstance(network, public_key, name=name)]
+    return [
+        GroupTemplate(network, public_key, name),
+        WorkloadPolicy(network.stack, network.cloud, name),
+        TpuGroup(network, public_key, name=name),
+    ]
 
 
 def beside_tpu(resources: Iterable[Resource]) -> set[str]:

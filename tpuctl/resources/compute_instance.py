@@ -57,9 +57,9 @@ class ComputeInstance:
             self.resource.address, getattr(client, method), **self.where, **fields
         )
 
-    async def wait_for(self, operation: Any) -> None:
+    async def wait_for(self, operation: Any, seconds: float = SECONDS) -> None:
         await compute_operation(
-            self.resource.cloud, operation, subject=self.resource.address, seconds=SECONDS
+            self.resource.cloud, operation, subject=self.resource.address, seconds=seconds
         )
 
     async def insert_or_adopt(
@@ -69,10 +69,11 @@ class ComputeInstance:
         *,
         check: Callable[[Any], object],
         state: str = "PROVISIONING",
+        seconds: float = SECONDS,
     ) -> bool:
         """Create it, unless another program does so at the same time; returns whether one did.
 
-        `state` is reported while it is created.
+        `state` is reported while it is created, for up to `seconds`.
         """
         cloud, stack = self.resource.cloud, self.resource.stack
 
@@ -90,7 +91,7 @@ class ComputeInstance:
             client = cloud.client("instances")
             operation = await cloud.call(self.resource.address, client.insert_unary, request)
             report(state, None)
-            await self.wait_for(operation)
+            await self.wait_for(operation, seconds)
 
         async def create() -> None:
             await retry_until_visible(
@@ -98,7 +99,7 @@ class ComputeInstance:
             )
 
         existing = await self.resource.create_or_adopt(
-            create, self.get, report, check=check, seconds=SECONDS
+            create, self.get, report, check=check, seconds=seconds
         )
         return existing is not None
 

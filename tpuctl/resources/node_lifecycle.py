@@ -8,7 +8,15 @@ from tpuctl.catalog import Capacity
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NoCapacity, NotFound, OperationFailed, Scope, Usage
+from tpuctl.errors import (
+    Conflict,
+    NoCapacity,
+    NotFound,
+    OperationFailed,
+    Scope,
+    TpuctlError,
+    Usage,
+)
 from tpuctl.model.cost import CostLine, node_cost, with_addresses
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
@@ -56,6 +64,12 @@ class NodeLifecycle(StackResource):
     async def observe(self) -> Any | None:
         raise NotImplementedError
 
+    def diff(self, observed: Any | None) -> Change:
+        raise NotImplementedError
+
+    async def apply(self, change: Change, report: Report) -> str | None:
+        raise NotImplementedError
+
     def state_of(self, observed: Any) -> str:
         """Its state, in the words of the TPU API."""
         return str(observed.state.name)
@@ -91,36 +105,53 @@ class NodeLifecycle(StackResource):
             )
         return None
 
+    @property
+    def ready_seconds(self) -> float:
+        """How long to wait until it is READY."""
+        return CREATE_SECONDS
+
+    def failure_of(self, observed: Any) -> TpuctlError | None:
+        """Why it will not become READY; None if it may."""
+        state = self.state_of(observed)
+        return self.lost_error(f"it became {state}") if state in DEAD_STATES else None
+
+    def lost_error(self, reason: str) -> TpuctlError:
+        """The error for a node that was taken away while it was created."""
+        error = NoCapacity(
+            "Node preempted",
+            f"{self.noun} {self.name}: {reason}",
+            hint="Retry, add zones to tpu.zones, or set tpu.capacity: on-demand, "
+            "then run\n    tpuctl up",
+        )
+        error.scope = Scope.ZONE
+        return error
+
+    def gone_error(self) -> TpuctlError:
+        """The error for a node that no longer exists while it was waited for."""
+        return OperationFailed(
+            "Node not found",
+            f"{self.noun} {self.name} was deleted in the meantime",
+            hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
+        )
+
     async def wait_until_ready(self, report: Report) -> None:
         async def probe() -> bool | None:
             node = await self.observe()
             if node is None:
-                raise OperationFailed(
-                    "Node not found",
-                    f"{self.noun} {self.name} was deleted in the meantime",
-                    hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
-                )
+                raise self.gone_error()
             state = self.state_of(node)
             if state == "READY":
                 return True
-            if state in DEAD_STATES:
-                error = NoCapacity(
-                    "Node preempted",
-                    f"{self.noun} {self.name} became {state}",
-                    hint=(
-                        "Retry, add zones to tpu.zones, or set tpu.capacity: on-demand, "
-                        "then run\n    tpuctl up"
-                    ),
-                )
-                error.scope = Scope.ZONE
-                raise error
+            failure = self.failure_of(node)
+            if failure is not None:
+                raise failure
             report(state, None)
             return None
 
         await wait_until(
             probe,
             description=f"{self.noun} {self.name} becoming READY",
-            seconds=CREATE_SECONDS,
+            seconds=self.ready_seconds,
             backoff=POLL,
             clock=self.cloud.clock,
         )

@@ -11,6 +11,7 @@ from uuid import uuid4
 from google.longrunning import operations_pb2
 
 from tpuctl.cloud.clients import Cloud
+from tpuctl.errors import Usage
 from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import QueueSection
@@ -21,6 +22,7 @@ from tpuctl.units import format_duration
 __all__ = [
     "CreateQueuedResource",
     "deadline",
+    "duration_text",
     "owner",
     "request_body",
     "request_differences",
@@ -58,6 +60,24 @@ def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
     if queue.valid_until is not None:
         body["queueing_policy"] = _policy(queue.valid_until)
     return body
+
+
+def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:
+    """The run duration and waiting time in words. Raises Usage if the deadline has passed."""
+    until, run_for = queue.valid_until, queue.run_for
+    start = f" for {run_for}, waiting" if run_for else ", waiting"
+    if until is None:
+        return f"{start} {without_deadline}"
+    if re.fullmatch(DURATION, until):
+        return f"{start} up to {until}"
+    deadline_time = datetime.fromisoformat(until).astimezone(UTC)
+    if deadline_time <= datetime.now(UTC):
+        raise Usage(
+            "Deadline has passed",
+            f"tpu.queue.valid_until is {until}, which is in the past",
+            hint="Set a later time, or a duration:\n    queue: {valid_until: 6h}",
+        )
+    return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
 def _policy(valid_until: str) -> dict[str, Any]:

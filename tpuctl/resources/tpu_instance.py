@@ -1,24 +1,31 @@
-"""A slice of one host that Compute Engine sells: an instance with TPU chips."""
+"""A slice of one host that Compute Engine sells: an instance with TPU chips.
+
+Slices of several hosts are groups (`tpu_group`), which share the base class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from tpuctl.catalog import is_tpu_machine
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
+from tpuctl.errors import TpuctlError
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import STACK_UPDATE, Query
 from tpuctl.resources.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.instance_metadata import metadata_of, prerequisites, public_key_line
 from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import DELETE_SECONDS, POLL, NodeLifecycle
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DELETE_SECONDS, POLL, NodeLifecycle
+from tpuctl.resources.queued_resource_spec import duration_text
 from tpuctl.resources.tpu_machine_spec import (
+    MAX_WAIT_SECONDS,
     capacity_of,
     external_addresses,
     machine_differences,
@@ -30,18 +37,58 @@ from tpuctl.resources.tpu_machine_spec import (
 )
 from tpuctl.resources.tpu_node_spec import stale_because, stale_fields, tags_of
 
-__all__ = ["TpuInstance", "update_instance"]
+__all__ = ["MachineNode", "TpuInstance", "update_machine"]
 
 ENDING_STATES = ("STOPPING", "DELETING")
 
 
-class TpuInstance(NodeLifecycle):
+class MachineNode(NodeLifecycle):
+    """A node that consists of Compute Engine instances."""
+
+    has_ssh = True
+
+    @classmethod
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
+        return cls(Network(stack, cloud), str, name=item.name)
+
+    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.public_key = public_key  # called on demand: generating a key is slow
+        self._name = name or self.stack.names.node
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({self.network.address} | prerequisites(self.stack))
+
+    @property
+    def key_line(self) -> str:
+        return public_key_line(self.stack.user, self.public_key())
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the machines."""
+        startup = self.cloud.endpoint.runs_startup_scripts
+        return metadata_of(self.stack, self.key_line, startup=startup)
+
+    @property
+    def flex_start(self) -> QueueSection | None:
+        """The settings of flex-start; None for other capacity."""
+        tpu = self.stack.file.tpu
+        return tpu.queue if tpu.capacity == "flex-start" else None
+
+
+class TpuInstance(MachineNode):
     """Created with the stack's label, tag, account and key; recreated after preemption."""
 
     kind = "instance"
     label = "TPU instances"
     display_name = "node"
-    has_ssh = True
     permissions = """
         read compute.viewer compute.instances.get compute.instances.list
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
@@ -61,12 +108,6 @@ class TpuInstance(NodeLifecycle):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", STACK_UPDATE)
-
-    @classmethod
-    def from_inventory(
-        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
-    ) -> Self:
-        return cls(Network(stack, cloud), str, name=item.name)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -89,20 +130,6 @@ class TpuInstance(NodeLifecycle):
                 node=status,
             )
 
-    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
-        super().__init__(network.stack, network.cloud)
-        self.network = network
-        self.public_key = public_key  # called on demand: generating a key is slow
-        self._name = name or self.stack.names.node
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def after(self) -> frozenset[str]:
-        return frozenset({self.network.address} | prerequisites(self.stack))
-
     @property
     def instance(self) -> ComputeInstance:
         return ComputeInstance(self, self.name, self.noun)
@@ -113,18 +140,15 @@ class TpuInstance(NodeLifecycle):
     def state_of(self, observed: Any) -> str:
         return machine_state(observed.status)
 
-    def metadata(self) -> dict[str, str]:
-        """The metadata of the instance."""
-        key_line = public_key_line(self.stack.user, self.public_key())
-        startup = self.cloud.endpoint.runs_startup_scripts
-        return metadata_of(self.stack, key_line, startup=startup)
-
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name
         if observed is None:
             machine = self.stack.machine
             because = f"no instance in {self.stack.zone}: creating {type_name}"
-            return self.create(f"{because} as {machine.machine_type} with {machine.image}")
+            text = f"{because} as {machine.machine_type} with {machine.image}"
+            queue = self.flex_start
+            waiting = "" if queue is None else duration_text(queue, "up to 2h")
+            return self.create(text + waiting)
         self.check(observed)
         state = self.state_of(observed)
         if state in ENDING_STATES and _is_deleted_at_end(observed):
@@ -161,13 +185,13 @@ class TpuInstance(NodeLifecycle):
         elif "readiness" in change.fields:
             await self._adopt(report)
         else:
-            await update_instance(self.instance, self.stack, self.metadata(), change.fields)
+            await update_machine(self.instance, self.stack, self.metadata(), change.fields)
 
     async def _create(self, report: Report) -> None:
         properties = machine_properties(
             self.stack,
             await self.network.usable_name(),
-            public_key_line(self.stack.user, self.public_key()),
+            self.key_line,
             startup=self.cloud.endpoint.runs_startup_scripts,
         )
         zone = f"zones/{self.stack.zone}"
@@ -175,21 +199,35 @@ class TpuInstance(NodeLifecycle):
         parameters["disk_type"] = f"{zone}/diskTypes/{parameters['disk_type']}"
         machine_type = f"{zone}/machineTypes/{properties['machine_type']}"
         desired = {**properties, "name": self.name, "machine_type": machine_type}
-        seconds = wait_seconds(self.stack)
-        if seconds is not None:
-            desired["params"] = {"request_valid_for_duration": {"seconds": int(seconds)}}
+        state, waiting = "CREATING", 0
+        if self.flex_start is not None:
+            state, waiting = "PENDING", wait_seconds(self.flex_start)
+            desired["params"] = {"request_valid_for_duration": {"seconds": waiting}}
         # `diff` rejects an instance that is not ours or differs.
-        if await self.instance.insert_or_adopt(desired, report, check=self.diff, state="CREATING"):
+        was_created_by_another = await self.instance.insert_or_adopt(
+            desired, report, check=self.diff, state=state, seconds=CREATE_SECONDS + waiting
+        )
+        if was_created_by_another:
             await self._adopt(report)
         else:
             await self.wait_until_ready(report)
+
+    @property
+    def ready_seconds(self) -> float:
+        return CREATE_SECONDS + (MAX_WAIT_SECONDS if self.flex_start is not None else 0)
+
+    def gone_error(self) -> TpuctlError:
+        """Compute Engine deletes an instance that it cannot create, or that it preempts."""
+        if self.flex_start is not None:
+            return self.lost_error("there was no capacity while its request was valid")
+        return self.lost_error("it was deleted") if self.stack.is_spot else super().gone_error()
 
     async def _adopt(self, report: Report) -> None:
         """Wait for an instance that another program is creating, perhaps with other keys."""
         await self.wait_until_ready(report)
         change = self.diff(await self.observe())
         if change.action is Action.UPDATE:
-            await update_instance(self.instance, self.stack, self.metadata(), change.fields)
+            await update_machine(self.instance, self.stack, self.metadata(), change.fields)
 
     async def _wait_until_ended(self, report: Report) -> None:
         """Wait while it is being stopped or deleted."""
@@ -210,8 +248,8 @@ class TpuInstance(NodeLifecycle):
         )
 
 
-async def update_instance(
-    instance: ComputeInstance, stack: Stack, metadata: dict[str, str], fields: tuple[str, ...]
+async def update_machine(
+    instance: ComputeInstance, stack: Stack, metadata: dict[str, str], fields: Sequence[str]
 ) -> None:
     """Update labels, tags and metadata of a TPU's instance; additions by others are kept."""
     names = {*fields}

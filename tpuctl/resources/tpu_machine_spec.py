@@ -4,13 +4,14 @@ an existing one."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from tpuctl.catalog import Capacity, accelerator_type, accelerator_types, tpu_machine
 from tpuctl.model.duration import DURATION, seconds_of
+from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import time_of
@@ -19,10 +20,13 @@ from tpuctl.resources.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.tpu_node_spec import tags_of
 
 __all__ = [
+    "MAX_WAIT_SECONDS",
     "PROVISIONING_MODELS",
     "accelerator_name",
     "capacity_of",
     "external_addresses",
+    "group_of",
+    "in_worker_order",
     "machine_differences",
     "machine_properties",
     "machine_state",
@@ -53,8 +57,9 @@ STATES: Mapping[str, str] = {
     "TERMINATED": "STOPPED",
     "DEPROVISIONING": "DELETING",
 }
-# How long a flex-start instance may wait: the documented maximum of `requestValidForDuration`.
-MAX_WAIT_SECONDS = 7200.0
+# How long a flex-start instance may wait: `requestValidForDuration`
+# (compute/docs/instances/create-flex-start-vm).
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 90, 7200
 
 
 def machine_state(status: str) -> str:
@@ -124,17 +129,15 @@ def _reservation_affinity(stack: Stack) -> dict[str, Any] | None:
     }
 
 
-def wait_seconds(stack: Stack, now: datetime | None = None) -> float | None:
-    """How long a request for flex-start may wait, from now; None for other capacity."""
-    tpu = stack.file.tpu
-    if tpu.capacity != "flex-start" or tpu.queue is None:
-        return None
-    until = tpu.queue.valid_until
+def wait_seconds(queue: QueueSection, now: datetime | None = None) -> int:
+    """How long a flex-start instance may wait, from now."""
+    until = queue.valid_until
     if until is None:
         return MAX_WAIT_SECONDS
     if re.fullmatch(DURATION, until):
-        return seconds_of(until)
-    return (datetime.fromisoformat(until) - (now or datetime.now(UTC))).total_seconds()
+        return int(seconds_of(until))
+    left = datetime.fromisoformat(until) - (now or datetime.now(UTC))
+    return max(MIN_WAIT_SECONDS, min(MAX_WAIT_SECONDS, int(left.total_seconds())))
 
 
 def machine_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, str]]:
@@ -162,14 +165,22 @@ def accelerator_name(machine_type: str, hosts: int = 1, topology: str = "") -> s
     return next(iter(names), machine_type)
 
 
+def group_of(metadata: Mapping[str, str]) -> str:
+    """The managed instance group that created an instance, by its metadata; empty for none."""
+    return metadata.get("created-by", "").partition("/instanceGroupManagers/")[2]
+
+
 # Instances as JSON, from lists --------------------------------------------------------------
 
 
 def owning_group(instance: Mapping[str, Any]) -> str:
     """The managed instance group that created an instance; empty for none."""
-    link = _metadata(instance).get("created-by", "")
-    _, is_group, name = link.partition("/instanceGroupManagers/")
-    return name if is_group else ""
+    return group_of(_metadata(instance))
+
+
+def in_worker_order(instances: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The instances of a group as workers 0 and up."""
+    return sorted(instances, key=lambda each: each["name"])
 
 
 def capacity_of(instance: Mapping[str, Any]) -> Capacity:

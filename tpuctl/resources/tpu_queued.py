@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from tpuctl.errors import (
     Unreachable,
     Usage,
 )
-from tpuctl.model.duration import DURATION, seconds_of
+from tpuctl.model.duration import seconds_of
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
@@ -51,6 +50,7 @@ from tpuctl.resources.network import Network
 from tpuctl.resources.queued_resource_spec import (
     CreateQueuedResource,
     deadline,
+    duration_text,
     owner,
     request_body,
     request_differences,
@@ -219,22 +219,8 @@ class QueuedNodes(StackResource):
         return "recreating the request" + (f" with its {count} nodes" if count > 1 else "")
 
     def _duration_text(self) -> str:
-        """The run duration and waiting time in words. Raises Usage if the deadline has passed."""
         assert self.stack.queue is not None
-        until, run_for = self.stack.queue.valid_until, self.stack.queue.run_for
-        start = f" for {run_for}, waiting" if run_for else ", waiting"
-        if until is None:
-            return f"{start} until there is capacity"
-        if re.fullmatch(DURATION, until):
-            return f"{start} up to {until}"
-        deadline_time = datetime.fromisoformat(until).astimezone(UTC)
-        if deadline_time <= datetime.now(UTC):
-            raise Usage(
-                "Deadline has passed",
-                f"tpu.queue.valid_until is {until}, which is in the past",
-                hint="Set a later time, or a duration:\n    queue: {valid_until: 6h}",
-            )
-        return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
+        return duration_text(self.stack.queue)
 
     def is_ours(self, observed: Request) -> bool:
         return observed.queued is not None and owner(observed.queued) == self.stack.name
