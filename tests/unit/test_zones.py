@@ -18,16 +18,18 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.zones import (
     Refusal,
-    home_zone,
-    next_zone,
+    candidates_to_try,
+    home,
+    may_continue,
+    next_candidate,
     no_zone_error,
     widest_error,
-    zones_to_try,
 )
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack import Candidate, Stack, load_stack
 from tpuctl.resources.disk import DataDisk
+from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_queued import QueuedNodes
 
@@ -47,6 +49,10 @@ def load(folder: Path, tpu: str) -> Stack:
         "utf-8",
     )
     return load_stack(path)
+
+
+def at(*zones: str) -> tuple[Candidate, ...]:
+    return tuple(Candidate(zone) for zone in zones)
 
 
 def node(zone: str, state: str = "READY") -> InventoryItem:
@@ -86,8 +92,8 @@ def disk(zone: str, name: str = "bert-data-0") -> InventoryItem:
     ],
 )
 def test_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> None:
-    assert home_zone(stack, items) == expected
-    assert home_zone(stack, items[::-1]) == expected
+    assert home(stack, items) == Candidate(expected)
+    assert home(stack, items[::-1]) == Candidate(expected)
 
 
 @pytest.mark.parametrize(
@@ -102,33 +108,35 @@ def test_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> N
 )
 def test_resources_in_use_in_other_zone_are_kept(stack: Stack, there: InventoryItem) -> None:
     with pytest.raises(Conflict, match=there.address):
-        home_zone(stack, [there])
+        home(stack, [there])
 
 
 def test_disk_in_other_zone_does_not_affect_running_node(stack: Stack) -> None:
-    assert home_zone(stack, [disk("us-east5-b"), node(B)]) == B
+    assert home(stack, [disk("us-east5-b"), node(B)]) == Candidate(B)
 
 
 def refusal(zone: str, kind: type[TpuctlError], scope: Scope) -> Refusal:
     error = kind("Refused by Google", f"no more in {zone}")
     error.scope = scope
-    return Refusal(zone, error)
+    return Refusal(Candidate(zone), error)
 
 
 def test_zones_are_tried_in_order() -> None:
     first = refusal(A, NoCapacity, Scope.ZONE)
-    assert next_zone((A, B, C), [first]) == B
+    assert next_candidate(at(A, B, C), [first]) == Candidate(B)
     second = refusal(B, NoCapacity, Scope.ZONE)
-    assert next_zone((A, B, C), [first, second]) == C
-    assert next_zone((A, B), [first, second]) is None
-    assert next_zone((B, A, C), [second, first]) == C, "regardless of the order of failures"
+    assert next_candidate(at(A, B, C), [first, second]) == Candidate(C)
+    assert next_candidate(at(A, B), [first, second]) is None
+    assert next_candidate(at(B, A, C), [second, first]) == Candidate(C), (
+        "regardless of the order of failures"
+    )
 
 
 def test_regional_failure_skips_zones_of_region() -> None:
     refused = refusal(A, QuotaExceeded, Scope.REGION)
-    assert next_zone((A, B, C), [refused]) == C
-    assert next_zone((A, B), [refused]) is None
-    assert next_zone((A, A), [refusal(A, NoCapacity, Scope.ZONE)]) is None
+    assert next_candidate(at(A, B, C), [refused]) == Candidate(C)
+    assert next_candidate(at(A, B), [refused]) is None
+    assert next_candidate(at(A, A), [refusal(A, NoCapacity, Scope.ZONE)]) is None
 
 
 def with_scope(kind: type[TpuctlError], scope: Scope) -> TpuctlError:
@@ -148,7 +156,7 @@ def test_widest_failure_is_reported() -> None:
 
 def test_final_error_lists_all_zones(stack: Stack) -> None:
     refusals = [refusal(A, QuotaExceeded, Scope.REGION), refusal(C, NoCapacity, Scope.ZONE)]
-    error = no_zone_error(refusals, stack, stack.zones)
+    error = no_zone_error(refusals, stack, stack.candidates)
     assert error.exit_code == 75, "a later retry may succeed"
     detail, hint = error.diagnostics[0].detail, error.diagnostics[0].hint
     lines = detail.splitlines()[1:]
@@ -156,9 +164,9 @@ def test_final_error_lists_all_zones(stack: Stack) -> None:
     assert "not tried" in lines[2]
     assert "queue: true" in hint
     only_quota = [refusal(zone, QuotaExceeded, Scope.ZONE) for zone in (A, B, C)]
-    assert no_zone_error(only_quota, stack, stack.zones).exit_code == 76
+    assert no_zone_error(only_quota, stack, stack.candidates).exit_code == 76
     denied = [refusal(zone, Denied, Scope.ZONE) for zone in (A, B, C)]
-    assert no_zone_error(denied, stack, stack.zones).exit_code == 77
+    assert no_zone_error(denied, stack, stack.candidates).exit_code == 77
 
 
 def test_final_hint_is_deduplicated(stack: Stack) -> None:
@@ -170,10 +178,16 @@ def test_final_hint_is_deduplicated(stack: Stack) -> None:
     full = NoCapacity("No capacity", "x", hint="Try again later:\n    tpuctl up")
     for error in (*errors, full):
         error.scope = Scope.ZONE
-    refusals = [Refusal(A, errors[0]), Refusal(B, errors[0]), Refusal(C, errors[1])]
-    hint = no_zone_error(refusals, stack, stack.zones).diagnostics[0].hint
+    refusals = [
+        Refusal(Candidate(A), errors[0]),
+        Refusal(Candidate(B), errors[0]),
+        Refusal(Candidate(C), errors[1]),
+    ]
+    hint = no_zone_error(refusals, stack, stack.candidates).diagnostics[0].hint
     assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{expired}\nTry again later")
-    only_full = no_zone_error([Refusal(zone, full) for zone in (A, B, C)], stack, stack.zones)
+    only_full = no_zone_error(
+        [Refusal(Candidate(zone), full) for zone in (A, B, C)], stack, stack.candidates
+    )
     assert "For " not in only_full.diagnostics[0].hint, "the summary already names it"
 
 
@@ -183,7 +197,7 @@ def test_single_zone_error_is_unchanged(tmp_path: Path) -> None:
         f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n", "utf-8"
     )
     refused = refusal(A, NoCapacity, Scope.ZONE)
-    assert no_zone_error([refused], load_stack(path), (A,)) is refused.error
+    assert no_zone_error([refused], load_stack(path), at(A)) is refused.error
 
 
 def planned(*disks: Action) -> Plan:
@@ -194,15 +208,17 @@ def planned(*disks: Action) -> Plan:
 def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
     """In another zone, new disks would be created, and these deleted with their data."""
     stack = load(tmp_path, "data_disks: [{size_gb: 20}, {size_gb: 20}]")
-    assert zones_to_try(stack, planned(Action.CREATE, Action.CREATE)) == (A, B, C)
+    assert candidates_to_try(stack, planned(Action.CREATE, Action.CREATE)) == at(A, B, C)
     bound = stack.in_zone(B)
-    assert zones_to_try(bound, planned(Action.NOTHING, Action.NOTHING)) == (B,)
-    assert zones_to_try(bound, planned(Action.CREATE, Action.NOTHING)) == (B,)
+    assert candidates_to_try(bound, planned(Action.NOTHING, Action.NOTHING)) == at(B)
+    assert candidates_to_try(bound, planned(Action.CREATE, Action.NOTHING)) == at(B)
     existing = load(tmp_path, "data_disks: [{name: mine}]")
     there = Plan((Change("disk/mine", Action.NOTHING, ""),))
-    assert zones_to_try(existing, there) == (A, B, C), "the user's disk may be in any of them"
+    assert candidates_to_try(existing, there) == at(A, B, C), (
+        "the user's disk may be in any of them"
+    )
 
-    error = no_zone_error([refusal(B, NoCapacity, Scope.ZONE)], bound, (B,))
+    error = no_zone_error([refusal(B, NoCapacity, Scope.ZONE)], bound, at(B))
     assert isinstance(error, NoCapacity)
     assert error.scope is Scope.ZONE
     assert "data disks are in " + B in error.diagnostics[0].detail
@@ -212,4 +228,71 @@ def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
 def test_any_error_can_be_reported(stack: Stack) -> None:
     """Kinds of errors have different constructors."""
     odd = refusal(B, NotFound, Scope.ZONE)
-    assert isinstance(no_zone_error([odd], stack, (B,)), NotFound)
+    assert isinstance(no_zone_error([odd], stack, at(B)), NotFound)
+
+
+E1, E2 = Candidate("us-east5-a"), Candidate("us-east5-b")
+C1, C2 = Candidate("us-east5-a", "compute"), Candidate("us-east5-b", "compute")
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"), [(Scope.ZONE, E2), (Scope.REGION, C1), (Scope.PROJECT, C1)]
+)
+def test_other_api_has_its_own_capacity_and_quota(scope: Scope, expected: Candidate) -> None:
+    error = QuotaExceeded("Quota exceeded", "no more")
+    error.scope = scope
+    candidates = (E1, E2, C1, C2)
+    assert may_continue(error, candidates)
+    assert next_candidate(candidates, [Refusal(E1, error)]) == expected
+    assert may_continue(error, (E1, E2)) == (scope is not Scope.PROJECT)
+
+
+def compute_stack(folder: Path, api: str) -> Stack:
+    path = folder / "tpuctl.yaml"
+    path.write_text(
+        f"stack: bert\nproject: {{id: my-project}}\n"
+        f"tpu: {{type: v6e-4, zones: [us-east5-a, us-east5-b], api: {api}}}\n",
+        "utf-8",
+    )
+    return load_stack(path)
+
+
+def instance(zone: str, state: str = "READY") -> InventoryItem:
+    return InventoryItem(TpuInstance, "bert-tpu", "bert", zone, state)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([], E1),
+        ([instance("us-east5-b")], C2),
+        ([instance("us-east5-a", "PENDING")], C1),
+        ([node("us-east5-a", "CREATING"), instance("us-east5-b")], C2),
+        ([node("us-east5-b"), instance("us-east5-a", "PENDING")], E2),
+    ],
+)
+def test_home_is_a_zone_of_an_api(
+    tmp_path: Path, items: list[InventoryItem], expected: Candidate
+) -> None:
+    stack = compute_stack(tmp_path, "auto")
+    assert stack.candidates == (E1, E2, C1, C2)
+    assert home(stack, items) == expected
+
+
+def test_node_of_other_api_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(Conflict, match="through Compute Engine") as caught:
+        home(compute_stack(tmp_path, "compute"), [node("us-east5-a")])
+    assert "api: auto" in caught.value.diagnostics[0].hint
+
+
+def test_error_names_the_api_that_failed(tmp_path: Path) -> None:
+    stack = compute_stack(tmp_path, "auto")
+    quota = QuotaExceeded("Quota exceeded", "no more chips in the project")
+    quota.scope = Scope.PROJECT
+    stockout = NoCapacity("No capacity", "no more machines")
+    stockout.scope = Scope.ZONE
+    refusals = [Refusal(E1, quota), Refusal(C1, stockout), Refusal(C2, stockout)]
+    error = no_zone_error(refusals, stack, stack.candidates)
+    assert error.exit_code == 75
+    assert "us-east5-a through Compute Engine: No capacity" in str(error)
+    assert "us-east5-b: not tried, because its API failed" in str(error)

@@ -153,11 +153,12 @@ class Tpuctl:
     # The stack -----------------------------------------------------------------------------
 
     async def plan(self, zone: str | None = None, *, race: bool = False) -> Prepared:
-        """What `up` would do. Reads the cloud, changes nothing. Raises InvalidStack."""
+        """What `up` would do, in a zone. Reads the cloud, changes nothing. Raises InvalidStack."""
         from tpuctl.flows.plan import plan
 
         self.stack.require_valid()  # before starting the local cloud
-        return await plan(self.context, zone, race=race)
+        candidate = None if zone is None else self.stack.in_zone(zone).candidate
+        return await plan(self.context, candidate, race=race)
 
     async def up(
         self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False

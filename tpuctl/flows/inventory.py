@@ -11,7 +11,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.status import NodeStatus
-from tpuctl.resources.base import CloudKind, Query
+from tpuctl.resources.base import CloudKind, Query, SharedLists
 from tpuctl.resources.composition import KINDS
 from tpuctl.resources.node_lifecycle import NodeLifecycle
 
@@ -75,18 +75,21 @@ async def list_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]
 async def _list_kinds(
     cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
 ) -> dict[type[CloudKind], list[InventoryItem] | TpuctlError]:
-    answers = await asyncio.gather(*(_list_kind(cloud, project, stack, kind) for kind in kinds))
+    lists = SharedLists()
+    answers = await asyncio.gather(
+        *(_list_kind(cloud, project, stack, kind, lists) for kind in kinds)
+    )
     return dict(zip(kinds, answers, strict=True))
 
 
 async def _list_kind(
-    cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind]
+    cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind], lists: SharedLists
 ) -> list[InventoryItem] | TpuctlError:
     """List one kind. Returns the error if it may mean that the project does not exist, which only
     the answers for the other kinds can tell: Google answers both with the same message."""
 
     def list_kind(**options: Any) -> list[InventoryItem]:
-        return list(kind.list_all(Query(cloud, project, stack, options)))
+        return list(kind.list_all(Query(cloud, project, stack, options, lists)))
 
     try:
         return await cloud.call(f"the list of every {kind.kind}", list_kind)

@@ -16,14 +16,14 @@ from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
-from tpuctl.flows.zones import has_active, home_zone
+from tpuctl.flows.zones import has_active, home
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import WarningIssued
-from tpuctl.model.inventory import ResourceKind
+from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.race_cost import RaceCost, race_cost
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
@@ -43,7 +43,7 @@ ROLE = "roles/iap.tunnelResourceAccessor"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan for `up` with what is needed to apply it. `stack` is set to the plan's zone."""
+    """A plan for `up` with what is needed to apply it. `stack` is set to the plan's candidate."""
 
     stack: Stack
     plan: Plan
@@ -57,8 +57,8 @@ class Prepared:
         return cost_of(self.stack)
 
     @property
-    def fallback_costs(self) -> dict[str, Cost]:
-        """The cost in each zone that `up` tries if this one fails."""
+    def fallback_costs(self) -> dict[Candidate, Cost]:
+        """The cost of each candidate that `up` tries if this one fails, in order."""
         return fallback_costs(self.stack)
 
     @property
@@ -75,11 +75,13 @@ class Prepared:
         )
 
 
-async def plan(context: Context, zone: str | None = None, *, race: bool = False) -> Prepared:
+async def plan(
+    context: Context, candidate: Candidate | None = None, *, race: bool = False
+) -> Prepared:
     """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
 
-    Plans for `zone`, by default for the zone where the stack is; with `race` for all of its zones
-    at once, unless it has a TPU in one of them. On the stack's controller the plan only creates
+    Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
+    once, unless it has a TPU in one of them. On the stack's controller the plan only creates
     the TPU, since the controller may do nothing else.
     """
     stack, cloud, keys = context.stack, context.cloud, context.keys
@@ -90,14 +92,14 @@ async def plan(context: Context, zone: str | None = None, *, race: bool = False)
         return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
-        stack, cloud, sources=sources, public_key=keys.public_lines, zone=zone, race=race
+        stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
     )
     prepared = await require_permissions(stack, cloud, preparing)
     warnings = [
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
     ]
-    if zone is None and prepared.creates_tpu_node:
+    if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
     for warning in (*warnings, *prepared.quota.shortfalls):
         context.emit(WarningIssued(warning))
@@ -110,13 +112,14 @@ async def prepare_up(
     *,
     sources: tuple[str, ...],
     public_key: Callable[[], str],
-    zone: str | None = None,
+    candidate: Candidate | None = None,
     race: bool = False,
 ) -> Prepared:
-    """Read the cloud and plan for `zone`, by default for the zone where the stack is.
+    """Read the cloud and plan for `candidate`, by default for the one where the stack is.
 
-    Resources of the stack in other zones are left over from failed tries and are deleted. A `race`
-    adopts the requests in its zones; their other resources are left to the plan for the winner.
+    Resources of the stack in other zones, and TPUs of the other API, are left over from failed
+    tries and are deleted. A `race` adopts the requests in its zones; their other resources are left
+    to the plan for the winner.
     """
 
     def may_have(kind: type[ResourceKind]) -> bool:
@@ -126,39 +129,48 @@ async def prepare_up(
             return bool(stack.file.tpu.data_disks)
         return kind.is_zonal
 
-    limits = asyncio.create_task(read_limits(stack, cloud)) if zone is None else None
+    limits = asyncio.create_task(read_limits(stack, cloud)) if candidate is None else None
     region = None
     try:
         in_project = await list_resources(
-            cloud, stack.project, stack=stack.name, include=may_have, other_nodes=zone is None
+            cloud, stack.project, stack=stack.name, include=may_have, other_nodes=candidate is None
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
-        stack_in_zone = stack.in_zone(zone or home_zone(stack, of_stack))
-        entered = Race(stack.zones) if race and not has_active(of_stack) else None
-        region = asyncio.create_task(read_region(stack_in_zone, cloud)) if zone is None else None
-        resources = resources_of(
-            stack_in_zone, cloud, sources=sources, public_key=public_key, race=entered
+        stack_in_use = stack.at(candidate or home(stack, of_stack))
+        zones = tuple(each.zone for each in stack.candidates if each.api == "tpu")
+        entered = Race(zones) if race and not has_active(of_stack) else None
+        region = (
+            asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
-        used_zones = {stack_in_zone.zone} if entered is None else entered.zones
+        resources = resources_of(
+            stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
+        )
+        used_zones = {stack_in_use.zone} if entered is None else entered.zones
         resources += in_other_zones(
-            [item for item in of_stack if not any(map(item.serves, used_zones))],
-            stack_in_zone,
+            [item for item in of_stack if _is_left_over(item, stack_in_use, used_zones)],
+            stack_in_use,
             cloud,
             resources,
             beside_creation=True,
         )
-        resources += await removed_secret_grants(stack_in_zone, cloud, resources)
+        resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources))
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
-            return Prepared(stack_in_zone, plan, resources)
-        quota = report_of(stack_in_zone, plan, in_project, await limits, await region)
-        return Prepared(stack_in_zone, plan, resources, quota, entered)
+            return Prepared(stack_in_use, plan, resources)
+        quota = report_of(stack_in_use, plan, in_project, await limits, await region)
+        return Prepared(stack_in_use, plan, resources, quota, entered)
     finally:
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def _is_left_over(item: InventoryItem, stack: Stack, used_zones: Collection[str]) -> bool:
+    """Whether it is in a zone that is not used, or a TPU of the other API."""
+    is_of_other_api = item.kind_class.api not in (None, stack.api)
+    return is_of_other_api or not any(map(item.serves, used_zones))
 
 
 def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
@@ -175,6 +187,13 @@ def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
     tpu = stack.file.tpu
     summary = "Race not possible"
+    if stack.is_compute:
+        raise Usage(
+            summary,
+            "--race requests the TPU through queued resources, which Compute Engine does not have",
+            hint="Without --race, its zones are tried in order:\n    tpuctl up",
+            where="--race",
+        )
     if stack.is_node:
         raise Usage(
             summary,
@@ -190,7 +209,7 @@ def _require_raceable(stack: Stack) -> None:
             hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
             where="--race",
         )
-    if len(stack.zones) == 1:
+    if len({each.zone for each in stack.candidates if each.api == "tpu"}) == 1:
         raise Usage(
             summary,
             f"--race needs several zones; the stack has only {stack.zone}",

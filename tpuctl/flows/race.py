@@ -14,7 +14,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.zones import Refusal, no_zone_error, widest_error
 from tpuctl.model.events import Note
 from tpuctl.model.plan import Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 from tpuctl.resources.composition import beside_tpu
 from tpuctl.resources.tpu_queued import Race, RacedRequest
 from tpuctl.units import format_duration
@@ -24,7 +24,7 @@ __all__ = ["run_race"]
 
 async def run_race(
     context: Context, race: Race, stack: Stack, plan: Plan, resources: Sequence[Resource]
-) -> str:
+) -> Candidate:
     """Apply the plan of a race until one zone has granted the TPU and the other requests are
     deleted; return that zone.
 
@@ -46,14 +46,14 @@ async def run_race(
     zones = {request.address: request.stack.zone for request in requests}
     errors = errors_of(results)
     refusals = [
-        Refusal(zone, errors[address])
+        Refusal(Candidate(zone), errors[address])
         for address, zone in zones.items()
         if address in errors and zone != race.winner
     ]
     if race.winner:
         won = next(request for request in requests if request.stack.zone == race.winner)
         context.emit(Note(_outcome_text(won, zones.values(), refusals)))
-        return race.winner
+        return Candidate(race.winner)
     others = {address: error for address, error in errors.items() if address not in zones}
     wide = {
         address: error
@@ -62,12 +62,12 @@ async def run_race(
     }
     if others or wide:
         raise widest_error(others or wide)
-    raise no_zone_error(refusals, stack, stack.zones)
+    raise no_zone_error(refusals, stack, [Candidate(zone) for zone in race.zones])
 
 
 def _outcome_text(won: RacedRequest, zones: Iterable[str], refusals: Iterable[Refusal]) -> str:
     winner, waited = won.stack.zone, format_duration(won.waited_seconds or 0.0)
-    refused = {refusal.zone: str(refusal) for refusal in refusals}
+    refused = {refusal.candidate.zone: str(refusal) for refusal in refusals}
     withdrawn = [zone for zone in zones if zone != winner and zone not in refused]
     parts = [f"{winner} granted the TPU first, after {waited}."]
     if withdrawn:

@@ -16,7 +16,7 @@ from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, Denied, Scope, TpuctlError
+from tpuctl.errors import Conflict, Denied, TpuctlError
 from tpuctl.flows.apply import apply_plan, raise_failure
 from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
@@ -26,7 +26,13 @@ from tpuctl.flows.down import down
 from tpuctl.flows.local_liveness import run_while_alive
 from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.race import run_race
-from tpuctl.flows.zones import Refusal, next_zone, no_zone_error, zones_to_try
+from tpuctl.flows.zones import (
+    Refusal,
+    candidates_to_try,
+    may_continue,
+    next_candidate,
+    no_zone_error,
+)
 from tpuctl.jobs.launch import build_archive
 from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
 from tpuctl.model.plan import Action
@@ -117,18 +123,18 @@ async def provision(context: Context, prepared: Prepared) -> Prepared:
     """
     detector = DownDetector(context.stack, context.cloud, context.emit)
     await detector.begin()
-    applying = detector.run(_apply_in_zones(replace(context, emit=detector.emit), prepared))
+    applying = detector.run(_apply_to_candidates(replace(context, emit=detector.emit), prepared))
     try:
         return await run_while_alive(applying, context.cloud.endpoint, "tpuctl up")
     except TakenDown as error:
         raise await _undo(context) from error
 
 
-async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
-    """Apply the plan; on an error specific to the zone or region, plan and try the next zone.
+async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared:
+    """Apply the plan; on an error specific to the zone, region or API, plan and try the next one.
 
-    A race is run first, whose winner is then the first zone to try. The next zone's plan also
-    deletes what was created before. Returns the plan that succeeded.
+    A race is run first, whose winner is then the first zone to try. The next plan also deletes
+    what was created before. Returns the plan that succeeded.
     """
     raced = prepared
     if raced.race is not None:
@@ -138,10 +144,10 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
             await _delete_created(raced, context.emit)
             raise
         prepared = await plan(context, winner)
-    zones = zones_to_try(prepared.stack, prepared.plan)
+    candidates = candidates_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
     while True:
-        zone = prepared.stack.zone
+        candidate = prepared.stack.candidate
         try:
             results = await apply(prepared.plan, prepared.resources, context.emit)
             await record_attempts(
@@ -151,13 +157,13 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
         except TpuctlError as error:
             if isinstance(error, NodesClosed):  # the same in every zone
                 await _delete_created(prepared, context.emit)
-            if error.scope not in (Scope.ZONE, Scope.REGION):
+            if not may_continue(error, candidates):
                 raise
-            refusals.append(Refusal(zone, error))
-            following = next_zone(zones, refusals)
+            refusals.append(Refusal(candidate, error))
+            following = next_candidate(candidates, refusals)
             if following is None:
                 await _delete_created(prepared, context.emit)
-                last = no_zone_error(refusals, prepared.stack, zones)
+                last = no_zone_error(refusals, prepared.stack, candidates)
                 if last is error:  # keeps its own cause
                     raise
                 raise last from error
@@ -167,7 +173,8 @@ async def _apply_in_zones(context: Context, prepared: Prepared) -> Prepared:
         if refusals:
             context.emit(
                 Note(
-                    f"Created in {zone}, because {'; '.join(str(refusal) for refusal in refusals)}."
+                    f"Created in {candidate}, "
+                    f"because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )
         return prepared if raced.race is None else replace(prepared, plan=raced.plan)

@@ -10,16 +10,17 @@ from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlErro
 from tpuctl.model.inventory import DEAD_STATES, InventoryItem
 from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 
 __all__ = [
     "Refusal",
+    "candidates_to_try",
     "has_active",
-    "home_zone",
-    "next_zone",
+    "home",
+    "may_continue",
+    "next_candidate",
     "no_zone_error",
     "widest_error",
-    "zones_to_try",
 ]
 
 ACTIVE_STATES = ("READY", "ACTIVE")
@@ -27,53 +28,71 @@ ACTIVE_STATES = ("READY", "ACTIVE")
 
 @dataclass(frozen=True)
 class Refusal:
-    """The error from one zone."""
+    """The error from one candidate."""
 
-    zone: str
+    candidate: Candidate
     error: TpuctlError
 
     def __str__(self) -> str:
-        diagnostic = self.error.diagnostics[0]
-        return f"{self.zone}: {diagnostic.summary}"
+        return f"{self.candidate}: {self.error.diagnostics[0].summary}"
 
 
-def home_zone(stack: Stack, resources: Sequence[InventoryItem]) -> str:
-    """The zone where the stack is up, otherwise where its data is, otherwise its first zone.
+def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
+    """Where the stack is up, otherwise where its data is, otherwise its first candidate.
 
-    Raises Conflict if it has a node or data disk in a zone that the stack file does not list:
-    those are charged, and must not be deleted without a request.
+    Raises Conflict if it has a TPU or data disk where the stack file lists no candidate: those are
+    charged, and must not be deleted without a request.
     """
     tpus = [resource for resource in resources if resource.kind_class.is_tpu]
     disks = [resource for resource in resources if _holds_data(resource, stack)]
-    _refuse_outside([resource for resource in tpus if _is_in_use(resource)], "Node", stack)
-    working = [zone for zone in stack.zones if _is_active(zone, tpus)]
+    for tpu in tpus:
+        if _is_in_use(tpu) and _place(tpu) not in stack.candidates:
+            raise _outside_error(tpu, "Node", stack)
+    working = [each for each in stack.candidates if _is_active(each, tpus)]
     if working:
         return working[0]
-    _refuse_outside(disks, "Disk", stack)
-    with_data = [zone for zone in stack.zones if any(resource.zone == zone for resource in disks)]
+    for disk in disks:
+        if disk.zone not in stack.zones:
+            raise _outside_error(disk, "Disk", stack)
+    with_data = [each for each in stack.candidates if any(disk.zone == each.zone for disk in disks)]
+
+    def rank(candidate: Candidate) -> tuple[bool, bool, bool]:
+        there = [resource for resource in tpus if _place(resource) == candidate]
+        return (
+            not any(_is_in_use(resource) for resource in there),
+            all(resource.state in DEAD_STATES for resource in there),
+            not there,
+        )
+
     if with_data:  # disks are zonal
         return with_data[0]
+    return min(stack.candidates, key=rank)  # the first in order among equals
 
-    def rank(zone: str) -> tuple[bool, bool, bool]:
-        in_zone = [resource for resource in tpus if resource.zone == zone]
-        return (
-            not any(_is_in_use(resource) for resource in in_zone),
-            all(resource.state in DEAD_STATES for resource in in_zone),
-            not in_zone,
+
+def _place(tpu: InventoryItem) -> Candidate:
+    api = tpu.kind_class.api
+    assert api is not None, "every kind of TPU is sold by an API"
+    return Candidate(tpu.zone, api)
+
+
+def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:
+    if resource.zone in stack.zones:  # from the other API
+        return Conflict(
+            f"{noun} from another API",
+            f"stack {stack.name} has {resource.address}, but the stack file lists only "
+            f"{_listed(stack.candidates)}",
+            hint="Use tpu.api: auto, or take the stack down first:\n    tpuctl down",
         )
+    return Conflict(
+        f"{noun} in another zone",
+        f"stack {stack.name} has {resource.address}, but the stack file lists only "
+        f"{', '.join(stack.zones)}",
+        hint="Add that zone to tpu.zones, or take the stack down first:\n    tpuctl down",
+    )
 
-    return min(stack.zones, key=rank)  # the first in order among equals
 
-
-def _refuse_outside(resources: Sequence[InventoryItem], noun: str, stack: Stack) -> None:
-    outside = [resource for resource in resources if resource.zone not in stack.zones]
-    if outside:
-        raise Conflict(
-            f"{noun} in another zone",
-            f"stack {stack.name} has {outside[0].address}, but the stack file lists only "
-            f"{', '.join(stack.zones)}",
-            hint="Add that zone to tpu.zones, or take the stack down first:\n    tpuctl down",
-        )
+def _listed(candidates: Sequence[Candidate]) -> str:
+    return ", ".join(map(str, candidates))
 
 
 def has_active(resources: Sequence[InventoryItem]) -> bool:
@@ -83,15 +102,15 @@ def has_active(resources: Sequence[InventoryItem]) -> bool:
     )
 
 
-def _is_active(zone: str, tpus: Sequence[InventoryItem]) -> bool:
-    return any(resource.zone == zone and resource.state in ACTIVE_STATES for resource in tpus)
+def _is_active(candidate: Candidate, tpus: Sequence[InventoryItem]) -> bool:
+    return any(_place(each) == candidate and each.state in ACTIVE_STATES for each in tpus)
 
 
 def _is_in_use(resource: InventoryItem) -> bool:
     """Whether a node may hold data: a stopped one keeps its disk."""
     if resource.kind == "queued":
         return resource.state in ACTIVE_STATES
-    return resource.state not in (*DEAD_STATES, "CREATING", "DELETING")
+    return resource.state not in (*DEAD_STATES, "PENDING", "CREATING", "DELETING")
 
 
 def _holds_data(resource: InventoryItem, stack: Stack) -> bool:
@@ -101,8 +120,8 @@ def _holds_data(resource: InventoryItem, stack: Stack) -> bool:
     )
 
 
-def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
-    """The zones in which this plan may be applied: only the stack's zone if it has data disks.
+def candidates_to_try(stack: Stack, plan: Plan) -> tuple[Candidate, ...]:
+    """Where this plan may be applied: only in the stack's zone if it has data disks.
 
     In another zone, new disks would be created and these deleted with their data.
     """
@@ -112,17 +131,41 @@ def zones_to_try(stack: Stack, plan: Plan) -> tuple[str, ...]:
         for change in plan
         if change.address in {f"disk/{name}" for name in names} and change.action is Action.NOTHING
     ]
-    return (stack.zone,) if existing_disks else stack.zones
+    return (stack.candidate,) if existing_disks else stack.candidates
 
 
-def next_zone(zones: Sequence[str], refusals: Sequence[Refusal]) -> str | None:
-    """The first zone not tried yet whose region has not failed as a whole."""
-    tried = {refusal.zone for refusal in refusals}
+def next_candidate(
+    candidates: Sequence[Candidate], refusals: Sequence[Refusal]
+) -> Candidate | None:
+    """The first one not tried yet whose region, or API, has not failed as a whole.
+
+    The APIs have quotas of their own: what a region or a project refuses at one, it may grant at
+    the other.
+    """
+    tried = {refusal.candidate for refusal in refusals}
     closed = {
-        region_of(refusal.zone) for refusal in refusals if refusal.error.scope is Scope.REGION
+        (refusal.candidate.api, region_of(refusal.candidate.zone))
+        for refusal in refusals
+        if refusal.error.scope is Scope.REGION
     }
-    left = [zone for zone in zones if zone not in tried and region_of(zone) not in closed]
-    return left[0] if left else None
+    closed_apis = {
+        refusal.candidate.api for refusal in refusals if refusal.error.scope is Scope.PROJECT
+    }
+    left = (
+        each
+        for each in candidates
+        if each not in tried
+        and each.api not in closed_apis
+        and (each.api, region_of(each.zone)) not in closed
+    )
+    return next(left, None)
+
+
+def may_continue(error: TpuctlError, candidates: Sequence[Candidate]) -> bool:
+    """Whether another candidate may succeed after this error."""
+    if isinstance(error, QuotaExceeded) and error.scope is Scope.PROJECT:
+        return len({candidate.api for candidate in candidates}) > 1
+    return error.scope in (Scope.ZONE, Scope.REGION)
 
 
 def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
@@ -131,14 +174,16 @@ def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
     return min(errors.values(), key=lambda error: order.index(error.scope))
 
 
-def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str]) -> TpuctlError:
-    """The error to raise when no zone is left: lists all failures; the exit code is that of the
-    one most likely to pass, such as missing capacity.
+def no_zone_error(
+    refusals: Sequence[Refusal], stack: Stack, tried: Sequence[Candidate]
+) -> TpuctlError:
+    """The error to raise when no candidate is left: lists all failures; the exit code is that of
+    the one most likely to pass, such as missing capacity.
 
-    `tried` are the zones of the stack file that could be tried.
+    `tried` are the candidates of the stack file that could be tried.
     """
-    zones = stack.zones
-    if len(zones) == 1:
+    candidates = stack.candidates
+    if len(candidates) == 1:
         return refusals[0].error
     if len(tried) == 1:
         error = refusals[0].error
@@ -146,7 +191,7 @@ def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str
         pinned = type(error)(
             diagnostic.summary,
             f"{diagnostic.detail}\n"
-            f"No other zone was tried: the stack's data disks are in {tried[0]}",
+            f"No other zone was tried: the stack's data disks are in {tried[0].zone}",
             hint="Try again later. To delete the disks and start over in another zone:\n"
             "    tpuctl down",
         )
@@ -156,9 +201,13 @@ def no_zone_error(refusals: Sequence[Refusal], stack: Stack, tried: Sequence[str
     kind = next(
         kind for kind in kinds if any(isinstance(refusal.error, kind) for refusal in refusals)
     )
-    skipped = [zone for zone in zones if zone not in {refusal.zone for refusal in refusals}]
+    failed = {refusal.candidate: refusal.error for refusal in refusals}
     lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
-    lines += [f"{zone}: not tried, because its region failed" for zone in skipped]
+    lines += [
+        f"{each}: not tried, because its {_closed_noun(each, failed)} failed"
+        for each in candidates
+        if each not in failed
+    ]
     error = kind(
         "No zone available",
         "\n".join(["the node could not be created in any zone", *lines]),
@@ -177,7 +226,7 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
     for refusal in refusals:
         diagnostic = refusal.error.diagnostics[0]
         if diagnostic.hint and diagnostic.summary != table().by_name("no-capacity").summary:
-            zones.setdefault(diagnostic.hint, []).append(refusal.zone)
+            zones.setdefault(diagnostic.hint, []).append(str(refusal.candidate))
     for hint, zone_names in zones.items():
         yield f"For {', '.join(zone_names)}:\n{hint}"
 
@@ -188,6 +237,15 @@ def _general_advice(stack: Stack) -> str:
         f"Try again later, add zones to tpu.zones, or wait in a queue{waiting}\n"
         f"List the zones that offer the type:\n    tpuctl zones {stack.file.tpu.type}"
     )
+
+
+def _closed_noun(candidate: Candidate, failed: Mapping[Candidate, TpuctlError]) -> str:
+    """What failed as a whole: the API in the project, or the region."""
+    is_api = any(
+        other.api == candidate.api and error.scope is Scope.PROJECT
+        for other, error in failed.items()
+    )
+    return "API" if is_api else "region"
 
 
 def _message(error: TpuctlError) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import ClassVar, Literal, get_args
 
-from tpuctl.catalog import Capacity, region_of
+from tpuctl.catalog import Api, Capacity, region_of
 from tpuctl.model.cost import CostLine
 from tpuctl.model.names import STACK_NAME, ownership
 from tpuctl.model.status import NodeStatus
@@ -52,6 +52,7 @@ class ResourceKind:
     label: ClassVar[str]  # its description in lists of permissions
     display_name: ClassVar[str] = ""  # its name in `status`, if different from the kind
     is_tpu: ClassVar[bool] = False  # TPUs and requests for them
+    api: ClassVar[Api | None] = None  # who sells it: of TPUs, and of what belongs to them
     is_machine: ClassVar[bool] = False  # runs, or will run
     has_ssh: ClassVar[bool] = False  # has machines that support SSH
     is_zonal: ClassVar[bool] = False  # created in the TPU's zone, and deleted when the zone changes

@@ -15,7 +15,7 @@ from tpuctl.model.cost import (
     node_cost,
     storage_cost,
 )
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 
 __all__ = ["cost_of", "fallback_costs"]
 
@@ -30,6 +30,12 @@ def cost_of(stack: Stack) -> Cost:
     lines = [
         node_cost(stack.accelerator, stack.zone, capacity=tpu.capacity, nodes=len(stack.nodes))
     ]
+    if stack.is_compute:
+        disk = tpu.boot_disk
+        count = len(stack.nodes) * stack.machine.hosts
+        lines.append(
+            disk_cost(stack.boot_disk_type, disk.size_gb, stack.zone, count=count, item="boot disk")
+        )
     if stack.controller is not None:
         lines += controller_cost(
             stack.controller.machine_type,
@@ -47,9 +53,10 @@ def cost_of(stack: Stack) -> Cost:
     return Cost((*lines, replace(bucket, item=f"bucket in {stack.bucket_location}")))
 
 
-def fallback_costs(stack: Stack) -> dict[str, Cost]:
-    """The cost in each of the other zones that `up` may try."""
-    return {zone: cost_of(stack.in_zone(zone)) for zone in stack.zones if zone != stack.zone}
+def fallback_costs(stack: Stack) -> dict[Candidate, Cost]:
+    """The cost of each of the other candidates that `up` may try, in order."""
+    others = (each for each in stack.candidates if each != stack.candidate)
+    return {candidate: cost_of(stack.at(candidate)) for candidate in others}
 
 
 def _addresses(stack: Stack) -> Iterable[CostLine]:

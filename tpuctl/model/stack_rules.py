@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tpuctl.catalog import (
@@ -31,6 +31,7 @@ from tpuctl.catalog import (
     runtimes,
     traffic_price,
     zones,
+    zones_of,
 )
 from tpuctl.errors import Diagnostic
 from tpuctl.model.duration import seconds_of
@@ -45,8 +46,9 @@ __all__ = [
     "default_machine_type",
     "egress_note",
     "find_problems",
-    "resolve_zones",
 ]
+
+API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
@@ -67,20 +69,39 @@ class Candidate:
     zone: str
     api: Api = "tpu"
 
+    @property
+    def key(self) -> str:
+        """`us-east5-a`, or `us-east5-a/compute`."""
+        return self.zone if self.api == "tpu" else f"{self.zone}/{self.api}"
+
+    def __str__(self) -> str:
+        """`us-east5-a`, or `us-east5-a through Compute Engine`."""
+        return self.zone if self.api == "tpu" else f"{self.zone} through {API_NAMES[self.api]}"
+
 
 def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candidate, ...]:
     """Where to try to create the TPU, in order: all zones of the first API, then of the second.
 
     Prices are the same at both; the Cloud TPU API comes first, whose images have more software.
     """
+    apis = _apis(file, accelerator)
+    candidates = [
+        Candidate(zone, api) for api in apis for zone in _zones_at(file, accelerator, api)
+    ]
+    if file.tpu.api == "auto":
+        candidates = [each for each in candidates if each.zone in zones_of(accelerator, each.api)]
+    return tuple(candidates) or (Candidate(accelerator.zones[0], apis[0]),)
+
+
+def _apis(file: StackFile, accelerator: AcceleratorType) -> tuple[Api, ...]:
+    """Who may sell the TPU, in order."""
     offered = apis_of(accelerator) or ("tpu",)
-    api = file.tpu.api
-    apis = offered if api == "auto" else (api or offered[0],)
-    zones = resolve_zones(file, accelerator)
-    return tuple(Candidate(zone, api) for api in apis for zone in zones)
+    if file.tpu.kind == "node":
+        return ("tpu",)
+    return offered if file.tpu.api == "auto" else (file.tpu.api or offered[0],)
 
 
-def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, ...]:
+def _zones_at(file: StackFile, accelerator: AcceleratorType, api: Api) -> tuple[str, ...]:
     """The configured zones, else the cheapest zone that offers the type with this capacity.
 
     Unknown zones are left out: nothing can exist there.
@@ -88,13 +109,14 @@ def resolve_zones(file: StackFile, accelerator: AcceleratorType) -> tuple[str, .
     if requested := tuple(zone for zone in file.tpu.zones if zone in zones()):
         return requested
     capacity = file.tpu.capacity
-    offering = flex_start_zones(accelerator) if capacity == "flex-start" else ()
+    offering = flex_start_zones(accelerator, api) if capacity == "flex-start" else ()
 
     def price(zone: str) -> tuple[float, str]:
         zone_price = node_price(accelerator, zone, capacity=capacity)
         return (zone_price.per_hour if zone_price else float("inf"), zone)
 
-    return (min(offering or accelerator.zones, key=price),)
+    offering = offering or zones_of(accelerator, api) or accelerator.zones
+    return (min(offering, key=price),)
 
 
 def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
@@ -146,21 +168,25 @@ def _zone_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     is_invalid = False
+    apis = _apis(file, accelerator)
+    api = apis[0] if len(apis) == 1 else None
+    offering = zones_of(accelerator, api)
     for index, zone in enumerate(file.tpu.zones):
-        if zone not in accelerator.zones:
+        if zone not in offering:
             is_invalid = True
             is_known = zone in zones()
             problem = f"{accelerator.name} is not offered" if is_known else "unknown zone"
+            where = "" if len(apis_of(accelerator)) == 1 or api is None else f" at {API_NAMES[api]}"
             yield Diagnostic(
                 "TPU type not offered in zone",
-                f"{zone}: {problem}",
-                f"Zones with {accelerator.name}: {', '.join(accelerator.zones)}.",
+                f"{zone}: {problem}{where if is_known else ''}",
+                f"Zones with {accelerator.name}: {', '.join(offering)}.",
                 text.where(f"tpu.zones.{index}"),
             )
     if is_invalid or file.bucket.allow_egress:
         return
     location = file.bucket.location.lower()
-    resolved = resolve_zones(file, accelerator)
+    resolved = tuple(dict.fromkeys(each.zone for each in candidates_of(file, accelerator)))
     region = region_of(resolved[0]) if location == "auto" else location
     for index, zone in enumerate(resolved):
         if region_of(zone) != region:
@@ -177,12 +203,14 @@ def _zone_problems(
 
 
 def _api_problem(file: StackFile, accelerator: AcceleratorType, text: StackText) -> Diagnostic:
-    name, other = ("the Cloud TPU API", "compute"), ("Compute Engine", "tpu")
-    seller, api = name if file.tpu.api == "tpu" else other
+    api: Api = "tpu" if file.tpu.api == "tpu" else "compute"
+    offering = apis_of(accelerator)
     return Diagnostic(
         "TPU type not offered by this API",
-        f"{seller} does not offer {accelerator.name}",
-        f"Use\n    tpu: {{api: {api}}}",
+        f"{API_NAMES[api]} does not offer {accelerator.name}",
+        f"Use\n    tpu: {{api: {offering[0]}}}"
+        if offering
+        else "Google Kubernetes Engine may offer it.",
         text.where("tpu.api"),
     )
 

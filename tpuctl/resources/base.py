@@ -3,8 +3,10 @@ resources of a stack share."""
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +25,7 @@ __all__ = [
     "STACK_UPDATE",
     "CloudKind",
     "Query",
+    "SharedLists",
     "StackResource",
     "name_taken",
     "retry_until_visible",
@@ -36,6 +39,23 @@ IAM_PROPAGATION_SECONDS = 420.0  # IAM changes take up to 7 minutes to propagate
 ADOPT_SECONDS = 300.0  # how long another program's creation may take
 
 
+class SharedLists:
+    """Lists that several kinds read at the same time, each read once."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._lists: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+
+    def get(
+        self, name: str, read: Callable[[], Iterable[tuple[str, dict[str, Any]]]]
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """The list of this name, from `read` if it is the first time."""
+        with self._locks[name]:
+            if name not in self._lists:
+                self._lists[name] = [*read()]
+            return self._lists[name]
+
+
 @dataclass(frozen=True)
 class Query:
     """A query for the resources of one stack, or of all, in a project. Used on a thread."""
@@ -44,30 +64,32 @@ class Query:
     project: str
     stack: str | None
     options: Mapping[str, Any]  # of the calls: timeout and retry
+    lists: SharedLists = field(default_factory=SharedLists)
 
     @property
     def all_locations(self) -> dict[str, str]:
         """The request that lists a collection of the TPU API in all locations."""
         return {"parent": f"projects/{self.project}/locations/-"}
 
-    def aggregated(self, collection: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (zone or region, resource as JSON) for each labeled resource of a Compute Engine
+    def aggregated(self, collection: str) -> list[tuple[str, dict[str, Any]]]:
+        """(zone or region, resource as JSON) for each labeled resource of a Compute Engine
         collection.
 
         Read without the official client: importing three of them takes as long as all other
         requests of `status`, and few stacks have such resources.
         """
         labels = f"labels.{STACK_LABEL}{f'={self.stack}' if self.stack else ':*'}"
-        yield from self._aggregated(collection, labels)
+        return self._aggregated(collection, labels)
 
-    def described(self, collection: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def described(self, collection: str) -> list[tuple[str, dict[str, Any]]]:
         """Like `aggregated`, for a collection without labels: each with an owner's description."""
         texts = ownership(self.stack or ".*")
-        yield from self._aggregated(collection, f'description eq "{texts}"')
+        return self._aggregated(collection, f'description eq "{texts}"')
 
-    def _aggregated(
-        self, collection: str, filter_text: str
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _aggregated(self, collection: str, filter_text: str) -> list[tuple[str, dict[str, Any]]]:
+        return self.lists.get(collection, lambda: self._pages(collection, filter_text))
+
+    def _pages(self, collection: str, filter_text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         path = f"/compute/v1/projects/{self.project}/aggregated/{collection}"
         pages = self.cloud.client("rest").pages(
             "compute", path, query={"filter": filter_text}, **self.options

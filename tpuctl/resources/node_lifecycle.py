@@ -160,7 +160,8 @@ class NodeLifecycle(StackResource):
 class TpuApiNode(NodeLifecycle):
     """A node of one of the versions of the TPU API."""
 
-    api: ClassVar[str]  # the client of the node's API version
+    api = "tpu"
+    client_name: ClassVar[str]  # of the API version
 
     @property
     def parent(self) -> str:
@@ -171,7 +172,7 @@ class TpuApiNode(NodeLifecycle):
         return f"{self.parent}/nodes/{self.name}"
 
     async def observe(self) -> Any | None:
-        client = self.cloud.client(self.api)
+        client = self.cloud.client(self.client_name)
         try:
             return await self.cloud.call(self.address, client.get_node, {"name": self.path})
         except (NotFound, ApiDisabled):
@@ -180,13 +181,13 @@ class TpuApiNode(NodeLifecycle):
     async def wait_for(self, operation: Any, seconds: float) -> None:
         """Wait for an operation returned by a client method."""
         await long_operation(
-            self.cloud, self.api, operation.operation, subject=self.address, seconds=seconds
+            self.cloud, self.client_name, operation.operation, subject=self.address, seconds=seconds
         )
 
     async def start(self, report: Report) -> None:
         """Start a stopped node, or wait for one that is already starting."""
         report("STARTING", None)
-        client = self.cloud.client(self.api)
+        client = self.cloud.client(self.client_name)
         try:
             operation = await self.cloud.call(self.address, client.start_node, {"name": self.path})
         except (Usage, Conflict):
@@ -200,7 +201,7 @@ class TpuApiNode(NodeLifecycle):
     async def remove(self, report: Report) -> None:
         """Delete the node, if it exists; wait if it is already being deleted."""
         report("DELETING", None)
-        client = self.cloud.client(self.api)
+        client = self.cloud.client(self.client_name)
         try:
             operation = await self.cloud.call(self.address, client.delete_node, {"name": self.path})
         except NotFound:

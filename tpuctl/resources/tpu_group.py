@@ -87,10 +87,10 @@ class TpuGroup(MachineNode):
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        managers = [*query.described("instanceGroupManagers")]
+        managers = query.described("instanceGroupManagers")
         if not managers:
             return
-        instances = [*query.aggregated("instances")]
+        instances = query.aggregated("instances")
         for zone, manager in managers:
             owner, name = stack_of_description(manager["description"]), manager["name"]
             if owner is None:

@@ -54,6 +54,7 @@ class GroupPart(StackResource):
     """Named like its group, in the group's region. Recreated if it differs while it is unused."""
 
     group = "TPU"
+    api = "compute"
     is_zonal = True
     collection: ClassVar[str]  # in lists: "instanceTemplates"
     client_name: ClassVar[str]
@@ -102,7 +103,7 @@ class GroupPart(StackResource):
             return None
 
     async def call(self, method: str, field: str) -> Any:
-        named = {field: self.name}
+        named: dict[str, Any] = {field: self.name}
         return await self.cloud.call(
             self.address, getattr(self.client, method), **self.where, **named
         )

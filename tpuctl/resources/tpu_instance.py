@@ -45,6 +45,7 @@ ENDING_STATES = ("STOPPING", "DELETING")
 class MachineNode(NodeLifecycle):
     """A node that consists of Compute Engine instances."""
 
+    api = "compute"
     has_ssh = True
 
     @classmethod

@@ -45,7 +45,7 @@ class TpuNode(TpuApiNode):
     kind = "node"
     label = "TPU VMs"
     has_ssh = True
-    api = "tpu"
+    client_name = "tpu"
     permissions = """
         read tpu.viewer tpu.nodes.get tpu.nodes.list
         create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get

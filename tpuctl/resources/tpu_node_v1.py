@@ -33,7 +33,7 @@ class RemoteNode(TpuApiNode):
     kind = "tpu"
     label = "the TPU node"
     display_name = "node"
-    api = "tpu_v1"
+    client_name = "tpu_v1"
     noun = "TPU node"
     permissions = """
         read tpu.viewer tpu.nodes.get tpu.nodes.list

@@ -96,6 +96,7 @@ class QueuedNodes(StackResource):
     label = "queued resources, and their TPU VMs"
     display_name = "request"
     is_tpu = True
+    api = "tpu"
     is_machine = True
     has_ssh = True
     is_zonal = True

@@ -10,7 +10,7 @@ from rich.text import Text
 from tpuctl.catalog import region_of
 from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 from tpuctl.units import billed_size, counted, dollars, format_duration
 from tpuctl.view.cost import on_google, print_cost
 from tpuctl.view.tables import console, print_table
@@ -51,15 +51,19 @@ def show_plan(plan: Plan) -> None:
 def show_costs(
     stack: Stack,
     cost: Cost,
-    fallbacks: Mapping[str, Cost],
+    fallbacks: Mapping[Candidate, Cost],
     race: RaceCost | None = None,
     *,
     is_free: bool,
 ) -> None:
-    """The cost of the stack, and in each other zone: one that `up` falls back to, or of a race."""
+    """The cost of the stack, and of each other candidate: one that `up` falls back to, or of a
+    race."""
     print()
-    condition = f"if {stack.zone} is unavailable" if race is None else "if it is the first"
-    others = {zone: (other, _traffic(stack, zone, condition)) for zone, other in fallbacks.items()}
+    condition = f"if {stack.candidate} is unavailable" if race is None else "if it is the first"
+    others = {
+        str(candidate): (other, _traffic(stack, candidate.zone, condition))
+        for candidate, other in fallbacks.items()
+    }
     print_cost(cost, others, is_free=is_free)
     if race is not None:
         console().print(Text(f"\n{race_text(race, stack, is_free=is_free)}"))

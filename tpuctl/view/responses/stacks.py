@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 from tpuctl.errors import Diagnostic
 from tpuctl.model.advice import Advice
 from tpuctl.model.plan import Change
+from tpuctl.model.stack import Candidate
 from tpuctl.view.responses.base import (
     ABSENT,
     Dollars,
@@ -91,6 +92,10 @@ class Cost(Response):
     lines: list[CostLine]
 
 
+def _by_candidate_key(costs: dict[Candidate, object]) -> dict[str, object]:
+    return {candidate.key: cost for candidate, cost in costs.items()}
+
+
 class QuotaLine(Response):
     """`limit` and `remaining` are null where the limit is unknown."""
 
@@ -119,17 +124,21 @@ class Race(Response):
 
 
 class Plan(Response):
-    """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack."""
+    """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack.
+
+    `fallback_costs` are in the order in which `up` tries them: by zone, or by `ZONE/compute` for
+    Compute Engine."""
 
     stack: str = source("stack.name")
     zone: str = source("stack.zone")
+    api: Literal["tpu", "compute"] = source("stack.api")
     runtime: str = source("stack.runtime.version")
     framework: str | None = source("stack.framework.framework")
     changes: list[Change] = source("plan.changes")
     price_per_hour: Number | None = source("stack.price.per_hour")
     price_as_of: str | None = source("stack.price.read")
     cost: Cost
-    fallback_costs: dict[str, Cost]
+    fallback_costs: Annotated[dict[str, Cost], BeforeValidator(_by_candidate_key)]
     race: Race | None = source("race_cost")
     quota: Quota
 
