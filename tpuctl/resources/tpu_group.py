@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.operations import compute_error, compute_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NoCapacity, NotFound, Scope, TpuctlError, Unreachable, Usage
+from tpuctl.errors import (
+    Conflict,
+    NoCapacity,
+    NotFound,
+    QuotaExceeded,
+    Scope,
+    TpuctlError,
+    Unreachable,
+    Usage,
+)
 from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.names import STACK_LABEL
@@ -39,9 +47,6 @@ from tpuctl.resources.tpu_node_spec import stale_because, stale_fields
 __all__ = ["TpuGroup"]
 
 MAX_WAIT_SECONDS = 30 * 86400.0  # for flex-start without valid_until
-REQUEST_SECONDS = 300.0
-PENDING_REQUESTS = ("CREATING", "ACCEPTED")
-FAILED_REQUESTS = ("FAILED", "CANCELLED")
 CREATING_ACTIONS = ("creating", "creating_without_retries", "recreating", "restarting", "verifying")
 
 
@@ -52,7 +57,6 @@ class Group:
     manager: Any
     managed: tuple[Any, ...] = ()  # an entry for each machine that it should have
     machines: tuple[Any, ...] = ()  # the instances that exist, in worker order
-    request: Any | None = None  # the resize request of flex-start
 
 
 class TpuGroup(MachineNode):
@@ -65,7 +69,6 @@ class TpuGroup(MachineNode):
         read compute.viewer compute.instanceGroupManagers.get compute.instanceGroupManagers.list
         read compute.viewer compute.instances.list
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.create
-        create compute.instanceAdmin.v1 compute.instanceGroupManagers.update
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.delete
         create compute.instanceAdmin.v1 compute.instanceTemplates.useReadOnly
         create compute.instanceAdmin.v1 compute.resourcePolicies.use
@@ -134,8 +137,7 @@ class TpuGroup(MachineNode):
         if manager is None:
             return None
         managed, machines = await gather_all([self._managed(), self._machines()])
-        requests = await self._requests() if self.flex_start is not None else ()
-        return Group(manager, managed, machines, next(iter(requests), None))
+        return Group(manager, managed, machines)
 
     async def _managed(self) -> tuple[Any, ...]:
         client = self.cloud.client("instance_group_managers")
@@ -157,13 +159,6 @@ class TpuGroup(MachineNode):
         pager = await self.cloud.call(self.address, client.list, request=request)
         machines = [each for each in pager if group_of(metadata_values(each)) == self.name]
         return tuple(sorted(machines, key=lambda each: each.name))
-
-    async def _requests(self) -> tuple[Any, ...]:
-        client = self.cloud.client("instance_group_manager_resize_requests")
-        try:
-            return tuple(await self.cloud.call(self.address, client.list, request=self.where))
-        except NotFound:
-            return ()
 
     def state_of(self, observed: Group) -> str:
         actions = observed.manager.current_actions
@@ -252,8 +247,6 @@ class TpuGroup(MachineNode):
             )
 
         existing = await self.create_or_adopt(create, self.observe, report, check=self.check)
-        if self.flex_start is not None:
-            await self._request()
         try:
             await self.wait_until_ready(report)
         except Unreachable:
@@ -266,46 +259,19 @@ class TpuGroup(MachineNode):
 
     def _body(self) -> dict[str, Any]:
         stack, regional = self.stack, f"projects/{self.stack.project}/regions/{self.stack.region}"
-        body: dict[str, Any] = {
+        return {
             "name": self.name,
             "description": stack.names.ownership,
             "base_instance_name": self.name,
             "instance_template": f"{regional}/instanceTemplates/{self.name}",
-            "target_size": 0 if self.flex_start is not None else stack.machine.hosts,
+            "target_size": stack.machine.hosts,
+            "target_size_policy": {"mode": "BULK"},  # all machines at once, or none
             # A slice that has lost a machine is recreated as a whole, by `up` or recovery.
             "instance_lifecycle_policy": {"default_action_on_failure": "DO_NOTHING"},
             "resource_policies": {
                 "workload_policy": f"{regional}/resourcePolicies/{self.name}",
             },
         }
-        if self.flex_start is None:  # a resize request creates all machines at once, too
-            body["target_size_policy"] = {"mode": "BULK"}
-        return body
-
-    async def _request(self) -> None:
-        """Request the machines of flex-start, unless that has been done."""
-        queue = self.flex_start
-        assert queue is not None and queue.run_for is not None, "required by the stack file's rules"
-        body = {
-            "name": self.name,
-            "description": self.stack.names.ownership,
-            "resize_by": self.stack.machine.hosts,
-            "requested_run_duration": {"seconds": int(seconds_of(queue.run_for))},
-        }
-        client = self.cloud.client("instance_group_manager_resize_requests")
-        try:
-            operation = await self.cloud.call(
-                self.address,
-                client.insert_unary,
-                {
-                    **self.where,
-                    "instance_group_manager_resize_request_resource": body,
-                    "request_id": str(uuid.uuid4()),
-                },
-            )
-            await self._wait_for(operation)
-        except AlreadyExists:
-            pass
 
     async def _adopt(self, report: Report) -> None:
         """Wait for a group that another program is creating, perhaps with other keys."""
@@ -335,20 +301,16 @@ class TpuGroup(MachineNode):
         return MAX_WAIT_SECONDS if self.flex_start is not None else super().ready_seconds
 
     def failure_of(self, observed: Group) -> TpuctlError | None:
-        """Why it will not become READY. Without flex-start, the first refusal of a machine."""
-        request = observed.request
-        if request is not None and request.state in FAILED_REQUESTS:
-            return self._refusal(request.status.error.errors) or self.lost_error(
-                f"its resize request is {request.state}"
-            )
-        if self.flex_start is not None:
-            return self._expired_error(observed)
+        """The first refusal of a machine. Flex-start waits for capacity and quota instead."""
         bulk = observed.manager.status.bulk_instance_operation
         refused = [each.last_attempt.errors.errors for each in observed.managed]
         refused.append(bulk.last_progress_check.error.errors)
-        return next(
-            (error for errors in refused if (error := self._refusal(errors)) is not None), None
-        )
+        for errors in refused:
+            error = self._refusal(errors)
+            is_temporary = isinstance(error, NoCapacity | QuotaExceeded)
+            if error is not None and not (is_temporary and self.flex_start is not None):
+                return error
+        return self._expired_error(observed) or super().failure_of(observed)
 
     def _refusal(self, errors: Sequence[Any]) -> TpuctlError | None:
         if not errors:
@@ -356,7 +318,7 @@ class TpuGroup(MachineNode):
         return compute_error(errors[0], self.cloud, self.address, {"zone": self.stack.zone})
 
     def _expired_error(self, observed: Group) -> TpuctlError | None:
-        """The error if valid_until has passed: resize requests wait without a deadline."""
+        """The error if valid_until has passed: groups wait without a deadline."""
         until = None if self.flex_start is None else self.flex_start.valid_until
         if until is None or observed.machines:
             return None
@@ -383,10 +345,8 @@ class TpuGroup(MachineNode):
     # Deletion.
 
     async def _delete(self, report: Report) -> None:
-        """Delete the group with its machines and requests, if it exists."""
+        """Delete the group with its machines, if it exists."""
         report("DELETING", None)
-        if self.flex_start is not None:
-            await self._cancel_requests()
         client = self.cloud.client("instance_group_managers")
         try:
             operation = await self.cloud.call(self.address, client.delete_unary, **self.where)
@@ -396,19 +356,6 @@ class TpuGroup(MachineNode):
             await self._wait_until_deleted()
             return
         await self._wait_for(operation)
-
-    async def _cancel_requests(self) -> None:
-        client = self.cloud.client("instance_group_manager_resize_requests")
-        for request in await self._requests():
-            if request.state not in PENDING_REQUESTS:
-                continue
-            try:
-                operation = await self.cloud.call(
-                    self.address, client.cancel_unary, **self.where, resize_request=request.name
-                )
-                await self._wait_for(operation)
-            except (NotFound, Usage, Conflict):
-                continue  # it has ended in the meantime
 
     async def _wait_until_deleted(self) -> None:
         async def probe() -> bool | None:
@@ -432,7 +379,7 @@ def _state(size: int, actions: Mapping[str, int], statuses: Sequence[str]) -> st
     if any(actions.get(name) for name in CREATING_ACTIONS):
         return "CREATING" if states - {"PENDING"} else "PENDING"
     if not size:
-        return "TERMINATED"  # flex-start has ended, or was not requested
+        return "TERMINATED"  # flex-start has ended
     if len(statuses) < size:
         return "PREEMPTED"
     for state in ("STOPPING", "DELETING", "STOPPED", *TRANSITIONAL_STATES):
