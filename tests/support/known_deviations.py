@@ -35,6 +35,14 @@ ALLOWANCES: Sequence[Allowance] = (
         for field in ("bootDisk", "useTpuVm")
     ),
     Allowance(
+        "compute.*nstanceTemplates.*",
+        "answer",
+        "*properties.disks[[][]].initializeParams",
+        "input-only field in a response",
+        because="a template's answer has what its instances are created with: the example of "
+        "docs.cloud.google.com/compute/docs/instance-templates/get-list-delete-instance-templates",
+    ),
+    Allowance(
         "storage.*",
         "request",
         "*",

@@ -32,6 +32,9 @@ class InstanceTemplates(Collection):
     kind, message, plural = INSTANCE_TEMPLATES, "InstanceTemplate", "instanceTemplates"
     field = "instance_template"
 
+    def find(self, name: str) -> Row | None:
+        return find_template(self.context, name)
+
     def all_names(self, project: str) -> Sequence[str]:
         regional = self.context.names(REGION_INSTANCE_TEMPLATES, f"projects/{project}/")
         return [*self.names(f"projects/{project}/"), *regional]
