@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import InvalidStack
 from tpuctl.model.stack import load_stack, slug
+from tpuctl.resources.composition import resources_of
+from tpuctl.resources.tpu_group import TpuGroup
 
 NAMED = "project: {id: my-project}\n"
 MINIMAL = NAMED + "tpu: {type: v3-8}\n"
@@ -63,10 +67,6 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
-        (
-            NAMED + "tpu: {type: tpu7x-8}\n",
-            ("TPU type not in the TPU API", "2"),
-        ),
         (
             NAMED + "tpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
             ("TPU type not offered in zone", "4"),
@@ -320,3 +320,107 @@ def test_special_file_is_rejected_without_blocking(tmp_path: Path) -> None:
             load_stack(path)
         (diagnostic,) = caught.value.diagnostics
         assert (diagnostic.summary, reason in diagnostic.detail) == ("Cannot read stack file", True)
+
+
+def tpu(text: str) -> str:
+    return NAMED + f"tpu: {{{text}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "candidates"),
+    [
+        ("type: v6e-4", ["us-east5-a"]),
+        ("type: v6e-4, api: compute", ["us-east5-a/compute"]),
+        ("type: v6e-4, api: auto", ["us-east5-a", "us-east5-a/compute"]),
+        ("type: tpu7x-8, zones: [us-central1-c]", ["us-central1-c/compute"]),
+        ("type: tpu7x-8, zones: [us-central1-c], api: auto", ["us-central1-c/compute"]),
+        (
+            "type: v5p-8, zones: [europe-west4-b, europe-west1-c], api: auto",
+            ["europe-west4-b", "europe-west4-b/compute", "europe-west1-c/compute"],
+        ),
+        ("type: v5litepod-8, zones: [us-west4-a], api: auto", ["us-west4-a"]),
+        ("type: v6e-4, api: auto, capacity: reserved", ["us-east5-a"]),
+    ],
+)
+def test_candidates(tmp_path: Path, text: str, candidates: list[str]) -> None:
+    zones = "" if "zones" in text else ", zones: [us-east5-a]"
+    egress = "bucket: {allow_egress: true}\n"
+    stack = load_stack(write(tmp_path, tpu(text + zones) + egress))
+    assert [candidate.key for candidate in stack.candidates] == candidates
+    assert stack.candidate == stack.candidates[0]
+
+
+COMPUTE = "type: v6e-4, api: compute"
+
+
+@pytest.mark.parametrize(
+    ("text", "summary", "words"),
+    [
+        ("type: v5litepod-8, api: compute", "TPU type not offered by this API", "{api: tpu}"),
+        ("type: tpu7x-8, api: tpu", "TPU type not offered by this API", "{api: compute}"),
+        ("type: v3-8, kind: node, api: compute", "TPU type not offered by this API", "{api: tpu}"),
+        ("type: v6e-16, api: compute, topology: 2x8", "Topology incompatible with", "4x4"),
+        ("type: v6e-16, api: compute, topology: 4x8", "Topology incompatible with", "16 chips"),
+        ("type: ct6e-standard-4t", "Machine type instead of TPU type", "type: v6e-4, api: compute"),
+        ("type: ct5p-hightpu-4t", "Machine type instead of TPU type", "type: v5p-8"),
+        ("type: tpu8t-16", "TPU type not sold yet", "TPU 8t was announced on 2026-04-22"),
+        (f"{COMPUTE}, queue: true", "Not for TPUs of Compute Engine", "only flex-start"),
+        (f"{COMPUTE}, runtime: v2-alpha-tpuv6e", "Not for TPUs of", "ubuntu-accel-2204"),
+        (f"{COMPUTE}, data_disks: [{{size_gb: 100}}]", "Not for TPUs of", "tpu.boot_disk"),
+        ("type: v6e-4, api: auto, data_disks: [{size_gb: 100}]", "Not for TPUs of", "{api: tpu}"),
+        ("type: v6e-4, api: auto, queue: {nodes: 2}", "Not for TPUs of", "{api: tpu}"),
+        (
+            f"{COMPUTE}, boot_disk: {{type: pd-balanced}}",
+            "Boot disk incompat",
+            "hyperdisk-balanced",
+        ),
+        ("type: v6e-4, boot_disk: {size_gb: 200}", "Only for TPUs of Compute Engine", "data_disks"),
+        (f"{COMPUTE}, capacity: reserved", "No reservation", "tpu.reservation"),
+        (f"{COMPUTE}, reservation: ours", "Reservation without reserved capacity", "on-demand"),
+        (
+            "type: v6e-4, capacity: reserved, reservation: ours, queue: {reservation: ours}",
+            "Two reservations",
+            "Remove tpu.queue.reservation",
+        ),
+        ("type: v6e-4, capacity: reserved, reservation: ours", "Reservation without a queue", ""),
+        (
+            f"{COMPUTE}, capacity: flex-start, queue: {{run_for: 4h, valid_until: 3h}}",
+            "Waiting time out of range",
+            "between 90s and 2h",
+        ),
+        (
+            f"{COMPUTE}, capacity: flex-start, queue: {{run_for: 4h, provisioning_timeout: 3h}}",
+            "Not for TPUs of Compute Engine",
+            "provisioning_timeout",
+        ),
+        ("type: v2-8, kind: node, slices: 2", "Not for TPU nodes", "tpu.slices"),
+        ("type: v6e-4, slices: 2, queue: {nodes: 2}", "Slices and independent nodes", "Remove one"),
+    ],
+)
+def test_api_and_slice_problems(tmp_path: Path, text: str, summary: str, words: str) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(write(tmp_path, tpu(text)))
+    (problem,) = caught.value.diagnostics
+    assert problem.summary.startswith(summary)
+    assert words in f"{problem.detail} {problem.hint}"
+    assert problem.where.endswith("tpuctl.yaml:2")
+
+
+def test_unknown_topology_is_left_to_the_cloud_tpu_api(tmp_path: Path) -> None:
+    assert load_stack(write(tmp_path, tpu("type: v6e-16, topology: 2x8"))).file.tpu.topology
+
+
+def test_slices_share_zone_and_network(tmp_path: Path) -> None:
+    """By construction: a stack has one zone in use, and one network."""
+    stack = load_stack(write(tmp_path, tpu("type: v6e-16, api: compute, slices: 2")))
+    assert stack.nodes == (f"{stack.name}-tpu-0", f"{stack.name}-tpu-1")
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
+    groups = [each for each in resources_of(stack, cloud) if isinstance(each, TpuGroup)]
+    assert [group.name for group in groups] == [*stack.nodes]
+    assert len({(group.stack.zone, group.network.address) for group in groups}) == 1
+
+
+def test_slices_of_cloud_tpu_api_are_requested_together(tmp_path: Path) -> None:
+    stack = load_stack(write(tmp_path, tpu("type: v6e-16, slices: 2")))
+    assert stack.queue is not None
+    assert len(stack.nodes) == 2

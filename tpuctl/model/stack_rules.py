@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuctl.catalog import (
@@ -16,6 +16,7 @@ from tpuctl.catalog import (
     Api,
     accelerator_type,
     accelerator_types,
+    announced_tpu,
     apis_of,
     flex_start_zones,
     machine_is_offered,
@@ -29,18 +30,23 @@ from tpuctl.catalog import (
     runtime,
     runtime_for,
     runtimes,
+    topologies_of,
+    tpu_machine,
+    tpu_machine_type,
     traffic_price,
     zones,
     zones_of,
 )
 from tpuctl.errors import Diagnostic
-from tpuctl.model.duration import seconds_of
+from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import StackFile
 from tpuctl.model.stack_text import StackText
 from tpuctl.spelling import nearest
 
 __all__ = [
+    "MAX_WAIT_SECONDS",
+    "MIN_WAIT_SECONDS",
     "Candidate",
     "candidates_of",
     "default_machine_type",
@@ -51,6 +57,9 @@ __all__ = [
 API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
+# How long a flex-start machine of Compute Engine may wait: `requestValidForDuration`
+# (compute/docs/instances/create-flex-start-vm).
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 90, 7200
 NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
 DEFAULT_MACHINE_TYPES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
 # Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
@@ -89,8 +98,16 @@ def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candid
         Candidate(zone, api) for api in apis for zone in _zones_at(file, accelerator, api)
     ]
     if file.tpu.api == "auto":
-        candidates = [each for each in candidates if each.zone in zones_of(accelerator, each.api)]
+        candidates = [each for each in candidates if _may_offer(file, accelerator, each)]
     return tuple(candidates) or (Candidate(accelerator.zones[0], apis[0]),)
+
+
+def _may_offer(file: StackFile, accelerator: AcceleratorType, candidate: Candidate) -> bool:
+    """Whether to try a candidate that the stack file does not insist on."""
+    tpu = file.tpu
+    if candidate.api == "compute" and tpu.capacity == "reserved" and tpu.reservation is None:
+        return False  # it must be named
+    return candidate.zone in zones_of(accelerator, candidate.api)
 
 
 def _apis(file: StackFile, accelerator: AcceleratorType) -> tuple[Api, ...]:
@@ -126,23 +143,21 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     """
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None:
-        like = nearest(file.tpu.type, accelerator_types())
-        yield Diagnostic(
-            "Unknown TPU type",
-            f"TPU type {file.tpu.type} does not exist",
-            (f"Did you mean {', '.join(like)}?\n" if like else "")
-            + "To list all types:\n    tpuctl types",
-            text.where("tpu.type"),
-        )
+        yield _type_problem(file.tpu.type, text.where("tpu.type"))
         return
     if file.tpu.api in ("tpu", "compute") and file.tpu.api not in apis_of(accelerator):
         yield _api_problem(file, accelerator, text)
         return
     yield from _zone_problems(file, accelerator, text)
     yield from _option_problems(file, accelerator, text)
+    apis = _apis(file, accelerator)
+    if "compute" in apis:
+        yield from _compute_problems(file, accelerator, text)
     if file.tpu.kind == "node":
         return
-    if file.tpu.runtime != "auto":
+    if "tpu" not in apis:
+        pass  # the image is the runtime
+    elif file.tpu.runtime != "auto":
         yield from _runtime_problems(file.tpu.runtime, accelerator, text)
     elif runtime_for(accelerator) is None:
         yield Diagnostic(
@@ -152,7 +167,7 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             text.where("tpu.type"),
         )
     if not isinstance(file.job.workers, str):
-        nodes = file.tpu.queue.nodes if file.tpu.queue is not None else 1
+        nodes = _nodes(file)
         count, of = nodes * accelerator.workers, f"{nodes} x " if nodes > 1 else ""
         for worker in file.job.workers:
             if not 0 <= worker < count:
@@ -164,13 +179,162 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
                 )
 
 
+def _nodes(file: StackFile) -> int:
+    """The number of nodes: slices, or independent nodes of a queued resource."""
+    independent = file.tpu.queue.nodes if file.tpu.queue is not None else 1
+    return max(independent, file.tpu.slices)
+
+
+def _type_problem(name: str, where: str) -> Diagnostic:
+    """Why there is no accelerator type of this name."""
+    machine = tpu_machine_type(name)
+    if machine is not None:
+        types = [
+            accelerator.name
+            for accelerator in accelerator_types().values()
+            if (slice_machine := tpu_machine(accelerator)) is not None
+            and slice_machine.machine_type == name
+        ]
+        larger = ", or a larger type for several machines" if len(types) > 1 else ""
+        return Diagnostic(
+            "Machine type instead of TPU type",
+            f"{name} is the machine type that Compute Engine sells {types[0]} as",
+            f"Use\n    tpu: {{type: {types[0]}, api: compute}}{larger}",
+            where,
+        )
+    announced = announced_tpu(name)
+    if announced is not None:
+        return Diagnostic(
+            "TPU type not sold yet",
+            f"{announced.name} was announced on {announced.announced}, {announced.remark}; no API "
+            "offers it yet",
+            "To list the types that are offered:\n    tpuctl types",
+            where,
+        )
+    like = nearest(name, accelerator_types())
+    return Diagnostic(
+        "Unknown TPU type",
+        f"TPU type {name} does not exist",
+        (f"Did you mean {', '.join(like)}?\n" if like else "")
+        + "To list all types:\n    tpuctl types",
+        where,
+    )
+
+
+def _compute_problems(
+    file: StackFile, accelerator: AcceleratorType, text: StackText
+) -> Iterator[Diagnostic]:
+    """What Compute Engine, the only seller or the second, cannot do."""
+    tpu, machine = file.tpu, tpu_machine(accelerator)
+    is_only = _apis(file, accelerator) == ("compute",)
+    is_chosen = file.tpu.api is not None and len(apis_of(accelerator)) > 1
+    use_tpu = "use\n    tpu: {api: tpu}" if is_chosen else ""
+    assert machine is not None, "Compute Engine sells the type"
+
+    def problem(summary: str, detail: str, remedy: str, key: str) -> Diagnostic:
+        return Diagnostic(
+            summary, detail, f"{remedy}, or {use_tpu}" if use_tpu else f"{remedy}.", text.where(key)
+        )
+
+    not_there = "Not for TPUs of Compute Engine"
+    if tpu.data_disks:
+        yield problem(
+            not_there,
+            "tpu.data_disks are only for TPUs of the Cloud TPU API",
+            "Remove them and set tpu.boot_disk.size_gb",
+            "tpu.data_disks",
+        )
+    if is_only and tpu.runtime != "auto":
+        yield problem(
+            not_there,
+            f"tpu.runtime is only for the Cloud TPU API; the machines boot {machine.image}",
+            "Remove it",
+            "tpu.runtime",
+        )
+    disks = machine.boot_disks
+    if tpu.boot_disk.type not in ("auto", *disks):
+        yield problem(
+            "Boot disk incompatible with machine type",
+            f"{machine.machine_type} does not support {tpu.boot_disk.type}",
+            f"Use {' or '.join(disks)}",
+            "tpu.boot_disk.type",
+        )
+    if tpu.capacity == "reserved" and tpu.reservation is None and is_only:
+        yield problem(
+            "No reservation",
+            "Compute Engine uses reserved capacity by the name of its reservation",
+            "Set tpu.reservation",
+            "tpu.capacity",
+        )
+    if tpu.queue is None:
+        return
+    if is_only and tpu.capacity != "flex-start":
+        yield problem(
+            not_there,
+            "Compute Engine has no queue: only flex-start waits for capacity",
+            "Remove tpu.queue",
+            "tpu.queue",
+        )
+        return
+    remedies = {"nodes": "Remove it"} if tpu.queue.nodes > 1 else {}
+    if is_only:
+        remedies |= dict.fromkeys(("guaranteed", "provisioning_timeout"), "Remove it")
+        remedies["reservation"] = "Use tpu.reservation"
+    for key in sorted(remedies.keys() & tpu.queue.model_fields_set):
+        yield problem(
+            not_there,
+            f"tpu.queue.{key} is only for queued resources of the Cloud TPU API",
+            remedies[key],
+            f"tpu.queue.{key}",
+        )
+    until = tpu.queue.valid_until
+    is_duration = until is not None and re.fullmatch(DURATION, until) is not None
+    if (
+        machine.hosts == 1
+        and tpu.capacity == "flex-start"
+        and until is not None
+        and is_duration
+        and not MIN_WAIT_SECONDS <= seconds_of(until) <= MAX_WAIT_SECONDS
+    ):
+        yield problem(
+            "Waiting time out of range",
+            f"a machine of Compute Engine waits between 90s and 2h for capacity, not {until}",
+            "Set another valid_until",
+            "tpu.queue.valid_until",
+        )
+
+
+def _slice_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+    """Invalid combinations with several slices.
+
+    All slices of a stack are in one zone and one network, so they can always reach each other.
+    """
+    tpu = file.tpu
+    if tpu.slices == 1:
+        return
+    if tpu.kind == "node":
+        yield Diagnostic(
+            "Not for TPU nodes",
+            "tpu.slices is only for TPU VMs",
+            "Remove it, or use\n    kind: vm",
+            text.where("tpu.slices"),
+        )
+    if tpu.queue is not None and tpu.queue.nodes > 1:
+        yield Diagnostic(
+            "Slices and independent nodes",
+            "tpu.slices run each job together, tpu.queue.nodes run it independently",
+            "Remove one of them.",
+            text.where("tpu.queue.nodes"),
+        )
+
+
 def _zone_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     is_invalid = False
     apis = _apis(file, accelerator)
     api = apis[0] if len(apis) == 1 else None
-    offering = zones_of(accelerator, api)
+    offering = zones_of(accelerator, api) or accelerator.zones
     for index, zone in enumerate(file.tpu.zones):
         if zone not in offering:
             is_invalid = True
@@ -245,10 +409,19 @@ def _option_problems(
         yield from _node_problems(file, accelerator, text)
     else:
         yield from _vm_problems(file, accelerator, text)
+    yield from _slice_problems(file, text)
     yield from _capacity_problems(file, accelerator, text)
     yield from _disk_problems(file, accelerator, text)
     yield from _machine_problems(file, accelerator, text)
     yield from _network_problems(file, text)
+    if "compute" not in _apis(file, accelerator) and "boot_disk" in file.tpu.model_fields_set:
+        yield Diagnostic(
+            "Only for TPUs of Compute Engine",
+            "tpu.boot_disk is for machines of Compute Engine; the Cloud TPU API decides the size "
+            "of boot disks",
+            "Remove it, or use tpu.data_disks.",
+            text.where("tpu.boot_disk"),
+        )
     for name in sorted(file.job.env.keys() & file.job.secrets.keys()):
         yield Diagnostic(
             "Duplicate variable",
@@ -390,25 +563,27 @@ def _vm_problems(
     parts = topology.split("x")
     is_shape = all(part.isdigit() and int(part) > 0 for part in parts) and len(parts) in (2, 3)
     if not is_shape or math.prod(map(int, parts)) != accelerator.chips:
-        topologies = [
-            other.topology
-            for other in accelerator_types().values()
-            if other.generation == accelerator.generation and other.chips == accelerator.chips
-        ]
-        yield Diagnostic(
-            "Topology incompatible with TPU type",
-            f"{accelerator.name} has {accelerator.chips} chips, which {topology} does not match",
-            "Topologies of this type: "
-            f"{', '.join(sorted({shape for shape in topologies if shape}))}.",
-            text.where("tpu.topology"),
+        problem = (
+            f"{accelerator.name} has {accelerator.chips} chips, which {topology} does not match"
         )
+    elif "compute" in _apis(file, accelerator) and topology not in topologies_of(accelerator):
+        problem = f"Compute Engine does not offer {accelerator.name} as {topology}"
+    else:
+        return
+    yield Diagnostic(
+        "Topology incompatible with TPU type",
+        problem,
+        f"Topologies of this type: {', '.join(topologies_of(accelerator))}.",
+        text.where("tpu.topology"),
+    )
 
 
 def _capacity_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     queue, capacity = file.tpu.queue, file.tpu.capacity
-    if capacity == "flex-start" and not flex_start_zones(accelerator):
+    apis = _apis(file, accelerator)
+    if capacity == "flex-start" and not any(flex_start_zones(accelerator, api) for api in apis):
         yield Diagnostic(
             "Flex-start not available",
             f"no zone is known to offer {accelerator.name} with flex-start",
@@ -422,6 +597,8 @@ def _capacity_problems(
             "For example\n    queue: {run_for: 4h}",
             text.where("tpu.capacity"),
         )
+    if file.tpu.reservation is not None:
+        yield from _reservation_problems(file, apis, text)
     if queue is None:
         return
     if queue.run_for is not None:
@@ -455,6 +632,33 @@ def _capacity_problems(
         )
 
 
+def _reservation_problems(
+    file: StackFile, apis: Sequence[Api], text: StackText
+) -> Iterator[Diagnostic]:
+    queue, capacity, where = file.tpu.queue, file.tpu.capacity, text.where("tpu.reservation")
+    if capacity != "reserved":
+        yield Diagnostic(
+            "Reservation without reserved capacity",
+            f"tpu.reservation requires capacity: reserved; it is {capacity}",
+            "Use\n    capacity: reserved",
+            where,
+        )
+    if queue is not None and queue.reservation is not None:
+        yield Diagnostic(
+            "Two reservations",
+            "tpu.reservation and tpu.queue.reservation are both set",
+            "Remove tpu.queue.reservation.",
+            where,
+        )
+    elif queue is None and "tpu" in apis and file.tpu.slices == 1:
+        yield Diagnostic(
+            "Reservation without a queue",
+            "the Cloud TPU API uses a reservation by its name only through a queued resource",
+            "Add\n    tpu: {queue: true}",
+            where,
+        )
+
+
 def _disk_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
@@ -467,7 +671,7 @@ def _disk_problems(
                 "For an existing disk: {name: my-disk}. For a new disk: {size_gb: 100}.",
                 where,
             )
-        nodes = file.tpu.queue.nodes if file.tpu.queue is not None else 1
+        nodes = _nodes(file)
         if disk.mode == "read-write" and accelerator.workers * nodes > 1 and file.tpu.kind == "vm":
             yield Diagnostic(
                 "Disk cannot be shared read-write",

@@ -56,10 +56,16 @@ def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
     elif queue.guaranteed:
         body["guaranteed"] = {}
     if capacity == "reserved":
-        body["reservation_name"] = f"{parent}/reservations/{queue.reservation or '-'}"
+        body["reservation_name"] = _reservation_name(stack)
     if queue.valid_until is not None:
         body["queueing_policy"] = _policy(queue.valid_until)
     return body
+
+
+def _reservation_name(stack: Stack) -> str:
+    name = stack.file.tpu.reservation or (stack.queue or QueueSection()).reservation or "-"
+    project, _, name = name.removeprefix("projects/").rpartition("/reservations/")
+    return f"projects/{project or stack.project}/locations/{stack.zone}/reservations/{name}"
 
 
 def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:

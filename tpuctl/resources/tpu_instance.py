@@ -17,6 +17,7 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_rules import MAX_WAIT_SECONDS
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import STACK_UPDATE, Query
 from tpuctl.resources.compute_instance import ComputeInstance, metadata_values
@@ -25,7 +26,6 @@ from tpuctl.resources.network import Network
 from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DELETE_SECONDS, POLL, NodeLifecycle
 from tpuctl.resources.queued_resource_spec import duration_text
 from tpuctl.resources.tpu_machine_spec import (
-    MAX_WAIT_SECONDS,
     capacity_of,
     external_addresses,
     machine_differences,

@@ -13,6 +13,7 @@ from tpuctl.catalog import Capacity, accelerator_type, accelerator_types, tpu_ma
 from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.schema import QueueSection
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_rules import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import time_of
 from tpuctl.resources.compute_instance import boot_disk, metadata_items, network_interface
@@ -20,7 +21,6 @@ from tpuctl.resources.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.tpu_node_spec import tags_of
 
 __all__ = [
-    "MAX_WAIT_SECONDS",
     "PROVISIONING_MODELS",
     "accelerator_name",
     "capacity_of",
@@ -38,6 +38,7 @@ __all__ = [
 PROVISIONING_MODELS: Mapping[str, str] = {
     "on-demand": "STANDARD",
     "spot": "SPOT",
+    "preemptible": "SPOT",
     "reserved": "RESERVATION_BOUND",
     "flex-start": "FLEX_START",
 }
@@ -57,9 +58,6 @@ STATES: Mapping[str, str] = {
     "TERMINATED": "STOPPED",
     "DEPROVISIONING": "DELETING",
 }
-# How long a flex-start instance may wait: `requestValidForDuration`
-# (compute/docs/instances/create-flex-start-vm).
-MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 90, 7200
 
 
 def machine_state(status: str) -> str:
