@@ -30,6 +30,8 @@ from tpuctl.resources.network import Networks, RuleState
 from tpuctl.resources.policy_grants import Grants
 from tpuctl.resources.project import ProjectState
 from tpuctl.resources.secret_grants import ABSENT
+from tpuctl.resources.tpu_group import Group
+from tpuctl.resources.tpu_group_parts import Part
 from tpuctl.resources.tpu_queued import Request
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
@@ -39,13 +41,15 @@ MINIMAL_STACK = """
 stack: bert
 project: {PROJECT}
 access: {{user: someone}}
-tpu: {{type: v3-8, zones: [europe-west4-a], {KIND}{TPU}}}
+tpu: {{zones: [europe-west4-a], {KIND}{TPU}}}
 limits: {LIMITS}
 job: {{retries: {RETRIES}, secrets: {SECRETS}}}
 """
 KINDS = {
-    "vm": "runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
-    "node": "kind: node, runtime: 2.12.0",
+    "vm": "type: v3-8, runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
+    "node": "type: v3-8, kind: node, runtime: 2.12.0",
+    "compute": "type: v6e-4, api: compute",
+    "slice": "type: v6e-16, api: compute",
 }
 # Together these stacks have a resource of every kind.
 STACKS: list[dict[str, str]] = [
@@ -53,6 +57,8 @@ STACKS: list[dict[str, str]] = [
     {"kind": "node", "tpu": "data_disks: [{size_gb: 100}]"},
     {"tpu": "queue: true", "stack": "controller: {}", "retries": "{preemption: 1}"},
     {"stack": "network: {ssh: iap}"},
+    {"kind": "compute"},
+    {"kind": "slice"},
 ]
 
 
@@ -85,6 +91,22 @@ def firewall(facts: dict[str, Any]) -> Any:
     return RuleState(networks, rule)
 
 
+def part(facts: dict[str, Any], message: Any) -> Part:
+    """What a group is created from: unused unless the case says so."""
+    fields = {key: value for key, value in facts.items() if key != "is_used"}
+    return Part(message(fields), facts.get("is_used", False))
+
+
+def group(facts: dict[str, Any]) -> Group:
+    """A group with its machines: `count` of the instance that `machine` describes."""
+    types = compute_types()
+    machines = [types.Instance(facts["machine"])] * facts.get("count", 4)
+    managed = [types.ManagedInstance(facts.get("managed", {}))] * facts.get("size", 4)
+    manager = {"description": "Created by tpuctl for stack bert", "target_size": 4}
+    manager |= facts.get("manager", {})
+    return Group(types.InstanceGroupManager(manager), tuple(managed), tuple(machines))
+
+
 # Responses of the official clients, created from a case's values.
 OBSERVED = {
     "account": ServiceAccount,
@@ -95,6 +117,8 @@ OBSERVED = {
     "disk": lambda facts: compute_types().Disk(facts),
     "firewall": firewall,
     "grants": grants,
+    "group": group,
+    "instance": lambda facts: compute_types().Instance(facts),
     "network": lambda facts: Networks(facts["usable"], facts.get("own")),
     "node": Node,
     "node-grants": grants,
@@ -104,7 +128,9 @@ OBSERVED = {
     "queued": request,
     "role": Role,
     "secret": lambda facts: grants(facts) if facts else ABSENT,
+    "template": lambda facts: part(facts, compute_types().InstanceTemplate),
     "tpu": RemoteNode,
+    "workload-policy": lambda facts: part(facts, compute_types().ResourcePolicy),
 }
 
 
