@@ -106,6 +106,7 @@ class Stage:
 
 KINDS = {  # "whole" has all resources of a TPU VM's stack
     "queued": "tpu: {type: v3-8, zones: [europe-west4-a], queue: {nodes: 2}}\n",
+    "group": "tpu: {type: v6e-16, api: compute, zones: [europe-west4-a]}\n",
     "node": "tpu: {type: v3-8, kind: node, zones: [europe-west4-a], data_disks: [{size_gb: 10}]}\n",
     "whole": (
         "tpu: {type: v3-8, zones: [europe-west4-a], data_disks: [{size_gb: 10}]}\n"

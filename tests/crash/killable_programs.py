@@ -56,11 +56,15 @@ for service in (
     "addresses",
     "global_addresses",
     "subnetworks",
+    "instance_group_managers",
+    "region_instance_templates",
+    "resource_policies",
 ):
     compute_service(service)
 gc.freeze()
 
 LEAKS = 3
+MACHINE = re.compile(r"STACK-tpu-[0-9a-z]{4}(?![0-9a-z])")  # of a group, with a random name
 
 
 def open_stack(stack_file: str, url: str, token: str) -> Tpuctl:
@@ -173,7 +177,7 @@ def _plain(value: Any, names: dict[str, str]) -> str:
     text = json.dumps(_without_volatile(value), sort_keys=True, default=str)
     for name, word in names.items():
         text = re.sub(rf"(?<![a-z0-9]){re.escape(name)}(?![0-9])", word, text)
-    return text
+    return MACHINE.sub("STACK-tpu-NAME", text)
 
 
 def _without_volatile(value: Any) -> Any:
@@ -271,6 +275,9 @@ LISTINGS = {
     "queued": _tpu("tpu", "list_queued_resources"),
     "v1 nodes": _tpu("tpu_v1", "list_nodes"),
     "instances": _compute("instances"),
+    "groups": _compute("instance_group_managers"),
+    "templates": _compute("instance_templates"),
+    "policies": _compute("resource_policies"),
     "disks": _compute("disks"),
     "addresses": _compute("addresses"),
     "networks": _global("networks"),
