@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 
 from tests.support.locations import PROJECT
-from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, ZONE, tpu_instance
+from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, WHICH, ZONE, tpu_instance
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,21 @@ async def test_boot_disk_has_a_type_that_the_machine_supports_by_default(engine:
     which = {"project": PROJECT, "zone": ZONE, "disk": "bert-tpu"}
     disk = await asyncio.to_thread(engine.disks.get, which)
     assert disk.type_.endswith("/hyperdisk-balanced")
+
+
+async def test_attached_disks_must_fit_the_machine(engine: Any) -> None:
+    key = {"project": PROJECT, "zone": ZONE}
+
+    def run() -> None:
+        engine.wait_ok(engine.instances.insert_unary(tpu_instance(), timeout=60))
+        for name, kind in (("fits", "hyperdisk-ml"), ("other", "pd-ssd")):
+            disk = {"name": name, "size_gb": 10, "type_": f"zones/{ZONE}/diskTypes/{kind}"}
+            engine.wait_ok(engine.disks.insert_unary({**key, "disk_resource": disk}, timeout=60))
+        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{ZONE}/disks/fits"}}
+        engine.wait_ok(engine.instances.attach_disk_unary(request, timeout=60))
+        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{ZONE}/disks/other"}}
+        text = "pd-ssd disk type cannot be used by ct6e-standard-4t machine type."
+        with pytest.raises(exceptions.BadRequest, match=text):
+            engine.instances.attach_disk_unary(request, timeout=60)
+
+    await asyncio.to_thread(run)

@@ -304,7 +304,7 @@ class InstanceMachines(Collection):
         """Stop or delete an instance that has run for as long as it may."""
         name = arguments["target"]
         row = self.find(name)
-        if row is None or row["status"] != "RUNNING" or row["run_end"] != arguments["run_end"]:
+        if row is None or row["status"] != "RUNNING" or row.get("run_end") != arguments["run_end"]:
             return  # stopped or replaced meanwhile
         action = row["scheduling"]["instanceTerminationAction"]
         self.change(name, status="STOPPING")

@@ -13,6 +13,7 @@ from tpuctl.emulator.compute.instance_spec import (
     attached_disk,
     machine_type_of,
     service_accounts,
+    stored_machine_type,
 )
 from tpuctl.emulator.compute.messages import as_row
 from tpuctl.emulator.compute.project import check_fingerprint, checked_items
@@ -56,7 +57,8 @@ class InstanceSettings(InstanceMachines):
         row = self.require(name)
         body = as_row(request.attached_disk_resource)
         index = 1 + max(other["index"] for other in row["disks"])
-        disk = attached_disk(self.sources, name, index, {**body, "boot": False})
+        machine = stored_machine_type(row["machineType"])
+        disk = attached_disk(self.sources, name, index, {**body, "boot": False}, machine)
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)

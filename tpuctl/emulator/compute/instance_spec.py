@@ -34,6 +34,7 @@ __all__ = [
     "draft",
     "machine_type_of",
     "service_accounts",
+    "stored_machine_type",
 ]
 
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
@@ -68,8 +69,7 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     _check_location(sources, project, name)
     disks: dict[str, Row] = {}
     full_type = machine_type_of(name, body)
-    machine = machine_type(full_type.rpartition("/")[2])
-    assert machine is not None
+    machine = stored_machine_type(full_type)
     scheduled = scheduling(body.get("scheduling", {}))
     row: Row = {
         **{key: body[key] for key in _COPIED_FIELDS if key in body},
@@ -103,7 +103,12 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
 
 
 def attached_disk(
-    sources: Sources, name: str, index: int, body: Row, field: str = "resource.source"
+    sources: Sources,
+    name: str,
+    index: int,
+    body: Row,
+    machine: MachineType,
+    field: str = "resource.source",
 ) -> Row:
     """The attachment of an existing disk to an instance."""
     source = relative_name(body.get("source", ""))
@@ -112,11 +117,19 @@ def attached_disk(
     disk = sources.disks.find(source)
     if disk is None:
         raise unknown_reference(field, body.get("source", ""), "disk")
+    _check_disk_type(disk["type"].rpartition("/")[2], machine)
     mode = body.get("mode", "READ_WRITE")
     for user in sources.disks.users_of(source):
         if mode == "READ_WRITE":
             raise in_use("disk", source, user)
     return _disk_attachment(source, disk, index, body)
+
+
+def stored_machine_type(full_name: str) -> MachineType:
+    """The machine type of an instance's row."""
+    machine = machine_type(full_name.rpartition("/")[2])
+    assert machine is not None, "only known types are stored"
+    return machine
 
 
 def machine_type_of(name: str, body: Row) -> str:
@@ -244,7 +257,8 @@ def _disk(
     if body.get("type") == "SCRATCH":
         return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
     if "source" in body:
-        return attached_disk(sources, name, index, body, f"resource.disks[{index}].source")
+        field = f"resource.disks[{index}].source"
+        return attached_disk(sources, name, index, body, machine, field)
     base, instance_id = name.split("/instances/")
     params = body.get("initializeParams", {})
     disk_name = params.get("diskName") or (
@@ -255,10 +269,8 @@ def _disk(
         raise already_exists(full)
     kind = params.get("diskType", "")
     if machine.tpu is not None:
-        # A disk type that fits the machine is the default of the API, and its error 400: public
-        # reports of 2026.
         kind = kind or f"diskTypes/{machine.tpu.disk_types[0]}"
-        _check_disk_type(kind.rpartition("/")[2], machine, machine.tpu.disk_types)
+        _check_disk_type(kind.rpartition("/")[2], machine)
     row: Row = {"name": disk_name, "type": kind}
     for field in ("sourceImage", "sourceSnapshot", "labels"):
         if field in params:
@@ -271,8 +283,9 @@ def _disk(
     return _disk_attachment(full, new_disks[full], index, body)
 
 
-def _check_disk_type(kind: str, machine: MachineType, supported: tuple[str, ...]) -> None:
-    """Persistent disks fit machines that support one of them, and so do Hyperdisks."""
+def _check_disk_type(kind: str, machine: MachineType) -> None:
+    """Machines with chips take persistent disks or Hyperdisks: error 400 in reports of 2026."""
+    supported = machine.tpu.disk_types if machine.tpu is not None else (kind,)
     if kind.partition("-")[0] not in {name.partition("-")[0] for name in supported}:
         text = f"{kind} disk type cannot be used by {machine.name} machine type."
         raise invalid(text, reason="badRequest")

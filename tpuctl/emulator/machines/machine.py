@@ -120,6 +120,7 @@ class Machine:
             install_sudo(self._folder)
         self.reconfigure(self.spec)
         if self._folder.failed_marker.exists():  # it failed before the server restarted
+            self._publish_host_key()
             await self.fail_host(is_silent=self._folder.failed_marker.read_text("utf-8") == _SILENT)
             return
         await self._metadata.open(self.spec.endpoint.address, self._reservation.metadata_port)
@@ -142,11 +143,15 @@ class Machine:
         """Accept logins and run the startup script, once the operating system is up."""
         await asyncio.sleep(self.spec.boot_seconds)
         await ssh_server.open()
-        self._guest["hostkeys"] = dict([self._host_key_text.split()[:2]])
+        self._publish_host_key()
         self._firewall.guard(self.spec.name, ssh_server.sockets, self.spec.endpoint.ssh_port)
         script = self.spec.attribute(STARTUP_SCRIPT)
         if script is not None:
             await self._run_startup_script(script)
+
+    def _publish_host_key(self) -> None:
+        if self._host_key_text:
+            self._guest["hostkeys"] = dict([self._host_key_text.split()[:2]])
 
     def _report_failed_boot(self, booting: asyncio.Task[None]) -> None:
         if not booting.cancelled() and (problem := booting.exception()) is not None:
