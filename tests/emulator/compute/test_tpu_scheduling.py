@@ -268,3 +268,48 @@ async def test_spot_tpu_is_preempted(engine: Any) -> None:
     await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="bert-tpu")
     await until_status(engine, "TERMINATED")
     assert engine.cloud.host.events == [(NAME, "preempted", "TRUE")]
+
+
+async def test_states_of_a_new_instance(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    instances = engine.cloud.server.registry.service("compute").instances
+    statuses, save = [], instances.save
+
+    def record(name: str, row: dict[str, Any]) -> None:
+        statuses.append(row["status"])
+        save(name, row)
+
+    monkeypatch.setattr(instances, "save", record)
+    request = tpu_instance(scheduling=FLEX_START, **wait_for(90))
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
+    assert list(dict.fromkeys(statuses)) == ["PENDING", "PROVISIONING", "STAGING", "RUNNING"]
+
+
+async def test_maintenance_is_announced(engine: Any) -> None:
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(tpu_instance())))
+    add = remote_control.add_fault
+    await asyncio.to_thread(add, local_cloud(engine), "maintenance", node="bert-tpu")
+    events = [
+        (NAME, "maintenance-event", value) for value in ("TERMINATE_ON_HOST_MAINTENANCE", "NONE")
+    ]
+    await async_until(lambda: engine.cloud.host.events == events, "the end of the maintenance")
+
+
+async def test_waiting_and_limits_survive_a_restart(make_cloud: Any, make_engine: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+    engine = make_engine(cloud)
+    running = tpu_instance(scheduling=FLEX_START)
+    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(running)))
+    fault = add_fault(engine, zone=ZONE, times="unlimited")
+    pending = tpu_instance(name="later", scheduling=FLEX_START, **wait_for(7200))
+    operation = await asyncio.to_thread(engine.instances.insert_unary, pending)
+    which = {**WHICH, "instance": "later"}
+    assert (await asyncio.to_thread(engine.instances.get, which)).status == "PENDING"
+    await cloud.server.close()
+    engine = make_engine(await make_cloud())
+    assert (await asyncio.to_thread(engine.instances.get, which)).status == "PENDING"
+    registry = engine.cloud.server.registry
+    (limit,) = registry.operations.pending("compute.instances.limit")
+    assert limit.arguments["target"] == NAME
+    registry.faults.remove(fault.id)
+    await asyncio.to_thread(engine.wait_ok, operation)

@@ -47,7 +47,9 @@ class Capacity:
         return None if fault is None else stockout(attributes, str(fault.get("text") or ""))
 
     async def wait(self, name: str, row: Row, until: float) -> Row:
-        """Wait until quota and stocks allow an instance; return its row. ApiError after `until`.
+        """Wait until quota and stocks allow an instance; return the changes of its row.
+
+        ApiError after `until`.
 
         A stockout delays it for as long as the fault exists: docs.cloud.google.com/compute/docs/
         instances/instance-lifecycle, PENDING.
@@ -66,7 +68,7 @@ class Capacity:
                 for fault in self._faults.all()
             )
             if refusal is None and not is_sold_out:
-                return admitted
+                return {field: admitted[field] for field in ("status", "pool") if field in admitted}
             if time.time() >= until:
                 text = str(stock.get("text") or "") if stock else ""
                 raise failed(**(refusal or stockout(attributes, text)))

@@ -223,6 +223,7 @@ class InstanceMachines(Collection):
     async def _create_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         try:
             await self._wait_for_capacity(arguments)
+            await self._pause(arguments["target"])
             self.change(arguments["target"], status="STAGING")
             await self._start_machine(arguments, report)
         except Exception:
@@ -234,14 +235,18 @@ class InstanceMachines(Collection):
         name = arguments["target"]
         row = self.find(name)
         if row is not None and row["status"] == "PENDING":
-            self.save(name, await self.capacity.wait(name, row, arguments["wait_until"]))
+            self.change(name, **await self.capacity.wait(name, row, arguments["wait_until"]))
 
     async def _start_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        """Boot it; with chips, when it is about to be RUNNING: it accepts logins after that."""
-        row = self.find(arguments["target"])
-        if row is not None and catalog.is_tpu_machine(row["machineType"].rpartition("/")[2]):
-            await asyncio.sleep(self.context.registry.pace.seconds(f"{self.kind}.insert"))
+        await self._pause(arguments["target"])
         await self._boot_machine(arguments, report)
+
+    async def _pause(self, name: str) -> None:
+        """Of an instance with chips, each state takes its time, and it boots when it is about to be
+        RUNNING: it accepts logins after that. Others boot at once, while their operation runs."""
+        row = self.find(name)
+        if row is not None and catalog.is_tpu_machine(row["machineType"].rpartition("/")[2]):
+            await asyncio.sleep(self.context.registry.pace.seconds(f"{self.kind}.insert") / 2)
 
     async def _boot_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         name = arguments["target"]
