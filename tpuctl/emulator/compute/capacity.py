@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.1
 
 
 class Capacity:
-    """Answers for instances that are to be created or started."""
+    """Whether instances can be created, and when."""
 
     def __init__(self, context: ComputeContext, quota: Quota) -> None:
         self._faults = context.registry.faults
@@ -47,11 +47,9 @@ class Capacity:
         return None if fault is None else stockout(attributes, str(fault.get("text") or ""))
 
     async def wait(self, name: str, row: Row, until: float) -> Row:
-        """Wait until quota and stocks allow an instance; return the changes of its row.
+        """Wait until quota and stocks allow an instance, and return the changes of its row.
 
-        ApiError after `until`.
-
-        A stockout delays it for as long as the fault exists: docs.cloud.google.com/compute/docs/
+        Raises the reason for waiting as ApiError after `until`. A stockout delays it for as long as the fault exists: docs.cloud.google.com/compute/docs/
         instances/instance-lifecycle, PENDING.
         """
         attributes = _attributes(name, row)

@@ -140,15 +140,14 @@ class Quota:
         if not pools:
             return
         usage, chips = self.usage(project, region), len(rows) * _chips(rows[0])
+        with_room = (
+            key
+            for key in pools
+            if usage[key] + chips <= self._pool_limit(_tpu_pools()[key], region)
+        )
+        pool = next(with_room, pools[-1])
         for row in rows:
-            row["pool"] = next(
-                (
-                    key
-                    for key in pools
-                    if usage[key] + chips <= self._pool_limit(_tpu_pools()[key], region)
-                ),
-                pools[-1],
-            )
+            row["pool"] = pool
 
     def _pool_limit(self, pool: QuotaLimit, region: str) -> float:
         """The setting, which holds for each TPU family; without one, chips are unlimited."""
@@ -200,15 +199,15 @@ def _key(limit: QuotaLimit) -> str:
 def _pools_of(row: Row) -> list[str]:
     """The pools that an instance may take its chips from, the preferred one first.
 
-    None for an instance in a reservation, whose chips were counted when it was made.
+    None for an instance in a reservation: its chips are reserved already.
     """
     kind = machine_type(row["machineType"].rpartition("/")[2])
     if kind is None or kind.tpu is None or "reservation" in row:
         return []
-    kinds = {"SPOT": (True,), FLEX_START: (True, False)}
+    preemptible_by_model = {"SPOT": (True,), FLEX_START: (True, False)}
     return [
         _key(limit)
-        for is_spot in kinds.get(row["scheduling"]["provisioningModel"], (False,))
+        for is_spot in preemptible_by_model.get(row["scheduling"]["provisioningModel"], (False,))
         for limit in quota_limits(kind.tpu.accelerator, is_spot, "compute")
     ]
 

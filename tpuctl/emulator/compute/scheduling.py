@@ -1,8 +1,8 @@
 """How instances are scheduled: provisioning models, waiting for capacity, and limited running.
 
 Provisioning models and their rules: docs.cloud.google.com/compute/docs/instances/
-provisioning-models, /create-flex-start-vm and /limit-vm-runtime. Error texts without a source in
-`docs/untried.md` are our own.
+provisioning-models, /create-flex-start-vm and /limit-vm-runtime. Error texts without a source are the
+local cloud's own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from tpuctl.emulator.compute.errors import bad_field
 from tpuctl.emulator.compute.machine_types import machine_type
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["FLEX_START", "RESERVATION_BOUND", "live_migration", "run_seconds", "scheduling",
-           "wait_seconds"]  # fmt: skip
+__all__ = [
+    "FLEX_START",
+    "RESERVATION_BOUND",
+    "live_migration",
+    "run_seconds",
+    "scheduling",
+    "wait_seconds",
+]
 
 Row = dict[str, Any]
 
