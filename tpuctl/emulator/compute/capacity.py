@@ -49,8 +49,8 @@ class Capacity:
     async def wait(self, name: str, row: Row, until: float) -> Row:
         """Wait until quota and stocks allow an instance, and return the changes of its row.
 
-        Raises the reason for waiting as ApiError after `until`. A stockout delays it for as long as the fault exists: docs.cloud.google.com/compute/docs/
-        instances/instance-lifecycle, PENDING.
+        Raises the reason for waiting as ApiError after `until`. A stockout delays it for as long as
+        the fault exists: docs.cloud.google.com/compute/docs/instances/instance-lifecycle, PENDING.
         """
         attributes = _attributes(name, row)
         stock = self._faults.take("stockout", **attributes)

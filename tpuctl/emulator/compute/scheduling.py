@@ -1,8 +1,8 @@
 """How instances are scheduled: provisioning models, waiting for capacity, and limited running.
 
 Provisioning models and their rules: docs.cloud.google.com/compute/docs/instances/
-provisioning-models, /create-flex-start-vm and /limit-vm-runtime. Error texts without a source are the
-local cloud's own.
+provisioning-models, /create-flex-start-vm and /limit-vm-runtime. Error texts without a source are
+the local cloud's own.
 """
 
 from __future__ import annotations
