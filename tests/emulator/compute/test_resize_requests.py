@@ -59,11 +59,13 @@ async def test_request_creates_instances_with_run_duration(engine: Any) -> None:
 
 
 async def test_request_waits_for_all_of_its_instances(engine: Any) -> None:
-    def set_quota(quota: Any) -> None:
-        engine.cloud.request("PATCH", "/_local/settings", json={"quota": quota})
+    def set_quota(limit: int) -> None:
+        quota = {"INSTANCES": {"europe-west4": limit}}
+        answer = engine.cloud.request("PATCH", "/_local/settings", json={"quota": quota})
+        assert answer.status_code == 200, answer.text
 
     def run() -> None:
-        set_quota({"INSTANCES": {"europe-west4": 1}})
+        set_quota(1)
         create_group(engine)
         engine.wait_ok(insert(engine))
         request = wait_request(engine, lambda request: request.status.last_attempt.error.errors)
@@ -74,7 +76,7 @@ async def test_request_waits_for_all_of_its_instances(engine: Any) -> None:
             engine.instance_group_manager_resize_requests.delete_unary(WHICH)
         )
         assert code == "CONDITION_NOT_MET"
-        set_quota({})
+        set_quota(2)
         wait_request(engine, lambda request: request.state == "SUCCEEDED")
 
     await asyncio.to_thread(run)

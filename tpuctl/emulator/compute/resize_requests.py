@@ -61,7 +61,9 @@ class ResizeRequests(Collection):
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)
         row = {**self.complete(name, row), "id": new_id()}
-        return self.begin("insert", name, caller, {"row": row}, request.request_id)
+        # The operation names the group: gcloud (528, waiters.py) adds the request's name to that.
+        arguments = {"row": row, "shown_target": base.rpartition("/")[0]}
+        return self.begin("insert", name, caller, arguments, request.request_id)
 
     def complete(self, name: str, row: Row) -> Row:
         group = self._managers.require(name.rpartition("/resizeRequests/")[0])
