@@ -88,21 +88,6 @@ ALLOWANCES: Sequence[Allowance] = (
         "unknown parameter",
         because="gcloud sends it; the document lists it only for some of these methods",
     ),
-    *(
-        Allowance(
-            f"compute.{methods}",
-            "answer",
-            f"{prefix}properties.disks[[]].initializeParams",
-            "input-only field in a response",
-            because="templates are read with them (airflow's and forseti-security's tests have "
-            "whole responses)",
-        )
-        for methods, prefix in (
-            ("*nstanceTemplates.get", ""),
-            ("*nstanceTemplates.list", "items[[]]."),
-            ("instanceTemplates.aggregatedList", "*"),
-        )
-    ),
     Allowance(
         "compute.imageFamilyViews.get",
         "request",

@@ -93,3 +93,171 @@ async def test_template_and_policy_in_use_cannot_be_deleted(engine: Any) -> None
         engine.wait_ok(engine.resource_policies.delete_unary(workload_policy))
 
     await asyncio.to_thread(run)
+
+
+async def test_resize_adds_and_deletes_instances(engine: Any) -> None:
+    def resize(size: int) -> set[str]:
+        request = {**engine.in_zone, "instance_group_manager": "bert", "size": size}
+        engine.wait_ok(engine.instance_group_managers.resize_unary(request))
+        group = engine.wait_stable()
+        assert group.target_size == size
+        return set(engine.instance_names())
+
+    def run() -> None:
+        engine.create_template()
+        engine.wait_ok(engine.insert_group(size=1))
+        (first,) = {member.name for member in engine.managed_instances()}
+        three = resize(3)
+        assert first in three
+        assert len(three) == 3
+        one = resize(1)
+        assert one < three
+        name = one.pop()
+        request = {
+            **engine.in_zone,
+            "instance_group_manager": "bert",
+            "instance_group_managers_delete_instances_request_resource": {
+                "instances": [f"zones/europe-west4-a/instances/{name}"]
+            },
+        }
+        engine.wait_ok(engine.instance_group_managers.delete_instances_unary(request))
+        assert engine.wait_stable().target_size == 0
+        assert engine.instance_names() == []
+
+    await asyncio.to_thread(run)
+
+
+async def test_patch_changes_policies_and_size(engine: Any) -> None:
+    def run() -> None:
+        engine.create_template()
+        engine.wait_ok(engine.insert_group(size=1))
+        before = engine.wait_stable()
+        resource = {
+            "instance_lifecycle_policy": {"default_action_on_failure": "DO_NOTHING"},
+            "target_size": 2,
+        }
+        request = {
+            **engine.in_zone,
+            "instance_group_manager": "bert",
+            "instance_group_manager_resource": resource,
+        }
+        engine.wait_ok(engine.instance_group_managers.patch_unary(request))
+        after = engine.wait_stable()
+        assert after.instance_lifecycle_policy.default_action_on_failure == "DO_NOTHING"
+        assert after.instance_lifecycle_policy.force_update_on_repair == "NO"
+        assert (after.target_size, len(engine.instance_names())) == (2, 2)
+        assert after.instance_template == before.instance_template
+
+    await asyncio.to_thread(run)
+
+
+async def test_instance_group_is_view_of_manager(engine: Any) -> None:
+    def run() -> None:
+        engine.create_template()
+        engine.wait_ok(engine.insert_group(size=2))
+        engine.wait_stable()
+        request = {**engine.in_zone, "instance_group": "bert"}
+        group = engine.instance_groups.get(request)
+        assert (group.name, group.size) == ("bert", 2)
+        assert group.network.endswith("/global/networks/default")
+        assert [each.name for each in engine.instance_groups.list(engine.in_zone)] == ["bert"]
+        members = list(engine.instance_groups.list_instances(request))
+        assert sorted(member.instance.rpartition("/")[2] for member in members) == sorted(
+            engine.instance_names()
+        )
+
+    await asyncio.to_thread(run)
+
+
+async def test_instance_is_created_from_template(engine: Any) -> None:
+    def run() -> None:
+        template = engine.create_template(labels={"team": "nlp"})
+        engine.wait_ok(engine.insert({"name": "box"}, source_instance_template=template))
+        instance = engine.get("box")
+        assert instance.machine_type.endswith("/machineTypes/n1-standard-1")
+        assert dict(instance.labels) == {"team": "nlp"}
+        with pytest.raises(exceptions.BadRequest, match="cannot be found"):
+            none = "global/instanceTemplates/none"
+            engine.insert({"name": "other"}, source_instance_template=none)
+
+    await asyncio.to_thread(run)
+
+
+async def test_workload_policy_is_for_groups_only(engine: Any) -> None:
+    def run() -> None:
+        policy = engine.create_policy()
+        with pytest.raises(exceptions.BadRequest, match="must have one of"):
+            engine.insert(engine.controller(resource_policies=[policy]))
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ({"type_": "HIGH_THROUGHPUT", "accelerator_topology": "4"}, "AxB or AxBxC"),
+        ({"accelerator_topology": "4x4"}, "HIGH_AVAILABILITY, HIGH_THROUGHPUT"),
+    ],
+)
+async def test_invalid_policies_are_rejected(engine: Any, policy: Any, complaint: str) -> None:
+    def run() -> None:
+        resource = {"name": "bert", "workload_policy": policy}
+        request = {**engine.in_region, "resource_policy_resource": resource}
+        with pytest.raises(exceptions.BadRequest, match=complaint):
+            engine.resource_policies.insert_unary(request)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("group", "complaint"),
+    [
+        ({"instance_template": "bert"}, "The URL is malformed"),
+        ({"instance_template": "global/instanceTemplates/none"}, "cannot be found"),
+        (
+            {"instance_template": "regions/us-east5/instanceTemplates/bert"},
+            "region of the zone",
+        ),
+        ({"size": 1001}, "from 0 to 1000"),
+        ({"name": "Bert"}, "Must be a match of regex"),
+        ({"target_size_policy": {"mode": "BULK"}}, "requires a machine type with TPUs"),
+    ],
+)
+async def test_invalid_groups_are_rejected(engine: Any, group: Any, complaint: str) -> None:
+    def run() -> None:
+        engine.create_template()
+        with pytest.raises(exceptions.BadRequest, match=complaint):
+            engine.insert_group(**group)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    "permission",
+    [
+        "compute.instanceGroupManagers.create",
+        "compute.instanceTemplates.useReadOnly",
+        "compute.resourcePolicies.use",
+        "compute.instances.create",
+        "compute.instances.setMetadata",
+        "compute.disks.create",
+        "compute.subnetworks.use",
+    ],
+)
+async def test_group_requires_permissions_for_its_instances(engine: Any, permission: str) -> None:
+    engine.cloud.server.registry.settings.put("denied_permissions", [permission])
+
+    def run() -> None:
+        engine.create_template()
+        policy = {"workload_policy": engine.create_policy()}
+        with pytest.raises(exceptions.Forbidden, match=f"Required '{permission}' permission"):
+            engine.insert_group(resource_policies=policy)
+
+    await asyncio.to_thread(run)
+
+
+async def test_template_requires_acting_as_its_account(engine: Any) -> None:
+    denied = ["iam.serviceAccounts.actAs"]
+    engine.cloud.server.registry.settings.put("denied_permissions", denied)
+    with pytest.raises(exceptions.BadRequest, match="does not have access to service account"):
+        await asyncio.to_thread(engine.create_template)

@@ -135,19 +135,20 @@ def _use(resources: PolicyResources, disk: Any) -> Need:
 
 
 def _instance_group(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    """What the group's instances need, of the caller: the permissions of the method's reference.
+    """What the caller needs for the group's instances, which Google's service agent creates.
 
-    actAs on their account is checked when the template is created.
+    The permissions of the method's reference; that of the template, and of the policy, by its name.
+    actAs on the instances' account is checked when the template is created.
     """
     project = resources.project(request.project)
     group = request.instance_group_manager_resource
     zone = f"{project}/zones/{request.zone}"
-    machine = f"{zone}/instances/{group.base_instance_name or group.name}"
-    yield Need("compute.instances.create", project, machine)
-    yield Need("compute.instances.setMetadata", project, machine)
-    yield Need("compute.disks.create", project, f"{zone}/disks/{machine.rpartition('/')[2]}")
-    template = group.instance_template.partition("projects/")[2]
-    yield Need("compute.instanceTemplates.useReadOnly", project, f"projects/{template}")
+    machine = group.base_instance_name or group.name
+    yield Need("compute.instances.create", project, f"{zone}/instances/{machine}")
+    yield Need("compute.instances.setMetadata", project, f"{zone}/instances/{machine}")
+    yield Need("compute.disks.create", project, f"{zone}/disks/{machine}")
+    yield Need("compute.subnetworks.use", project, f"{project}/regions/{region_of(request.zone)}")
+    yield Need("compute.instanceTemplates.useReadOnly", project, group.instance_template)
     policy = group.resource_policies.workload_policy
     if policy:
         yield Need("compute.resourcePolicies.use", project, policy)

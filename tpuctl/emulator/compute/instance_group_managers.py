@@ -19,7 +19,7 @@ from tpuctl.emulator.compute.context import (
 )
 from tpuctl.emulator.compute.errors import bad_field, not_ready, unknown_reference
 from tpuctl.emulator.compute.fingerprint import fingerprint
-from tpuctl.emulator.compute.instance_templates import find_template
+from tpuctl.emulator.compute.instance_templates import find_template, template_name
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.lists import matches
 from tpuctl.emulator.compute.managed_instances import (
@@ -185,19 +185,10 @@ class InstanceGroupManagers(Collection):
         reference = row.get("instanceTemplate") or (
             versions[0].get("instanceTemplate", "") if len(versions) == 1 else ""
         )
-        field = "resource.instanceTemplate"
+        zone, field = "/".join(name.split("/")[:4]), "resource.instanceTemplate"
         if not reference:
             raise invalid(f"Required field '{field}' not specified", reason="required")
-        project, zone = name.split("/")[1], name.split("/")[3]
-        place = re.search(r"(global|regions/[^/]+)/instanceTemplates/([^/]+)$", reference)
-        if place is None:
-            raise bad_field(field, reference, "The URL is malformed.")
-        full = f"projects/{self._project_in(reference, project)}/{place[0]}"
-        if place[1] not in ("global", f"regions/{region_of(zone)}"):
-            raise bad_field(field, reference, "The template must be in the region of the group.")
-        if find_template(self.context, full) is None:
-            raise unknown_reference(field, reference, "instance template")
-        return full
+        return template_name(self.context, zone, reference, field)
 
     def _policy(self, name: str, reference: str) -> str:
         """The full name of the workload policy, which is given by URL.
@@ -259,26 +250,43 @@ class InstanceGroupManagers(Collection):
 
     @idempotent
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
-        row = self._require_settled(name)
-        _check_size(request.size)
-        self._check_slice({**row, "targetSize": request.size})
-        entries = [entry for entry in row["managed"] if entry["currentAction"] != "DELETING"]
-        if row["targetSizePolicy"]["mode"] == "BULK" and len(entries) < request.size and entries:
+        self._require_settled(name)
+        with self.store.transaction():
+            self._resize(name, request.size)
+            return self._begin_change("resize", name, caller, request.request_id)
+
+    def _resize(self, name: str, size: int) -> None:
+        row = self.require(name)
+        _check_size(size)
+        self._check_slice({**row, "targetSize": size})
+        staying = [
+            entry["name"] for entry in row["managed"] if entry["currentAction"] != "DELETING"
+        ]
+        if row["targetSizePolicy"]["mode"] == "BULK" and 0 < len(staying) < size:
             # docs.cloud.google.com/compute/docs/instance-groups/about-bulk-mode
             raise invalid("A group in BULK mode can be enlarged only from size 0.")
-        surplus = [entry["name"] for entry in entries[request.size :]]
-        created = _new_entries(
-            row["baseInstanceName"],
-            max(0, request.size - len(entries)),
-            [entry["name"] for entry in row["managed"]],
-        )
+        managed = _with_action(row["managed"], staying[size:], "DELETING")
+        created = _new_entries(row["baseInstanceName"], size - len(staying), names_of(row))
+        self._save_managed(name, [*managed, *created], size)
+
+    @idempotent
+    async def patch(self, name: str, request: Any, caller: Caller) -> Any:
+        """Change the template, policies, and size; existing instances keep their template."""
+        row = self._require_settled(name)
+        changes = as_row(request.instance_group_manager_resource)
+        merged = {
+            field: {**row[field], **value} if isinstance(value, dict) and field in row else value
+            for field, value in changes.items()
+        }
+        if "versions" in changes:
+            merged.setdefault("instanceTemplate", "")
+        complete = self.complete(name, {**row, **merged})
         with self.store.transaction():
-            self._save_managed(
-                name,
-                [*_with_action(row["managed"], surplus, "DELETING"), *created],
-                request.size,
-            )
-            return self._begin_change("resize", name, caller, request.request_id)
+            if complete["targetSize"] != row["targetSize"]:
+                self._resize(name, complete["targetSize"])
+            self._work.wake(name)
+            kept = {field: complete[field] for field in merged if field in complete}
+            return self.begin("patch", name, caller, {"row": kept}, request.request_id)
 
     @idempotent
     async def delete_instances(self, name: str, request: Any, caller: Caller) -> Any:

@@ -67,6 +67,11 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     """Raises the errors that Google returns before accepting the request."""
     project = sources.context.registry.projects.require(name.split("/")[1])
     _check_location(sources, project, name)
+    if body.get("resourcePolicies"):  # error of workload policies: public reports of 2026-07
+        raise invalid(
+            "Resource policy must have one of [VmMaintenancePolicy, GroupPlacementPolicy, "
+            "InstanceSchedulePolicy]"
+        )
     disks: dict[str, Row] = {}
     full_type = machine_type_of(name, body)
     machine = stored_machine_type(full_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tpuctl.emulator.compute.collection import Collection, Row
@@ -11,19 +12,56 @@ from tpuctl.emulator.compute.context import (
     REGION_INSTANCE_TEMPLATES,
     ComputeContext,
 )
-from tpuctl.emulator.compute.errors import bad_field, failed
+from tpuctl.emulator.compute.errors import bad_field, failed, unknown_reference
 from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.state.errors import invalid
-from tpuctl.emulator.state.locations import regions
+from tpuctl.emulator.state.locations import region_of, regions
 from tpuctl.emulator.state.operations import Arguments
 
-__all__ = ["InstanceTemplates", "RegionInstanceTemplates", "find_template"]
+__all__ = [
+    "InstanceTemplates",
+    "RegionInstanceTemplates",
+    "find_template",
+    "instance_body",
+    "template_name",
+]
 
 
 def find_template(context: ComputeContext, name: str) -> Row | None:
     """A global or regional template by full name."""
     kind = INSTANCE_TEMPLATES if name.split("/")[2] == "global" else REGION_INSTANCE_TEMPLATES
     return context.find(kind, name)
+
+
+def template_name(context: ComputeContext, zone: str, reference: str, field: str) -> str:
+    """The full name of the template at this URL, for instances in `projects/P/zones/Z`."""
+    match = re.search(
+        r"(?:projects/([^/]+)/)?((?:global|regions/[^/]+)/instanceTemplates/[^/]+)$", reference
+    )
+    if match is None:
+        raise bad_field(field, reference, "The URL is malformed.")
+    _, project, _, zone_id = zone.split("/")
+    full = f"projects/{context.project(match[1] or project)}/{match[2]}"
+    if not match[2].startswith(("global/", f"regions/{region_of(zone_id)}/")):
+        raise bad_field(field, reference, "The template must be in the region of the zone.")
+    if find_template(context, full) is None:
+        raise unknown_reference(field, reference, "instance template")
+    return full
+
+
+def instance_body(properties: Row, zone: str) -> Row:
+    """A template's properties as the body of a request for an instance in this zone.
+
+    Types of machines and disks are names in templates, and links in instances (their descriptions).
+    """
+    disks = []
+    for disk in properties["disks"]:
+        params = dict(disk.get("initializeParams", {}))
+        if "diskType" in params:
+            params["diskType"] = f"zones/{zone}/diskTypes/{params['diskType']}"
+        disks.append({**disk, "initializeParams": params} if params else disk)
+    machine_type = f"zones/{zone}/machineTypes/{properties['machineType']}"
+    return {**properties, "machineType": machine_type, "disks": disks}
 
 
 class InstanceTemplates(Collection):

@@ -18,6 +18,11 @@ from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instance_spec import Draft, draft
+from tpuctl.emulator.compute.instance_templates import (
+    find_template,
+    instance_body,
+    template_name,
+)
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.project import Projects
 from tpuctl.emulator.compute.scheduling import live_migration
@@ -138,9 +143,16 @@ class Instances(InstanceSettings):
         existing = self.context.operation_of_request(base, request.request_id)
         if existing is not None:
             return existing
-        if request.source_instance_template or request.source_machine_image:
-            raise invalid("Templates and machine images are not emulated.", reason="invalid")
+        if request.source_machine_image:
+            raise invalid("Machine images are not emulated.", reason="invalid")
         body = as_row(request.instance_resource)
+        if reference := request.source_instance_template:
+            zone, field = base.rpartition("/")[0], "sourceInstanceTemplate"
+            template = find_template(
+                self.context, template_name(self.context, zone, reference, field)
+            )
+            assert template is not None, "its name has just been looked up"
+            body = {**instance_body(template["properties"], request.zone), **body}
         check_name(body.get("name", ""))
         name = f"{base}/{body['name']}"
         self.require_unused_name(name)

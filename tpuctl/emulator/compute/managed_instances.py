@@ -23,7 +23,7 @@ from tpuctl.emulator.compute.context import (
     ComputeContext,
 )
 from tpuctl.emulator.compute.instance_spec import draft
-from tpuctl.emulator.compute.instance_templates import find_template
+from tpuctl.emulator.compute.instance_templates import find_template, instance_body
 from tpuctl.emulator.compute.instances import Instances
 from tpuctl.emulator.compute.messages import LINK
 from tpuctl.emulator.compute.operation_resource import show
@@ -320,12 +320,6 @@ class ManagedInstances:
         _, project, _, zone = group.split("/")[:4]
         owner, number = f"projects/{project}/", f"projects/{self._project_number(project)}/"
         links = {"instance-template": row["instanceTemplate"], "created-by": group}
-        disks = []
-        for disk in properties["disks"]:
-            params = dict(disk.get("initializeParams", {}))
-            if "diskType" in params:  # a name here, a link in an instance (its description)
-                params["diskType"] = f"zones/{zone}/diskTypes/{params['diskType']}"
-            disks.append({**disk, "initializeParams": params} if params else disk)
         items = [
             *properties.get("metadata", {}).get("items", []),
             *({"key": key, "value": link.replace(owner, number)} for key, link in links.items()),
@@ -337,11 +331,9 @@ class ManagedInstances:
             limit = {"maxRunDuration": duration, "instanceTerminationAction": "DELETE"}
             scheduling = {**scheduling, **limit}
         return {
-            **properties,
-            "scheduling": scheduling,
+            **instance_body(properties, zone),
             "name": name,
-            "machineType": f"zones/{zone}/machineTypes/{properties['machineType']}",
-            "disks": disks,
+            "scheduling": scheduling,
             "metadata": {"items": items},
         }
 

@@ -29,7 +29,7 @@ def show(record: Record) -> dict[str, Any]:
         "id": record.arguments["id"],
         "name": record.name.rpartition("/")[2],
         "operationType": record.arguments["verb"],
-        "targetLink": LINK + record.arguments.get("shown_target", record.arguments["target"]),
+        "targetLink": LINK + str(record.arguments.get("shown_target", record.arguments["target"])),
         "status": "DONE" if record.is_done else "RUNNING",
         "progress": 100 if record.is_done else 0,
         "user": record.arguments["user"],
