@@ -239,6 +239,9 @@ async def test_shared_network_that_separates_workers_is_reported(project: Projec
     (warning,) = await reported(slices)
     assert warning.summary == "Workers cannot reach each other"
     assert "8482" in warning.detail
+    assert "8081" not in warning.detail
+    two = project.stack("slices: 2", type_name="v5litepod-8", zones="europe-west4-b")
+    assert "8081" in (await reported(two))[0].detail
     finding = await ProjectChecks(slices.stack.stack, lambda: slices.stack.cloud).network()
     assert (finding.state, finding.message) == (CheckState.WARNING, warning.detail)
 

@@ -18,6 +18,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
 from tpuctl.flows.submission import Submission
 from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.stack_cost import cost_of
 
 MakeStack = Callable[..., Tpuctl]
 ZONE = "us-east1-b"
@@ -138,6 +139,12 @@ async def test_lost_slice_restarts_job_on_all(
     assert "retries left: preemption 9" in notes(events)
     assert "recreating the request with its 2 nodes, which is SUSPEND" in notes(events)
     await stack.down(delete_bucket=True)
+
+
+def test_cost_is_that_of_all_slices(make_slices: MakeStack) -> None:
+    one, two = (cost_of(make_slices(fields=f"slices: {count}").stack) for count in (1, 2))
+    assert two.lines[0].item.startswith("2 nodes v5litepod-8")
+    assert two.lines[0].per_hour == pytest.approx(2 * (one.lines[0].per_hour or 0))
 
 
 def test_job_on_some_slices_is_refused(make_slices: MakeStack) -> None:
