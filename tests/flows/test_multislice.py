@@ -14,6 +14,7 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, notes
 from tpuctl.api import Tpuctl
+from tpuctl.api.rehearse import job_variables
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
 from tpuctl.flows.submission import Submission
@@ -145,6 +146,13 @@ def test_cost_is_that_of_all_slices(make_slices: MakeStack) -> None:
     one, two = (cost_of(make_slices(fields=f"slices: {count}").stack) for count in (1, 2))
     assert two.lines[0].item.startswith("2 nodes v5litepod-8")
     assert two.lines[0].per_hour == pytest.approx(2 * (one.lines[0].per_hour or 0))
+
+
+def test_rehearsal_has_variables_of_slice_0(make_slices: MakeStack) -> None:
+    submission = Submission.of(make_slices().stack, None, program="train.py")
+    variables = job_variables(submission, "name", "train.py", "gs://bucket/output")
+    assert (variables["TPUCTL_SLICE"], variables["TPUCTL_SLICES"]) == ("0", "2")
+    assert variables["MEGASCALE_COORDINATOR_ADDRESS"] == "127.0.0.1:8081"
 
 
 def test_job_on_some_slices_is_refused(make_slices: MakeStack) -> None:

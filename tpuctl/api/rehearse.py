@@ -251,10 +251,6 @@ class RehearsalRun:
                 f"{name} is not set: rehearsals do not read Secret Manager; "
                 f"pass --secret {name} to use the variable of this shell"
             )
-        if self.stack.slices > 1:
-            notes.append(
-                f"the {self.stack.slices} slices were rehearsed as one process with devices of all"
-            )
         version = self.options.tensorflow
         if version and version != self.stack.runtime.tensorflow:
             runtime = self.stack.runtime

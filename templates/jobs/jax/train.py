@@ -118,9 +118,8 @@ def make_mesh(slices: int) -> Mesh:
     """All chips, by slice: within one they are connected, between slices is a network."""
 
     def slice_of(device: jax.Device) -> int:
-        if device.platform == "tpu":
-            return device.slice_index
-        return device.process_index * slices // jax.process_count()
+        by_process = device.process_index * slices // jax.process_count()
+        return getattr(device, "slice_index", by_process)  # CPUs have none
 
     devices = sorted(jax.devices(), key=slice_of) if slices > 1 else jax.devices()
     return Mesh(np.array(devices).reshape(slices, -1), ("slice", "data"))
