@@ -18,7 +18,8 @@ from tpuctl.api.rehearse import job_variables
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
 from tpuctl.flows.submission import Submission
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.jobs.logs import worker_records
+from tpuctl.model.events import Event, JobEnded, LogChunk
 from tpuctl.model.stack_cost import cost_of
 
 MakeStack = Callable[..., Tpuctl]
@@ -29,6 +30,13 @@ REPORT = f"""
 import os
 print(*(os.environ.get(name, "-") for name in {NAMES}),
       *(os.environ.get("MEGASCALE_" + name, "-") or "none" for name in {MEGASCALE}))
+"""
+# Fails on slice 1, while slice 0 waits for it.
+FAILS = """
+import os, sys, time
+if os.environ["TPUCTL_SLICE"] == "1":
+    sys.exit(3)
+time.sleep(600)
 """
 # Waits on the first attempt until it is stopped, and succeeds on the second.
 RESUMES = """
@@ -75,6 +83,14 @@ async def test_job_runs_on_all_slices(make_slices: MakeStack, events: list[Event
     ]
     chunks = [event for event in events if isinstance(event, LogChunk)]
     assert {(chunk.worker, chunk.slice) for chunk in chunks} == {(0, 0), (1, 1)}
+
+    record = await stack.submit(script(stack, FAILS))
+    assert await stack.follow(record) == 3
+    assert "worker 1.0 ended: the script failed with exit code 3" in notes(events)
+    ended = [event for event in events if isinstance(event, JobEnded)][-1]
+    assert (ended.worker, ended.slice) == (1, 1)
+    workers = await worker_records(stack.store, record)
+    assert workers[0].detail == "worker 1.0 ended first"
     await stack.down(delete_bucket=True)
 
 
