@@ -151,7 +151,7 @@ async def test_lost_slice_restarts_job_on_all(
     following = asyncio.ensure_future(stack.follow(record, all_workers=True))
     await async_until(lambda: len(logged(events)) == 2, "the start on both slices")
     await inject_fault(reset_cloud, "preempt", node=stack.stack.nodes[1])
-    assert await asyncio.wait_for(following, 120) == 0
+    assert await asyncio.wait_for(following, 300) == 0
     assert logged(events, attempt=2) == ["[worker 0.0] began", "[worker 1.0] began"]
     assert "retries left: preemption 9" in notes(events)
     assert "recreating the request with its 2 nodes, which is SUSPEND" in notes(events)
