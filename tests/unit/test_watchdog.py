@@ -18,9 +18,11 @@ from tpuctl.jobs.shipped.watchdog import (
     age_limit_reason,
     idle_limit_reason,
     parse_timestamp,
+    state_of,
     tick,
 )
 from tpuctl.model.stack import Stack, load_stack
+from tpuctl.resources.custom_roles import watchdog_permissions
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
 
 PROGRAMS = [
@@ -322,3 +324,74 @@ def test_unknown_commands_are_rejected(python: str) -> None:
     )
     assert done.returncode == 2
     assert b"usage" in done.stderr
+
+
+# Compute Engine -------------------------------------------------------------------------------
+
+V6E_ZONE = "us-east5-b"
+COMPUTE = f"https://compute.googleapis.com/compute/v1/projects/my-project/zones/{V6E_ZONE}"
+INSTANCES = f"{COMPUTE}/instances?filter=labels.tpuctl-stack%3Dbert"
+
+
+def compute_stack(folder: Path, name: str, more: str = "") -> Stack:
+    return stack_of(folder, f"api: compute, type: {name}", more, zone=V6E_ZONE)
+
+
+def test_instance_deletes_itself(tmp_path: Path) -> None:
+    config = config_of(compute_stack(tmp_path, "v6e-4"))
+    assert config["delete"] == [f"{COMPUTE}/instances/bert-tpu"]
+    assert config["tpu"] == f"{COMPUTE}/instances/{{instance}}"
+    assert config["peers"] == []
+
+
+def test_instance_of_slice_deletes_the_group(tmp_path: Path) -> None:
+    """Deleting the instance alone would leave the others running."""
+    config = config_of(compute_stack(tmp_path, "v6e-16"))
+    assert config["delete"] == [f"{COMPUTE}/instanceGroupManagers/bert-tpu"]
+    assert config["tpu"] == f"{COMPUTE}/instances/{{instance}}", "group members are named later"
+    assert config["peers"] == [INSTANCES]
+
+
+def test_several_slices_are_deleted_together(tmp_path: Path) -> None:
+    config = config_of(compute_stack(tmp_path, "v6e-16, slices: 2"))
+    assert config["delete"] == [
+        f"{COMPUTE}/instanceGroupManagers/bert-tpu-{index}" for index in range(2)
+    ]
+
+
+def test_controller_beside_instances_is_one_of_the_peers(tmp_path: Path) -> None:
+    stack = compute_stack(tmp_path, "v6e-4", "controller: {}\n")
+    controller = f"{COMPUTE}/instances/bert-controller"
+    assert config_of(stack)["peers"] == [INSTANCES]
+    on_controller = config_of(stack, on_controller=True)
+    assert on_controller["tpu"] == f"{COMPUTE}/instances/bert-tpu"
+    assert on_controller["delete"] == [f"{COMPUTE}/instances/bert-tpu", controller]
+
+
+@pytest.mark.parametrize(
+    ("resource", "state"),
+    [
+        ({"state": "READY"}, "READY"),
+        ({"state": {"state": "SUSPENDED"}}, "SUSPENDED"),
+        ({"status": "STOPPING"}, "STOPPING"),
+        ({"status": {"isStable": True}}, ""),
+        ({}, ""),
+    ],
+    ids=["node", "queued resource", "instance", "instance group", "nothing"],
+)
+def test_states_of_both_apis(resource: dict[str, Any], state: str) -> None:
+    assert state_of(resource) == state
+
+
+def test_permissions_are_those_that_the_stack_needs(tmp_path: Path) -> None:
+    instances = ("compute.instances.get", "compute.instances.delete")
+    assert watchdog_permissions(stack_of(tmp_path)) == ("tpu.nodes.get", "tpu.nodes.delete")
+    assert watchdog_permissions(compute_stack(tmp_path, "v6e-4")) == instances
+    group = watchdog_permissions(compute_stack(tmp_path, "v6e-16"))
+    assert {*group} == {
+        "compute.instanceGroupManagers.get",
+        "compute.instanceGroupManagers.delete",
+        "compute.instances.get",
+        "compute.instances.list",
+        "compute.instances.getGuestAttributes",
+    }

@@ -32,6 +32,14 @@ WATCH_CONTROLLER = (
     "compute.instances.delete",
     "compute.instances.getGuestAttributes",
 )
+WATCH_INSTANCES = ("compute.instances.get", "compute.instances.delete")
+WATCH_GROUPS = (
+    "compute.instances.get",
+    "compute.instanceGroupManagers.get",
+    "compute.instanceGroupManagers.delete",
+)
+# To find the stack's other machines, and the time of their last activity.
+WATCH_PEERS = ("compute.instances.list", "compute.instances.getGuestAttributes")
 # Includes polling operations, listing nodes, and looking up the network before creating a node.
 RECOVERY = (
     "tpu.nodes.get",
@@ -47,7 +55,13 @@ CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttribu
 
 def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the watchdog on the stack's machines needs."""
-    return WATCH_TPU if stack.controller is None else WATCH_TPU + WATCH_CONTROLLER
+    if stack.is_compute:
+        needed = WATCH_INSTANCES if stack.machine.hosts == 1 else WATCH_GROUPS
+        if stack.worker_count > 1 or stack.controller is not None:
+            needed += WATCH_PEERS
+    else:
+        needed = WATCH_TPU
+    return needed if stack.controller is None else (*dict.fromkeys(needed + WATCH_CONTROLLER),)
 
 
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from tpuctl.assets import program
 from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
 from tpuctl.units import dollars
@@ -99,34 +100,48 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
 
     Independent of the time of writing, so that the same stack has the same metadata.
     """
-    api = "v1" if stack.is_node else "v2"
-    place = f"projects/{stack.project}/locations/{stack.zone}"
-    nodes = [f"{TPU}/{api}/{place}/nodes/{name}" for name in stack.nodes]
-    instance = (
-        f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone}/instances/{stack.names.controller}"
-    )
+    zone = f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone}"
+    controller = f"{zone}/instances/{stack.names.controller}"
+    nodes, peers = _instances(stack, zone) if stack.is_compute else _nodes(stack)
     remove = list(nodes)
     if stack.queue is not None:
         version = "v2alpha1" if stack.file.tpu.capacity == "flex-start" else "v2"
-        name = f"{place}/queuedResources/{stack.names.queued}"
+        name = f"{_location(stack)}/queuedResources/{stack.names.queued}"
         remove = [f"{TPU}/{version}/{name}?force=true"]
-    peers: list[str] = []
-    if not stack.is_node:
-        peers += [f"{node}:getGuestAttributes" for node in nodes]
     if stack.controller is not None:
-        remove = [*remove, instance] if on_controller else [instance, *remove]
-        peers.append(f"{instance}/getGuestAttributes?queryPath=tpuctl/")
-    is_alone = len(peers) == 1 and (stack.is_node or stack.accelerator.workers == 1)
+        remove = [*remove, controller] if on_controller else [controller, *remove]
+        if not stack.is_compute:  # otherwise among the instances
+            peers.append(f"{controller}/getGuestAttributes?queryPath=tpuctl/")
+    is_alone = stack.worker_count == 1 and (stack.is_node or stack.controller is None)
+    is_instance = stack.is_compute and not on_controller  # whose name its group chose
     idle = stack.file.limits.idle
     return {
         **_age(stack),
         "idle_seconds": seconds_of(idle) if idle is not None else None,
-        "tpu": nodes[0],
+        "tpu": f"{zone}/instances/{{instance}}" if is_instance else nodes[0],
         "peers": [] if is_alone else peers,
         "delete": remove,
         # TensorFlow's runtime for slices always holds the chips of its worker.
         "count_chip_use": "-pod" not in stack.runtime.version,
     }
+
+
+def _location(stack: Stack) -> str:
+    return f"projects/{stack.project}/locations/{stack.zone}"
+
+
+def _nodes(stack: Stack) -> tuple[list[str], list[str]]:
+    """The URLs of the nodes, and of the guest attributes of their workers."""
+    api = "v1" if stack.is_node else "v2"
+    nodes = [f"{TPU}/{api}/{_location(stack)}/nodes/{name}" for name in stack.nodes]
+    return nodes, [] if stack.is_node else [f"{node}:getGuestAttributes" for node in nodes]
+
+
+def _instances(stack: Stack, zone: str) -> tuple[list[str], list[str]]:
+    """The URLs of the slices that Compute Engine sells, and of the list of all machines."""
+    kind = "instances" if stack.machine.hosts == 1 else "instanceGroupManagers"
+    nodes = [f"{zone}/{kind}/{name}" for name in stack.nodes]
+    return nodes, [f"{zone}/instances?filter=labels.{STACK_LABEL}%3D{stack.name}"]
 
 
 def _age(stack: Stack) -> dict[str, Any]:

@@ -12,9 +12,11 @@ changed while it runs:
     max_seconds, reason   maximum age of the TPU, and the limit that sets it
     idle_seconds          maximum time without activity: no job, no login, no chip in use; of a job
                           that serves notebooks, what its kernels do is activity, not what they hold
-    tpu                   URL of the TPU, for its creation time
+    tpu                   URL of the TPU, for its creation time; `{instance}` in it is the name of
+                          this machine
     peers                 URLs of the guest attributes with the time of the last activity on each
-                          machine of the stack; empty if there is one machine
+                          machine of the stack, or of the list of its instances; empty if there is
+                          one machine
     delete                URLs of the resources to delete, in order; the machine itself is last
     count_chip_use        whether a program that holds a chip counts as activity
 
@@ -38,7 +40,7 @@ import pwd
 import re
 import sys
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
@@ -56,7 +58,9 @@ JOB = re.compile(
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
 LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@(\S*)")
 CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as in tpu-info
+# Of nodes, then of instances.
 CREATING_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
+CREATING_STATES += ("PENDING", "PROVISIONING", "STAGING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
 
 
@@ -159,6 +163,20 @@ def parse_timestamp(text: str) -> float:
         offset = int(match[3]) * 3600 + int(match[4]) * 60
         seconds += offset if match[2] == "-" else -offset
     return seconds
+
+
+def state_of(resource: Mapping[str, Any]) -> str:
+    """The state of a node, queued resource or instance; "" for what has none."""
+    state = resource.get("state") or resource.get("status")
+    if isinstance(state, dict):  # of a queued resource; that of an instance group has no name
+        state = state.get("state")
+    return str(state or "")
+
+
+def is_being_changed(response: Mapping[str, Any]) -> bool:
+    """Whether Compute Engine refuses a call because another one, such as a deletion, still runs."""
+    errors = response.get("error", {}).get("errors", ())
+    return any(error.get("reason") == "resourceNotReady" for error in errors)
 
 
 # Observations -------------------------------------------------------------------------------
@@ -340,6 +358,11 @@ class Cloud:
     def attribute(self, name: str) -> str | None:
         return self.metadata(f"instance/attributes/{name}")
 
+    def worker_number(self) -> int:
+        """The machine's number in its slice, also where Compute Engine sells the slice."""
+        names = ("agent-worker-number", "worker-id")
+        return int(next(filter(None, map(self.attribute, names)), 0))
+
     def call(self, method: str, url: str, body: Any = None) -> tuple[int, Any]:
         """The HTTP status and JSON of a response. Raises OSError if there is none."""
         grant = json.loads(
@@ -439,7 +462,7 @@ class Watchdog:
     def check(self) -> None:
         self.config_text, self.tag = self.cloud.metadata(CONFIG), self.cloud.tag
         self.config = json.loads(self.config_text or "{}")
-        self.worker = min(int(self.cloud.attribute("agent-worker-number") or 0), 5)
+        self.worker = min(self.cloud.worker_number(), 5)
         served = notebooks()
         times = sorted(str(state.get("last_activity")) for state in served.values())
         current, mark = self.current_activity(served), (last_activity_mark(), times)
@@ -501,17 +524,32 @@ class Watchdog:
 
         While that is unknown, age counts from the start of the watchdog.
         """
-        status, tpu = self.cloud.call("GET", self.config["tpu"])
+        url = self.config["tpu"]
+        if "{instance}" in url:
+            url = url.format(instance=self.cloud.metadata("instance/name"))
+        status, tpu = self.cloud.call("GET", url)
         if status != 200 or not tpu:
             return ""
-        if tpu.get("createTime"):
-            self.created = parse_timestamp(tpu["createTime"])
-        return str(tpu.get("state", ""))
+        created = tpu.get("createTime") or tpu.get("creationTimestamp")
+        if created:
+            self.created = parse_timestamp(created)
+        return state_of(tpu)
+
+    def peers(self) -> Iterator[str]:
+        """URLs of the guest attributes of the stack's machines."""
+        for url in self.config["peers"]:
+            instances, _, query = url.partition("?filter=")
+            if not query:
+                yield url
+                continue
+            status, response = self.cloud.call("GET", url)
+            for instance in response.get("items", ()) if status == 200 else ():
+                yield f"{instances}/{instance['name']}/getGuestAttributes?queryPath=tpuctl/"
 
     def query_peers(self) -> list[float]:
         """Times of the last activity on the stack's machines, as far as available."""
         times = []
-        for url in self.config["peers"]:
+        for url in self.peers():
             is_node = url.endswith(":getGuestAttributes")
             with contextlib.suppress(OSError):
                 status, response = self.cloud.call(
@@ -530,13 +568,10 @@ class Watchdog:
             status, body = self.cloud.call("GET", url.partition("?")[0])
             if status == 404:
                 continue
-            state = (body or {}).get("state") or (body or {}).get("status")
-            if isinstance(state, dict):  # of a queued resource
-                state = state.get("state")
-            if status == 200 and state in DELETING_STATES:
+            if status == 200 and state_of(body or {}) in DELETING_STATES:
                 break
             status, response = self.cloud.call("DELETE", url)
-            if status in (200, 404):
+            if status in (200, 404) or is_being_changed(response or {}):
                 self.log(f"deleted {url}")
                 self.delay = 0.0
                 break
