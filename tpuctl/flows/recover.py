@@ -28,7 +28,7 @@ from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.submission import Submission, bind_to_nodes, stack_of, user_at_host
 from tpuctl.flows.submit import record_not_started, start_attempt
 from tpuctl.flows.up import up
-from tpuctl.flows.workers import connections, nodes_of
+from tpuctl.flows.workers import connections, ordered_nodes
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
 from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
@@ -531,7 +531,7 @@ async def start_next_attempt(
     returned.
     """
     async with connections(context, required=True) as transports:
-        nodes = await nodes_of(context.stack, context.cloud)
+        nodes = await ordered_nodes(context)
         submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
         assert submission.placement is not None
         job_transports = {worker: transports[worker] for worker in record.workers}

@@ -406,7 +406,7 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     stack, cloud, emit = context.stack, context.cloud, context.emit
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
-        nodes = await nodes_of(stack, cloud)
+        nodes = await ordered_nodes(context)
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())

@@ -58,6 +58,7 @@ class Submission:
     addresses: tuple[str, ...] = ()  # of the workers in their network, once known
     is_node: bool = False  # its one worker is the controller of a TPU node
     endpoints: tuple[str, ...] = ()  # of a TPU node
+    topology: str = ""  # of the slices that Compute Engine sells
     first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
     kind: JobKind = "script"
     program: str = ""  # module name, or first word of a command
@@ -254,6 +255,7 @@ async def bind_to_nodes(
         node=first.name,
         endpoints=first.endpoints,
         addresses=tuple(address for node in nodes for address in node.inner_addresses),
+        topology=stack.machine.topology if first.instances else "",
         accelerator=first.accelerator_type,
         runtime=first.runtime,
         compiled=_compiled(stack, first.runtime),
@@ -288,6 +290,8 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         **_slice_variables(submission, worker),
         **node_variables(submission.runtime, submission.endpoints),
     }
+    if submission.topology:
+        variables |= _machine_variables(submission, worker, workers_per_node)
     if "-pod" in submission.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables
@@ -310,4 +314,20 @@ def _slice_variables(submission: Submission, worker: int) -> dict[str, str]:
         "TPUCTL_SLICE": str(in_slice),
         "TPUCTL_SLICES": str(submission.slices),
         **dict(zip(MEGASCALE, values, strict=True)),
+    }
+
+
+def _machine_variables(submission: Submission, worker: int, per_slice: int) -> dict[str, str]:
+    """What libtpu and frameworks read about the worker's slice before they ask the metadata server.
+
+    The names and formats are those of GKE, whose TPU machines are instances, too. Compute Engine
+    documents no metadata for slices: JAX looks for `agent-worker-number`, which instances may lack,
+    and then for these (jax/_src/clusters/cloud_tpu_cluster.py).
+    """
+    first = worker - worker % per_slice
+    return {
+        "TPU_WORKER_ID": str(worker - first),
+        "TPU_WORKER_HOSTNAMES": ",".join(submission.addresses[first : first + per_slice]),
+        "TPU_ACCELERATOR_TYPE": submission.accelerator,
+        "TPU_TOPOLOGY": submission.topology,
     }

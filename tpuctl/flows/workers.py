@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from tpuctl.assets import program
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
@@ -23,6 +24,7 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.remote.iap import Destination, IapRoute, Relay
+from tpuctl.remote.keys import config_home
 from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
 __all__ = [
@@ -33,11 +35,13 @@ __all__ = [
     "controller_transport",
     "kept_connections",
     "nodes_of",
+    "ordered_nodes",
     "run_on_workers",
     "select_workers",
     "transports",
 ]
 
+T = TypeVar("T")
 SSH_RETRY_SECONDS = 300.0
 SSH_PORT = 22  # of machines behind the IAP relay
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")  # RFC 1123
@@ -60,7 +64,7 @@ class _Machines:
     zone: str
     addresses: tuple[tuple[str, int], ...]  # host and port of each SSH server
     published: Callable[[], Awaitable[dict[int, _GuestAttributes]]]  # by worker, where available
-    instance: str = ""  # set for a single machine of known name
+    instances: tuple[str, ...] = ()  # their names, if they are instances of Compute Engine
 
 
 async def transports(context: Context) -> dict[int, SshTransport]:
@@ -71,7 +75,7 @@ async def transports(context: Context) -> dict[int, SshTransport]:
     keys come from the machines' guest attributes; if those are not available, the key of the
     first connection is stored and required from then on.
     """
-    nodes = await nodes_of(context.stack, context.cloud)
+    nodes = await ordered_nodes(context)
     per_node = await gather_all(
         _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
@@ -152,6 +156,8 @@ async def _transports_of_node(
         )
     if stack.is_node:
         machines = await _controller(stack.in_zone(node.zone), cloud, is_inside=is_inside)
+    elif node.instances:
+        machines = _instances(stack, cloud, node, is_inside=is_inside)
     else:
         machines = _workers(stack, cloud, node, is_inside=is_inside)
     first = number * len(machines.addresses)  # all nodes have the same number of workers
@@ -194,7 +200,7 @@ async def _machine_transports(
         attributes = published.get(worker, _GuestAttributes(()))
         host, port, way = *ssh_address, None
         if relay is not None:
-            instance = machines.instance or attributes.hostname
+            instance = machines.instances[worker] if machines.instances else attributes.hostname
             if not instance:
                 raise _no_hostname(stack.numbering.name(first + worker))
             host, port = instance, SSH_PORT
@@ -256,25 +262,45 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
             f"controller {machine.name} in {machine.zone} is {machine.state}",
             hint="Bring the stack up:\n    tpuctl up",
         )
-    request = {
-        "project": stack.project,
-        "zone": machine.zone,
-        "instance": machine.name,
-        "query_path": "hostkeys/",
-    }
+    address = machine.inner_address if is_inside else machine.address
+    names = (machine.name,)
+    published = _published_by_instances(stack, cloud, machine.zone, names)
+    places = ((address, machine.ssh_port),)
+    return _Machines(machine.id, machine.zone, places, published, names)
 
-    async def published() -> dict[int, _GuestAttributes]:
-        client = cloud.client("instances")
+
+def _instances(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -> _Machines:
+    """The workers of a slice that Compute Engine sells."""
+    published = _published_by_instances(stack, cloud, node.zone, node.instances)
+    addresses = node.inner_addresses if is_inside else node.addresses
+    places = tuple(zip(addresses, node.ssh_ports, strict=True))
+    return _Machines(node.id, node.zone, places, published, node.instances)
+
+
+def _published_by_instances(
+    stack: Stack, cloud: Cloud, zone: str, names: Sequence[str]
+) -> Callable[[], Awaitable[dict[int, _GuestAttributes]]]:
+    """What instances of Compute Engine publish, by their index."""
+    client = cloud.client("instances")
+
+    async def of_instance(name: str) -> _GuestAttributes:
+        request = {
+            "project": stack.project,
+            "zone": zone,
+            "instance": name,
+            "query_path": "hostkeys/",
+        }
         try:
             answer = await cloud.call("host keys", client.get_guest_attributes, request)
         except NotFound:  # Compute Engine's answer if none are written yet
-            return {}
-        attributes = _parse_guest_attributes(answer)
-        return {0: attributes} if attributes.keys else {}
+            return _GuestAttributes(())
+        return _parse_guest_attributes(answer)
 
-    address = machine.inner_address if is_inside else machine.address
-    places = ((address, machine.ssh_port),)
-    return _Machines(machine.id, machine.zone, places, published, machine.name)
+    async def published() -> dict[int, _GuestAttributes]:
+        attributes = enumerate(await gather_all(map(of_instance, names)))
+        return {index: each for index, each in attributes if each.keys}
+
+    return published
 
 
 async def connect_workers(cloud: Cloud, transports: Sequence[SshTransport]) -> None:
@@ -374,6 +400,58 @@ async def _trusted_key(
         )
     )
     return (host_key,)
+
+
+async def ordered_nodes(context: Context) -> list[NodeStatus]:
+    """The stack's nodes, like `nodes_of`, with their instances in the order of the workers."""
+    nodes = await nodes_of(context.stack, context.cloud)
+    return await gather_all(_in_worker_order(context, node) for node in nodes)
+
+
+async def _in_worker_order(context: Context, node: NodeStatus) -> NodeStatus:
+    """Order the instances of a slice, which their group names at random, by their numbers.
+
+    Only the machines know these. They are asked once, and must have booted; the answer is stored.
+    """
+    if len(node.instances) < 2 or node.state != "READY":
+        return node
+    file = config_home() / "workers" / f"{context.stack.project}-{node.id}"
+    names = file.read_text("utf-8").split() if file.exists() else []
+    if {*names} != {*node.instances}:
+        names = await _ask_order(context, node)
+        draft = private_folder(file.parent) / f"{file.name}.{os.getpid()}"
+        draft.write_text("\n".join(names) + "\n", "utf-8")
+        draft.replace(file)
+    order = [node.instances.index(name) for name in names]
+
+    def ordered(values: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(values[index] for index in order)
+
+    return replace(
+        node,
+        instances=ordered(node.instances),
+        addresses=ordered(node.addresses),
+        ssh_ports=ordered(node.ssh_ports),
+        inner_addresses=ordered(node.inner_addresses),
+    )
+
+
+async def _ask_order(context: Context, node: NodeStatus) -> list[str]:
+    """The names of the instances by their numbers, or by name if they do not have any."""
+    transports = await _transports_of_node(context, node, 0)
+    ask = program("worker_number.py").encode()
+    try:
+        await connect_workers(context.cloud, transports)
+        answers = await gather_all(
+            each.run(["python3", "-S", "-I", "-"], input=ask) for each in transports
+        )
+    finally:
+        await gather_all(each.close() for each in transports)
+    texts = [each.check("asking for the worker's number").stdout.decode() for each in answers]
+    numbers = [int(text) for text in texts if text.strip().isdecimal()]
+    if sorted(numbers) != [*range(len(node.instances))]:
+        return sorted(node.instances)
+    return [name for _, name in sorted(zip(numbers, node.instances, strict=True))]
 
 
 async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
