@@ -24,7 +24,7 @@ from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.flows.submit import submit, with_bundle
 from tpuctl.flows.up import up as bring_up
-from tpuctl.flows.workers import connections, kept_connections, nodes_of
+from tpuctl.flows.workers import connections, kept_connections, ordered_nodes
 from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import (
     Emit,
