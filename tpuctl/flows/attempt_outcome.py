@@ -21,6 +21,7 @@ from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of
 from tpuctl.polling import Backoff
+from tpuctl.resources.base import time_of
 from tpuctl.resources.stack_record import Record
 from tpuctl.units import dollars
 
@@ -31,6 +32,7 @@ SETTLE_SECONDS = 90.0
 SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 CLOCK_SKEW_SECONDS = 30.0  # the most that two computers' clocks may differ
 ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
+PREEMPTION = "compute.instances.preempted"  # the type of Compute Engine's operations
 UNCLEAR_FAILURES = ("worker-gone", "restarted", "peer-gone")
 READERS = 16
 # The first of these that any of several nodes is in is reported.
@@ -119,10 +121,37 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         ),
         limit=reached_limit(stack, placement.created if placement is not None else None),
     )
+    if stack.is_compute and not machines.state and await _was_preempted(stack, cloud, record):
+        return replace(machines, state="PREEMPTED")
     is_ready = stack.is_node and machines.state == "READY"
     if is_ready and await is_controller_gone(stack.in_zone(record.zone), cloud):
         return replace(machines, state="TERMINATED")
     return machines
+
+
+async def _was_preempted(stack: Stack, cloud: Cloud, record: JobRecord) -> bool:
+    """Whether Google has preempted an instance of the attempt: it is deleted then, and only an
+    operation remains."""
+    request = {
+        "project": stack.project,
+        "zone": record.zone,
+        "filter": f'operationType="{PREEMPTION}"',
+    }
+    client = cloud.client("zone_operations")
+    operations = await cloud.call(
+        "preemptions", lambda **options: list(client.list(request, **options))
+    )
+    created = record.placement.created if record.placement is not None else None
+    return any(
+        _is_machine_of(stack, operation.target_link.rpartition("/")[2])
+        and (created is None or (time_of(operation.insert_time) or created) >= created)
+        for operation in operations
+    )
+
+
+def _is_machine_of(stack: Stack, instance: str) -> bool:
+    """Whether an instance is one of the stack's nodes, or a member of such a group."""
+    return any(instance == node or instance.startswith(f"{node}-") for node in stack.nodes)
 
 
 def _state(in_zone: list[InventoryItem], states: list[str], count: int) -> str:
@@ -156,7 +185,8 @@ def reached_limit(stack: Stack, created: datetime | None) -> str:
         and age >= affordable_seconds(limits.max_cost, hourly)
     ):
         return f"limits.max_cost, {dollars(limits.max_cost)}"
-    run_for = stack.queue.run_for if stack.queue is not None else None
+    queue = stack.file.tpu.queue
+    run_for = queue.run_for if queue is not None else None
     if run_for is not None and age >= seconds_of(run_for):
         return f"tpu.queue.run_for, {run_for}"
     return ""

@@ -135,7 +135,11 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content.setdefault(section, {})
     content["stack"] = stack.name
     content["project"] = {"id": stack.project}
-    content["tpu"] |= {"zones": [stack.zone], "runtime": stack.runtime.version}
+    content["tpu"]["zones"] = [stack.zone]
+    if stack.file.tpu.api is not None:
+        content["tpu"]["api"] = stack.api
+    if not stack.is_compute:  # otherwise its machines have the only image that there is
+        content["tpu"]["runtime"] = stack.runtime.version
     content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
     if stack.file.tpu.startup_script is not None:
         content["tpu"]["startup_script"] = STARTUP

@@ -42,7 +42,7 @@ from tpuctl.model.events import (
 from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 from tpuctl.model.status import Down
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.framework import runtime_warning
@@ -407,6 +407,7 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await ordered_nodes(context)
+        stack = stack.at(Candidate(nodes[0].zone, nodes[0].api))
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())

@@ -22,7 +22,7 @@ from tpuctl.model.hang import JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack import Candidate, Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.model.sweep import SweepValues
 from tpuctl.model.worker_numbering import WorkerNumbering
@@ -225,7 +225,8 @@ def _workers_text(numbering: WorkerNumbering) -> str:
 
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
-    """The stack with the framework and the runtime that a job was submitted with."""
+    """The stack with the framework and the runtime that a job was submitted with, in its place."""
+    stack = stack.at(Candidate(record.zone, "compute" if "/" in record.runtime else "tpu"))
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
     return stack.on_runtime(record.runtime)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tpuctl.catalog import Api
+
 __all__ = ["Down", "Holding", "MachineStatus", "NodeStatus", "Remaining"]
 
 
@@ -26,6 +28,11 @@ class NodeStatus:
     service_account: str = ""  # a TPU node's service agent; empty for TPU VMs
     inner_addresses: tuple[str, ...] = ()  # reachable in the same network
     instances: tuple[str, ...] = ()  # names of the workers on Compute Engine; empty for the TPU API
+
+    @property
+    def api(self) -> Api:
+        """Who sells it."""
+        return "compute" if self.instances else "tpu"
 
     def hours(self, now: datetime | None = None) -> float:
         """How long it has existed."""

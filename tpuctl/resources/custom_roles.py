@@ -49,6 +49,12 @@ RECOVERY = (
     "tpu.operations.get",
     "compute.networks.get",
 )
+# Likewise, in addition to what a kind declares; a preemption is told by an operation.
+RECOVERY_COMPUTE = (
+    "compute.instances.getGuestAttributes",
+    "compute.networks.get",
+    "compute.zoneOperations.list",
+)
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
@@ -66,6 +72,10 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
 
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the controller needs to recreate the TPU."""
+    if stack.is_compute:
+        names = " ".join(kind.permissions for kind in (TpuInstance,)).split()
+        create = {name for name in names if name.startswith("compute.") and name.count(".") == 2}
+        return tuple(sorted({*create, *RECOVERY_COMPUTE}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
 
