@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.support.recovery_jobs import script
+from tests.support.polling import async_until
+from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
 from tpuctl.api import Tpuctl
+from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.flows.attempts import read_attempts
 from tpuctl.model.events import CommandOutput, Event
 
 MakeStack = Callable[..., Tpuctl]
@@ -37,3 +41,49 @@ async def test_job_on_instance_returns_its_exit_code(instance: Tpuctl, events: l
     (result,) = await instance.run_on_workers("echo from $HOSTNAME")
     print(result, [event for event in events if isinstance(event, CommandOutput)])
     assert (await instance.up()).plan.is_empty
+
+
+@pytest.fixture
+async def spot_instance(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
+    stack = make_stack(type_name="v6e-4", runtime="auto, api: compute, capacity: spot", zone=ZONE)
+    await stack.up()
+    yield stack
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_job_of_preempted_instance_resumes_with_its_output(
+    spot_instance: Tpuctl, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    """Compute Engine deletes the instance; only an operation tells that it was preempted."""
+    record = await spot_instance.submit(script(spot_instance, COUNTING), ["30", "0.05"])
+    following = asyncio.ensure_future(spot_instance.follow(record))
+    await async_until(lambda: "step 13\n" in log_of(events, 1), "step 13")
+    first = await spot_instance.node()
+    await inject_fault(local_cloud, "preempt", node=first.name)
+    assert await asyncio.wait_for(following, 120) == 0
+    again = await spot_instance.node()
+    assert again.id != first.id
+    (attempt,) = await read_attempts(spot_instance.store, record)
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
+    begun = int(log_of(events, 2).splitlines()[0].removeprefix("attempt 2 from "))
+    assert begun >= 13
+
+
+async def test_deleted_instance_ends_the_job(
+    spot_instance: Tpuctl, events: list[Event]
+) -> None:
+    record = await spot_instance.submit(script(spot_instance, COUNTING), ["300", "0.05"])
+    following = asyncio.ensure_future(spot_instance.follow(record))
+    await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")
+    node = await spot_instance.node()
+    cloud = spot_instance.cloud
+    await cloud.call(
+        node.name,
+        cloud.client("instances").delete_unary,
+        project="local-project",
+        zone=node.zone,
+        instance=node.name,
+    )
+    assert await asyncio.wait_for(following, 200) != 0
+    assert await read_attempts(spot_instance.store, record) == []
