@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from tests.support.polling import async_until
-from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
+from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
-from tpuctl.model.events import CommandOutput, Event
+from tpuctl.model.events import CommandOutput, Event, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
 ZONE = "us-east5-b"
@@ -61,7 +61,9 @@ async def test_job_of_preempted_instance_resumes_with_its_output(
     await async_until(lambda: "step 13\n" in log_of(events, 1), "step 13")
     first = await spot_instance.node()
     await inject_fault(local_cloud, "preempt", node=first.name)
-    assert await asyncio.wait_for(following, 120) == 0
+    code = await asyncio.wait_for(following, 120)
+    print(notes(events), [e for e in events if isinstance(e, WarningIssued)])
+    assert code == 0
     again = await spot_instance.node()
     assert again.id != first.id
     (attempt,) = await read_attempts(spot_instance.store, record)

@@ -33,6 +33,7 @@ SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
 CLOCK_SKEW_SECONDS = 30.0  # the most that two computers' clocks may differ
 ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
 PREEMPTION = "compute.instances.preempted"  # the type of Compute Engine's operations
+ENDING_STATES = ("STOPPING", "STOPPED", "DELETING", "")  # in which preempted instances are, too
 UNCLEAR_FAILURES = ("worker-gone", "restarted", "peer-gone")
 READERS = 16
 # The first of these that any of several nodes is in is reported.
@@ -121,7 +122,8 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
         ),
         limit=reached_limit(stack, placement.created if placement is not None else None),
     )
-    if stack.is_compute and not machines.state and await _was_preempted(stack, cloud, record):
+    has_ended = stack.is_compute and machines.state in ENDING_STATES
+    if has_ended and await _was_preempted(stack, cloud, record):
         return replace(machines, state="PREEMPTED")
     is_ready = stack.is_node and machines.state == "READY"
     if is_ready and await is_controller_gone(stack.in_zone(record.zone), cloud):
