@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.callers import Member, grant, make_role, revoke
+from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
@@ -30,9 +31,11 @@ from tpuctl.resources.stack_record import Record
 
 SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes each one
 KINDS = {
-    "vm": ("capacity: spot", "controller: {}"),
-    "queued": ("capacity: spot, queue: true", "controller: {}"),
-    "node": ("kind: node, capacity: preemptible", ""),
+    "vm": ("v3-8", "capacity: spot", "controller: {}"),
+    "queued": ("v3-8", "capacity: spot, queue: true", "controller: {}"),
+    "node": ("v3-8", "kind: node, capacity: preemptible", ""),
+    "instance": ("v6e-4", "api: compute, capacity: spot", "controller: {}"),
+    "group": ("v6e-16", "api: compute, capacity: spot", "controller: {}"),
 }
 
 
@@ -102,7 +105,9 @@ def controller(
     project: Project, null_cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Awaitable[Controller]]:
     async def make(kind: str) -> Controller:
-        bench = project.stack(*KINDS[kind])
+        type_name, *sections = KINDS[kind]
+        zone = "us-east5-b" if type_name.startswith("v6e") else ZONE
+        bench = project.stack(*sections, type_name=type_name, zones=zone)
         return await Controller(bench, null_cloud, tmp_path, monkeypatch).preempt_node()
 
     return make

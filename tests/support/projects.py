@@ -25,6 +25,7 @@ from tests.support.locations import ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
+from tpuctl.errors import NotFound
 from tpuctl.flows.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
@@ -85,10 +86,14 @@ class Bench:
         """Preempt the node, and wait until it is preempted."""
 
         async def is_gone() -> bool | None:
-            return (await self.stack.node()).state == "PREEMPTED" or None
+            try:
+                return (await self.stack.node()).state == "PREEMPTED" or None
+            except NotFound:  # Compute Engine deletes preempted instances
+                return True
 
         # By its full name: other projects of the cloud may have a node of that name.
-        remote_control.add_fault(cloud, "preempt", node=(await self.stack.node()).name)
+        node = await self.stack.node()
+        remote_control.add_fault(cloud, "preempt", node=next(iter(node.instances), node.name))
         await wait_until(
             is_gone, description="the preemption", seconds=20, backoff=Backoff(0.02, 0.2)
         )

@@ -11,7 +11,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.controller import is_controller_gone
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.inventory import is_tpu_of, list_resources
 from tpuctl.model.cost import affordable_seconds
 from tpuctl.model.duration import seconds_of
 from tpuctl.model.events import Emit, Note, ignore
@@ -100,7 +100,9 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
     They are identified by id, since machines may have been recreated under the same names.
     """
     resources, contents = await asyncio.gather(
-        list_resources(cloud, stack.project, stack=stack.name, include=lambda kind: kind.is_tpu),
+        list_resources(
+            cloud, stack.project, stack=stack.name, include=lambda kind: is_tpu_of(kind, stack)
+        ),
         Record(stack, cloud).read(),
     )
     placement = record.placement

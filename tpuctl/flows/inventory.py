@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tpuctl.catalog import Api
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.inventory import InventoryItem, ResourceKind
+from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query, SharedLists
 from tpuctl.resources.composition import KINDS
 from tpuctl.resources.node_lifecycle import NodeLifecycle
+from tpuctl.resources.tpu_instance import MachineNode
 
-__all__ = ["list_nodes", "list_resources"]
+__all__ = ["is_tpu_of", "list_nodes", "list_resources"]
 
 
 async def list_resources(
@@ -64,10 +67,22 @@ async def list_resources(
     ]
 
 
-async def list_nodes(cloud: Cloud, project: str, stack: str) -> list[NodeStatus]:
+def is_tpu_of(kind: type[ResourceKind], stack: Stack) -> bool:
+    """Whether a kind is a TPU of one of the APIs that may sell the stack's.
+
+    A controller may list no others.
+    """
+    api: Api = "compute" if issubclass(kind, MachineNode) else "tpu"
+    return kind.is_tpu and api in stack.apis
+
+
+async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
     """The stack's nodes in every zone, by label."""
     resources = await list_resources(
-        cloud, project, stack=stack, include=lambda kind: issubclass(kind, NodeLifecycle)
+        cloud,
+        stack.project,
+        stack=stack.name,
+        include=lambda kind: issubclass(kind, NodeLifecycle) and is_tpu_of(kind, stack),
     )
     return [resource.node for resource in resources if resource.node is not None]
 

@@ -459,7 +459,7 @@ async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
 
     Raises NotFound if there are none, or if one of several is missing.
     """
-    nodes = await list_nodes(cloud, stack.project, stack.name)
+    nodes = await list_nodes(cloud, stack)
     if not nodes:
         raise NotFound(
             "Node not found",

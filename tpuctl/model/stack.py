@@ -97,6 +97,11 @@ class Stack:
         return self.candidate.api
 
     @property
+    def apis(self) -> frozenset[Api]:
+        """Who may sell it, of all candidates."""
+        return frozenset(candidate.api for candidate in self.candidates)
+
+    @property
     def is_compute(self) -> bool:
         """Whether the TPU consists of Compute Engine instances."""
         return self.api == "compute"
@@ -355,6 +360,7 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
     names = Names(name, project)
     accelerator = _placeholder_accelerator()
     candidates = candidates_of(file, accelerator)
+    candidates += tuple(Candidate(each.zone, "compute") for each in candidates)  # nothing tells
     return Stack(
         path=Path("tpuctl.yaml"),
         file=file,

@@ -15,6 +15,8 @@ from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource
+from tpuctl.resources.tpu_group import TpuGroup
+from tpuctl.resources.tpu_instance import TpuInstance
 
 __all__ = [
     "RecoveryRole",
@@ -73,8 +75,10 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the controller needs to recreate the TPU."""
     if stack.is_compute:
-        names = " ".join(kind.permissions for kind in (TpuInstance,)).split()
-        create = {name for name in names if name.startswith("compute.") and name.count(".") == 2}
+        kind = TpuInstance if stack.machine.hosts == 1 else TpuGroup
+        lines = (line.split() for line in kind.permissions.strip().splitlines())
+        needed = (names for step, _, *names in lines if not step.startswith("update"))
+        create = {name for names in needed for name in names if name.startswith("compute.")}
         return tuple(sorted({*create, *RECOVERY_COMPUTE}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
