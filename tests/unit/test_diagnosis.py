@@ -289,3 +289,39 @@ def test_failed_check_reports_the_error() -> None:
         *("Permission denied: no", "command --now"),
         77,
     )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "rule", "problem"),
+    [
+        ("compute.requireShieldedVm", {"enforce": True}, True),
+        ("compute.requireShieldedVm", {"enforce": False}, None),
+        ("compute.trustedImageProjects", {"allowAll": True}, None),
+        (
+            "compute.trustedImageProjects",
+            {"values": {"allowedValues": ["projects/debian-cloud"]}},
+            True,
+        ),
+        (
+            "compute.trustedImageProjects",
+            {"values": {"allowedValues": ["is:projects/ubuntu-os-accelerator-images"]}},
+            None,
+        ),
+        (
+            "compute.trustedImageProjects",
+            {"values": {"deniedValues": ["projects/ubuntu-os-accelerator-images"]}},
+            True,
+        ),
+    ],
+)
+def test_policy_verdicts_on_instances_of_compute_engine(
+    tmp_path: Path, constraint: str, rule: dict[str, object], problem: bool | None
+) -> None:
+    stack = stack_of(tmp_path, "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n")
+    verdict = POLICIES[constraint](stack, [rule_of(rule)])
+    assert (None if verdict is None else verdict.is_problem) == problem
+
+
+def test_tpu_vm_needs_no_image_project(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, "tpu: {type: v6e-4, zones: [us-east5-b]}\n")
+    assert POLICIES["compute.trustedImageProjects"](stack, [rule_of({"denyAll": True})]) is None

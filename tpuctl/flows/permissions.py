@@ -127,8 +127,14 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 
 
 def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
-    """The kinds that a stack needs permissions for: its resources, and IAP if it is used."""
-    kinds = {kind_of(resource.address) for resource in resources_of(stack, cloud)}
+    """The kinds that a stack needs permissions for: its resources, whoever sells its TPU, and IAP
+    if it is used."""
+    by_api = {candidate.api: stack.at(candidate) for candidate in stack.candidates}
+    kinds = {
+        kind_of(resource.address)
+        for each in by_api.values()
+        for resource in resources_of(each, cloud)
+    }
     return kinds | ({IapTunnel} if stack.file.network.ssh == "iap" else set())
 
 

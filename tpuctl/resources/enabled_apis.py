@@ -23,7 +23,7 @@ def _names(*short: str) -> frozenset[str]:
     return frozenset(f"{name}.googleapis.com" for name in short)
 
 
-NEEDED = _names("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage", "tpu")
+NEEDED = _names("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage")
 MAX_BATCH = 20  # documented limit of batchEnable
 SECONDS = 600.0
 TPU = "tpu.googleapis.com"
@@ -33,6 +33,7 @@ def needed(stack: Stack) -> frozenset[str]:
     """The full names of the APIs that the stack needs."""
     linking = stack.file.project.billing_account is not None
     apis = NEEDED | (_names("cloudbilling") if linking else frozenset())
+    apis |= {TPU} if "tpu" in stack.apis else frozenset()
     apis |= _names("secretmanager") if stack.secret_names else frozenset()
     return apis | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
 

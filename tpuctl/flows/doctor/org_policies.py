@@ -128,13 +128,13 @@ def _locations(stack: Stack, rules: Rules) -> Verdict | None:
     return Verdict(detail, hint, is_problem)
 
 
-def _is_allowed(location: str, rules: Rules) -> bool:
-    """Whether the rules allow resources in a zone, region or multi-region."""
+def _is_allowed(value: str, rules: Rules) -> bool:
+    """Whether the rules allow a value: of locations, a zone, region or multi-region."""
     if any(rule.deny_all for rule in rules):
         return False
-    denied = [value for rule in rules for value in rule.values.denied_values]
-    allowed = [value for rule in rules for value in rule.values.allowed_values]
-    return not _matches(location, denied) and (not allowed or _matches(location, allowed))
+    denied = [entry for rule in rules for entry in rule.values.denied_values]
+    allowed = [entry for rule in rules for entry in rule.values.allowed_values]
+    return not _matches(value, denied) and (not allowed or _matches(value, allowed))
 
 
 def _matches(location: str, entries: Iterable[str]) -> bool:
@@ -181,7 +181,14 @@ def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
 
 
 def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
-    if stack.controller is None or not _is_enforced(rules):
+    if not _is_enforced(rules):
+        return None
+    if stack.is_compute:
+        return Verdict(
+            "the TPU machines would need Secure Boot, which tpuctl does not enable",
+            "Instances of Compute Engine cannot be created without it.",
+        )
+    if stack.controller is None:
         return None
     return Verdict(
         "the controller would need Secure Boot, which tpuctl does not enable",
@@ -189,10 +196,23 @@ def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
     )
 
 
+def _images(stack: Stack, rules: Rules) -> Verdict | None:
+    if not stack.is_compute:
+        return None
+    project = f"projects/{stack.machine.image.partition('/')[0]}"
+    if _is_allowed(project, rules):
+        return None
+    return Verdict(
+        f"images of {project} cannot be used",
+        "Compute Engine's TPU machines have no other images.",
+    )
+
+
 POLICIES: Mapping[str, Evaluate] = {
     "compute.vmExternalIpAccess": _external,
     "compute.requireOsLogin": _os_login,
     "compute.requireShieldedVm": _shielded,
+    "compute.trustedImageProjects": _images,
     "gcp.resourceLocations": _locations,
     "iam.disableServiceAccountCreation": _accounts,
     "iam.allowedPolicyMemberDomains": _members,
