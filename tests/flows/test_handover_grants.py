@@ -23,6 +23,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.handover import stack_file
+from tpuctl.flows.recover import remove_nodes
 from tpuctl.flows.workers import nodes_of
 from tpuctl.model.events import ignore
 from tpuctl.resources.custom_roles import recovery_permissions
@@ -79,8 +80,16 @@ class Controller:
             assert not prepared.plan.is_empty
             await stack.provision(prepared)
             assert [node.state for node in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
-            if self.stack.is_node:
+            if self.stack.is_node or self.stack.is_compute:
                 await self._read_host_keys(stack)
+            if self.stack.is_compute:
+                await self._list_preemptions(stack)
+                await remove_nodes(await stack.plan(), ignore)  # machines that do not answer
+
+    async def _list_preemptions(self, stack: Tpuctl) -> None:
+        where = {"project": self.stack.project, "zone": self.stack.zone}
+        client = stack.cloud.client("zone_operations")
+        await stack.cloud.call("preemptions", client.list, request=where)
 
     async def _read_host_keys(self, stack: Tpuctl) -> None:
         await find_controller(stack.stack, stack.cloud)

@@ -391,6 +391,7 @@ def test_permissions_are_those_that_the_stack_needs(tmp_path: Path) -> None:
     assert {*group} == {
         "compute.instanceGroupManagers.get",
         "compute.instanceGroupManagers.delete",
+        "compute.instanceGroups.delete",
         "compute.instances.get",
         "compute.instances.list",
         "compute.instances.getGuestAttributes",

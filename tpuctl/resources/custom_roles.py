@@ -39,6 +39,7 @@ WATCH_GROUPS = (
     "compute.instances.get",
     "compute.instanceGroupManagers.get",
     "compute.instanceGroupManagers.delete",
+    "compute.instanceGroups.delete",
 )
 # To find the stack's other machines, and the time of their last activity.
 WATCH_PEERS = ("compute.instances.list", "compute.instances.getGuestAttributes")
@@ -53,6 +54,7 @@ RECOVERY = (
 )
 # Likewise, in addition to what a kind declares; a preemption is told by an operation.
 RECOVERY_COMPUTE = (
+    "compute.instanceGroupManagers.list",
     "compute.instances.getGuestAttributes",
     "compute.networks.get",
     "compute.zoneOperations.list",
@@ -79,6 +81,7 @@ def recovery_permissions(stack: Stack) -> tuple[str, ...]:
         lines = (line.split() for line in kind.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
+        create -= {"compute.disks.delete"}  # boot disks are deleted with their machines
         return tuple(sorted({*create, *RECOVERY_COMPUTE}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
