@@ -72,9 +72,7 @@ async def test_job_of_preempted_instance_resumes_with_its_output(
     assert begun >= 13
 
 
-async def test_deleted_instance_ends_the_job(
-    spot_instance: Tpuctl, events: list[Event]
-) -> None:
+async def test_deleted_instance_ends_the_job(spot_instance: Tpuctl, events: list[Event]) -> None:
     record = await spot_instance.submit(script(spot_instance, COUNTING), ["300", "0.05"])
     following = asyncio.ensure_future(spot_instance.follow(record))
     await async_until(lambda: "step 3\n" in log_of(events, 1), "step 3")

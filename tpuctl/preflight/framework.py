@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from tpuctl.catalog import apis_of, base_runtime
 from tpuctl.errors import Diagnostic
-from tpuctl.model.framework import TITLES, Framework, framework_of_modules, framework_of_requirements
+from tpuctl.model.framework import (
+    TITLES,
+    Framework,
+    framework_of_modules,
+    framework_of_requirements,
+)
 from tpuctl.model.requirement_files import declared
 from tpuctl.preflight.analysis.source import Module
 

@@ -65,12 +65,11 @@ CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttribu
 
 def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the watchdog on the stack's machines needs."""
+    needed: tuple[str, ...] = WATCH_TPU
     if stack.is_compute:
         needed = WATCH_INSTANCES if stack.machine.hosts == 1 else WATCH_GROUPS
         if stack.worker_count > 1 or stack.controller is not None:
             needed += WATCH_PEERS
-    else:
-        needed = WATCH_TPU
     return needed if stack.controller is None else (*dict.fromkeys(needed + WATCH_CONTROLLER),)
 
 

@@ -58,9 +58,10 @@ JOB = re.compile(
 # What sshd calls the process of a login: `sshd: user@pts/0`; since OpenSSH 9.8 `sshd-session: …`.
 LOGIN = re.compile(r"sshd(?:-session)?: [^ ]+@(\S*)")
 CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+")  # as in tpu-info
-# Of nodes, then of instances.
-CREATING_STATES = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
-CREATING_STATES += ("PENDING", "PROVISIONING", "STAGING")
+CREATING_STATES = (
+    *("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING"),
+    *("PENDING", "PROVISIONING", "STAGING"),  # of instances
+)
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
 
 
