@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -13,6 +14,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
+from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
@@ -22,6 +24,13 @@ import json, os
 names = ("TPUCTL_", "TPU_")
 print(json.dumps({name: os.environ[name] for name in os.environ if name.startswith(names)}))
 raise SystemExit(3)
+"""
+
+ASK = """
+import os, urllib.request
+url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/attributes/worker-id"
+asked = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+print(urllib.request.urlopen(asked).read().decode())
 """
 
 
@@ -87,3 +96,72 @@ async def test_deleted_instance_ends_the_job(spot_instance: Tpuctl, events: list
     )
     assert await asyncio.wait_for(following, 200) != 0
     assert await read_attempts(spot_instance.store, record) == []
+
+
+@pytest.fixture
+async def group(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
+    stack = make_stack(type_name="v6e-16", runtime="auto, api: compute, capacity: spot", zone=ZONE)
+    await stack.up()
+    yield stack
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_workers_of_a_group_are_numbered_as_their_machines_are(
+    group: Tpuctl, events: list[Event]
+) -> None:
+    async with group.connections() as transports:
+        assert sorted(transports) == [0, 1, 2, 3]
+        for worker, transport in transports.items():
+            done = await transport.run(["python3", "-S", "-I", "-c", ASK])
+            assert done.stdout.decode().strip() == str(worker)
+
+
+@pytest.mark.parametrize(
+    "type_name", ["v6e-16", pytest.param("v6e-4", marks=pytest.mark.soak)], ids=["group", "instance"]
+)
+async def test_idle_machines_delete_their_slice(
+    make_stack: MakeStack, local_cloud: LocalCloud, type_name: str
+) -> None:
+    """By their own account: `down` then finds nothing that is charged."""
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
+    stack = make_stack(
+        type_name=type_name,
+        runtime="auto, api: compute",
+        zone=ZONE,
+        extra="limits: {idle: 5s}\n",
+    )
+    await stack.up()
+
+    async def is_gone() -> bool | None:
+        return True if not await list_nodes(stack.cloud, stack.stack) else None
+
+    await async_until(is_gone, "the slice deleting itself")
+    down = await stack.down(delete_bucket=True)
+    assert down.leaks == ()
+
+
+async def test_workers_are_reached_through_iap_by_their_names(
+    make_stack: MakeStack, events: list[Event]
+) -> None:
+    stack = make_stack(
+        type_name="v6e-16",
+        runtime="auto, api: compute",
+        zone=ZONE,
+        extra="network: {ssh: iap}\n",
+    )
+    await stack.up()
+    (node,) = [await stack.node()]
+    assert node.addresses == node.inner_addresses, "without external addresses"
+    results = await stack.run_on_workers("hostname")
+    assert [result.exit_code for result in results] == [0] * 4
+    names = {event.data.decode().strip() for event in events if isinstance(event, CommandOutput)}
+    assert names == {*node.instances}
+    command = await stack.ssh_command(2, "hostname; exit 9")
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 9, done.stderr
+    assert done.stdout.strip() in node.instances
+    assert (await stack.down(delete_bucket=True)).leaks == ()
