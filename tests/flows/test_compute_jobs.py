@@ -117,6 +117,28 @@ async def test_workers_of_a_group_are_numbered_as_their_machines_are(
             assert done.stdout.decode().strip() == str(worker)
 
 
+async def test_job_of_preempted_group_resumes_with_its_output(
+    group: Tpuctl, local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    record = await group.submit(script(group, COUNTING), ["30", "0.1"])
+    assert record.workers == (0, 1, 2, 3)
+    following = asyncio.ensure_future(group.follow(record))
+    await async_until(lambda: "step 5\n" in log_of(events, 1), "step 5")
+    first = await group.node()
+    await inject_fault(local_cloud, "preempt", node=first.instances[1])
+    code = await asyncio.wait_for(following, 180)
+    print(notes(events), [e for e in events if isinstance(e, WarningIssued)])
+    assert code == 0
+    again = await group.node()
+    assert again.id != first.id
+    (attempt,) = await read_attempts(group.store, record)
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
+    for worker in record.workers:
+        log = (await group.store.get_bytes(record.at(2).log_name(worker))).decode()
+        assert int(log.splitlines()[0].removeprefix("attempt 2 from ")) >= 1
+        assert log.endswith("counted\n")
+
+
 @pytest.mark.parametrize(
     "type_name", ["v6e-16", pytest.param("v6e-4", marks=pytest.mark.soak)], ids=["group", "instance"]
 )
