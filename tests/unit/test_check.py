@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tpuctl.model.stack import read_stack
 from tpuctl.preflight import check
-from tpuctl.preflight.check import check_project, default_target
+from tpuctl.preflight.check import check_project, default_target, target_of
 
 
 @pytest.fixture
@@ -66,3 +67,24 @@ print(*(name.rpartition(".")[2][:4] for name in sys.modules if ".rules.tpu" in n
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True
     )
     assert {name for name in done.stdout.split() if name >= "tpu6"} == prefixes
+
+
+@pytest.mark.parametrize(
+    ("tpu", "replicas", "workers", "python"),
+    [
+        ("type: v5p-16, api: compute, zones: [us-east5-a]", 8, 2, "3.10"),
+        ("type: v6e-8, api: compute, zones: [us-east5-b]", 8, 1, "3.10"),
+        ("type: tpu7x-8, zones: [us-central1-c]", 8, 1, "3.12"),  # two devices on each of 4 chips
+    ],
+)
+def test_target_of_stack_on_compute_engine(
+    tmp_path: Path, tpu: str, replicas: int, workers: int, python: str
+) -> None:
+    file = tmp_path / "tpuctl.yaml"
+    job = "job: {requirements: 'pyproject.toml[tpu]'}"
+    file.write_text(f"stack: s\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\n{job}\n", "utf-8")
+    target = target_of(read_stack(file))
+    assert (target.replicas, target.workers, target.python) == (replicas, workers, python)
+    assert target.tensorflow is None
+    assert target.image.startswith("ubuntu-os-accelerator-images/")
+    assert target.requirements == "pyproject.toml"

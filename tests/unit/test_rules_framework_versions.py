@@ -98,6 +98,31 @@ def test_jax_without_libtpu(tmp_path: Path, requirements: str, reported: bool) -
     assert [("JAX uses the CPU" in message) for message in messages] == [True] * reported
 
 
+def test_python_of_the_image_decides_about_jax(tmp_path: Path) -> None:
+    checker = RuleChecker(tmp_path, "TPU505")
+    files = {"requirements.txt": "jax[tpu]==0.10.2\n"}
+    [finding] = checker.findings("", Target(python="3.10"), files)
+    assert "the image has Python 3.10" in finding.message
+    assert not checker.findings("", Target(generation="tpu7x", python="3.12"), files)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "reported"),
+    [
+        ("torch==2.9.0\ntorch_xla==2.9.0", True),
+        ("torch==2.9.0\ntorch_xla[tpu]==2.9.0", False),
+        ("torch==2.9.0\ntorch_xla==2.9.0\nlibtpu==0.0.21", False),
+    ],
+)
+def test_torch_without_libtpu_on_image_without_it(
+    tmp_path: Path, requirements: str, reported: bool
+) -> None:
+    files = {"requirements.txt": requirements}
+    checker = RuleChecker(tmp_path, "TPU505")
+    findings = checker.findings("", Target(image="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"), files)
+    assert [("installs no libtpu" in each.message) for each in findings] == [True] * reported
+
+
 def test_nightly_libtpu_of_another_index(tmp_path: Path) -> None:
     assert findings(tmp_path, "--find-links https://example.com/libtpu\njax[tpu]==0.4.33") == []
 

@@ -203,3 +203,40 @@ def test_packages_installed_by_script(tmp_path: Path, source: str) -> None:
 )
 def test_version_clauses_match_pip(clauses: str, allowed: bool) -> None:
     assert allows(clauses, "2.18.0") is allowed
+
+
+@pytest.mark.parametrize(
+    ("requirements", "source", "reported"),
+    [
+        ("numpy", "import tensorflow as tf", "train.py:1 risk"),
+        ("numpy", "from tensorflow import keras", "train.py:1 risk"),
+        ("numpy\ntensorflow==2.19.0", "import tensorflow as tf", "requirements.txt:2 error"),
+        ("numpy\ntensorflow-tpu==2.19.1", "import tensorflow as tf", ""),
+        ("jax[tpu]", "import jax\nimport tensorflow as tf", ""),  # which loads data
+        ("numpy", "try:\n    import tensorflow\nexcept ImportError:\n    tensorflow = None", ""),
+    ],
+)
+def test_tensorflow_on_image_without_it(
+    tmp_path: Path, requirements: str, source: str, reported: str
+) -> None:
+    target = Target(generation="v6e", image="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e")
+    checker = RuleChecker(tmp_path, "TPU506")
+    findings = checker.findings(source, target, {"requirements.txt": requirements})
+    places = [f"{each.path.name}:{each.line} {each.severity}" for each in findings]
+    assert places == ([reported] if reported else [])
+
+
+def test_tensorflow_on_tpu7x_is_an_error_with_any_requirement(tmp_path: Path) -> None:
+    target = Target(generation="tpu7x", image="ubuntu-accel-2404-amd64-tpu-tpu7x")
+    files = {"requirements.txt": "tensorflow-tpu"}
+    checker = RuleChecker(tmp_path, "TPU506")
+    [finding] = checker.findings("import tensorflow as tf", target, files)
+    assert (finding.severity, finding.line) == ("error", 1)
+    assert "TensorFlow does not support tpu7x" in finding.message
+
+
+def test_stack_names_the_requirements_file(tmp_path: Path) -> None:
+    target = Target(generation="v6e", image="tpu-ubuntu2204-base", requirements="tpu.txt")
+    files = {"requirements.txt": "tensorflow", "tpu.txt": "tensorflow-tpu==2.19.1"}
+    checker = RuleChecker(tmp_path, "TPU506")
+    assert not checker.findings("import tensorflow as tf", target, files)

@@ -62,7 +62,6 @@ IMAGES: Mapping[str, tuple[str, str]] = {
     "v6e": ("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "3.10"),
     "tpu7x": ("ubuntu-accel-2404-amd64-tpu-tpu7x", "3.12"),
 }
-IMAGE_PYTHONS = {"2204": "3.10", "2404": "3.12"}  # python3 of Ubuntu, by its release
 # Types of boot disks by generation, the default first.
 BOOT_DISKS: Mapping[str, tuple[str, ...]] = {
     "v5p": ("pd-balanced",),
@@ -107,11 +106,6 @@ class TpuMachineType:
     def python(self) -> str:
         """The Python version of the image."""
         return IMAGES[self.generation][1]
-
-    @property
-    def python(self) -> str:
-        """The version of the image's Python."""
-        return IMAGE_PYTHONS[IMAGE_FAMILIES[self.generation].split("-")[2]]
 
     @property
     def boot_disks(self) -> tuple[str, ...]:

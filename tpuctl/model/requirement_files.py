@@ -66,9 +66,9 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def required(root: Path) -> list[Requirement]:
+def required(root: Path, file: str | None = None) -> list[Requirement]:
     """The requirements of a job that apply everywhere, without those that have a marker."""
-    return [requirement for requirement in declared(root) if not requirement.is_conditional]
+    return [each for each in declared(root, file) if not each.is_conditional]
 
 
 def declared(root: Path, file: str | None = None) -> list[Requirement]:

@@ -42,14 +42,17 @@ MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 def target_of(stack: Stack) -> Target:
     """The target that a stack's jobs run on."""
-    accelerator = stack.accelerator
-    return Target(
+    accelerator, requirements = stack.accelerator, stack.file.job.requirements
+    target = Target(
         stack.file.tpu.kind,
         stack.runtime.tensorflow,
         accelerator.devices,
         stack.worker_count,
         accelerator.generation,
+        stack.runtime.version,
+        requirements=None if requirements in (None, "auto") else requirements.partition("[")[0],
     )
+    return replace(target, python=stack.machine.python) if stack.is_compute else target
 
 
 def default_target() -> Target:

@@ -31,6 +31,9 @@ class Target:
     replicas: int | None = None  # the number of replicas; None if unknown
     workers: int | None = None  # the number of machines; None if unknown
     generation: str = ""  # of the TPU, such as "v5e"; empty if unknown
+    image: str = ""  # the runtime, or the image of Compute Engine; empty if unknown
+    python: str = "3.10"  # of the image
+    requirements: str | None = None  # the job's file; None for the usual ones
 
     @cached_property
     def version(self) -> tuple[int, ...] | None:

@@ -9,7 +9,14 @@ from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity
 
-__all__ = ["CONNECT", "NEW_SHAPE", "UNKNOWN_SIZE", "failure", "weighting_hint"]
+__all__ = [
+    "CONNECT",
+    "NEW_SHAPE",
+    "OTHER_TENSORFLOWS",
+    "UNKNOWN_SIZE",
+    "failure",
+    "weighting_hint",
+]
 
 # Shared first sentences of rationales.
 UNKNOWN_SIZE = (
@@ -20,6 +27,12 @@ NEW_SHAPE = (
     "Every new shape triggers a recompilation, and one compilation costs as much as about 50 "
     "steps. "
 )
+# Packages that contain the module `tensorflow`, and do not support TPUs.
+OTHER_TENSORFLOWS = {
+    *("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos"),
+    *("tensorflow-rocm", "intel-tensorflow", "tensorflow-cpu-aws"),
+    *("tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel"),
+}
 # The first lines of examples that need a strategy.
 CONNECT = """\
 import tensorflow as tf

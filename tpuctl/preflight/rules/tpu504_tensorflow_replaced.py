@@ -9,6 +9,7 @@ from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.rules._common import OTHER_TENSORFLOWS
 
 __all__ = ["RULE", "find"]
 
@@ -38,19 +39,15 @@ subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow"], check=Tru
     target=Target(tensorflow="2.18.0"),
 )
 
-# Other packages that contain the module `tensorflow`.
-BUILDS = {
-    *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos"),
-    *("tensorflow-rocm", "tensorflow-tpu", "intel-tensorflow", "tensorflow-cpu-aws"),
-    *("tf-nightly", "tf-nightly-cpu", "tf-nightly-gpu", "tf-nightly-intel", "tf-nightly-tpu"),
-}
+# Those that pip installs over the image's `tensorflow`.
+BUILDS = OTHER_TENSORFLOWS - {"tensorflow"} | {"tensorflow-tpu", "tf-nightly-tpu"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None:
         return
-    for requirement in required(project.root):
+    for requirement in required(project.root, target.requirements):
         if requirement.name in BUILDS:
             text = (
                 f"{requirement.name} replaces the image's TensorFlow {version} and does not "

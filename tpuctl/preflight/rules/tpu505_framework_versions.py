@@ -26,7 +26,8 @@ RULE = Rule(
         "rejects requirements that name others. `torch_xla` is built for one release of `torch`, "
         "which pip does not check: with another, its import fails with an undefined symbol. "
         "JAX has no support for TPUs of its own: without libtpu it trains on the machine's CPUs. "
-        "The images of TPU VMs have Python 3.10, and JAX 0.7 and later require Python 3.11. "
+        "Images with Ubuntu 22.04, which are those of all generations before TPU7x, have Python "
+        "3.10, and JAX 0.7 and later require Python 3.11. "
         "Releases older than a generation of TPUs do not know it: the compilers of the releases of "
         "libtpu on PyPI were asked for the topologies of each generation, and `jax` and "
         "`torch_xla` list the PCI device IDs of the chips that they look for."
@@ -44,8 +45,6 @@ import sys
 subprocess.run([sys.executable, "-m", "pip", "install", "torch==2.9.0", "torch_xla==2.9.0"])
 """,
 )
-
-IMAGE_PYTHON = "3.10"  # of all base runtimes: Ubuntu 22.04
 
 
 class Release(NamedTuple):
@@ -117,18 +116,20 @@ NIGHTLY = (
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    groups = [required(project.root)]
+    groups = [required(project.root, target.requirements)]
     of_calls = groupby(installed(project), key=lambda install: install.call)
     groups += [[install.package for install in installs] for _, installs in of_calls]
     for group in groups:
         requirements = {requirement.name: requirement for requirement in group}
-        yield from _jax(requirements)
+        yield from _jax(requirements, target.python)
         yield from _torch(requirements)
+        if target.image and target.tensorflow is None:
+            yield from _torch_driver(requirements)
         yield from _libtpu(requirements)
         yield from _generation(requirements, target.generation)
 
 
-def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
+def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]:
     jax, jaxlib = requirements.get("jax"), requirements.get("jaxlib")
     if jax is None:
         return
@@ -139,14 +140,14 @@ def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
         if not allows(f">={lowest},<={version}", lib):
             text = f"{jax.text} requires jaxlib {_between(lowest, str(version))}"
             yield _finding(jaxlib, f"{jaxlib.text} cannot be installed: {text}", "Remove jaxlib.")
-    if not any(allows(jax.clauses, version) for version in _for_image()) and any(
+    if not any(allows(jax.clauses, version) for version in _for_python(python)) and any(
         allows(jax.clauses, version) for version in JAX
     ):
-        newest = next(iter(_for_image()))
+        newest = next(iter(_for_python(python)))
         yield _finding(
             jax,
-            f"{jax.text} needs Python {release.python if release else '3.11'} or later, and TPU VM "
-            f"images have Python {IMAGE_PYTHON}",
+            f"{jax.text} needs Python {release.python if release else '3.11'} or later, and the "
+            f"image has Python {python}",
             f"Use {jax.name}{'[tpu]' if 'tpu' in jax.extras else ''}<={newest}, or install another "
             "Python by job.setup.",
             Severity.risk,
@@ -161,11 +162,9 @@ def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
         )
 
 
-def _for_image() -> Iterator[str]:
-    """JAX's releases for the Python of the images, newest first."""
-    return (
-        version for version, release in JAX.items() if allows(f">={release.python}", IMAGE_PYTHON)
-    )
+def _for_python(python: str) -> Iterator[str]:
+    """JAX's releases for this Python, newest first."""
+    return (version for version, release in JAX.items() if allows(f">={release.python}", python))
 
 
 def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
@@ -180,6 +179,20 @@ def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
             "torch_xla fails with an undefined symbol",
             f"Pin both to one release: torch~={_minor(xla_version)}.0",
         )
+
+
+def _torch_driver(requirements: dict[str, Requirement]) -> Iterator[Finding]:
+    """PyTorch/XLA without libtpu, for an image without it."""
+    xla = requirements.get("torch-xla")
+    extras = {extra for each in requirements.values() for extra in each.extras}
+    if xla is None or "tpu" in extras or {"libtpu", "libtpu-nightly"} & requirements.keys():
+        return
+    yield _finding(
+        xla,
+        f"{xla.text} installs no libtpu, and the image has none: no TPU is found",
+        f"Use torch_xla[tpu]{xla.clauses.strip()}.",
+        Severity.risk,
+    )
 
 
 def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
