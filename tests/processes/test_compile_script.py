@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,6 @@ async def test_compiler_answers_successive_queries(folder: Path) -> None:
     [
         (None, None, "No TPU type to compile for"),
         ("v3-9", None, "Unknown TPU type"),
-        ("tpu7x-8", None, "TPU type not supported by the compiler"),
         ("v3-8", 12, "Invalid batch size"),
         ("v3-8", 0, "Invalid batch size"),
         ("v3-8", -8, "Invalid batch size"),
@@ -140,6 +140,50 @@ async def test_invalid_request_fails_before_install(
     with pytest.raises(Usage, match=summary):
         await compile_script(script, (), None, ignore_event, type_name=type_name, batch=batch)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "type_name", "reason"),
+    [
+        ("import tensorflow", "tpu7x-8", "TensorFlow does not support this TPU"),
+        ("import jax", "v4-384", "Topology of the TPU type unknown"),
+        ("import jax", "tpu8t-16", "TPU is not sold yet"),
+    ],
+)
+async def test_what_no_compiler_knows_is_refused_before_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, type_name: str, reason: str
+) -> None:
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "train.py"
+    script.write_text(text, "utf-8")
+    with pytest.raises(Refused, match=reason):
+        await compile_script(script, (), None, ignore_event, type_name=type_name)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "topology", "hosts", "slices", "options"),
+    [
+        ("v5p", "1x1x1", 1, 1, {"chips_per_host_bounds": [1, 1, 1]}),  # ct5p-hightpu-1t-tpu
+        ("v5p", "2x1x1", 1, 1, {"chips_per_host_bounds": [2, 1, 1]}),  # ct5p-hightpu-2t-tpu
+        ("v6e", "2x4", 1, 1, {"chips_per_host_bounds": [2, 4, 1]}),  # ct6e-standard-8t
+        ("v6e", "4x4", 4, 2, {"chips_per_host_bounds": [2, 2, 1], "num_slices": 2}),
+        ("tpu7x", "2x2x1", 1, 1, {"chips_per_host_bounds": [2, 2, 1]}),
+    ],
+)
+def test_topology_has_the_hosts_of_the_machine_type(
+    folder: Path, type_name: str, topology: str, hosts: int, slices: int, options: dict[str, Any]
+) -> None:
+    request = CompileRequest(
+        *("train.py", type_name, type_name, 8, None),
+        is_jax=True,
+        topology=topology,
+        hosts=hosts,
+        slices=slices,
+    )
+    settings = settings_of(request, folder, folder, folder, "vm")
+    expected = {"topology_name": f"{type_name}:{topology}", **options}
+    assert settings["compile"]["topology"] == expected
 
 
 @pytest.mark.parametrize("imports", ["import torch", "import torch_xla\nimport torch"])

@@ -99,14 +99,20 @@ def test_jax_report_has_versions_and_collectives_of_the_topology() -> None:
     report = replace(
         REPORT,
         tensorflow=None,
+        topology="2x2",
+        slices=2,
         jax="0.10.2",
         libtpu="0.0.42.1",
         requested=FITS,
-        collectives=(Collective("all-reduce", 2, 4_200_000),),
+        collectives=(Collective("all-reduce", 2, 4_200_000), Collective("send", 1, 65_536)),
     )
     text = rendered(report)
-    assert "network   2 all-reduce (4.2 MB) per step and device" in text
-    assert "with      JAX 0.10.2 and libtpu 0.0.42.1, topology 2x2x1" in text
+    network = "2 all-reduce (4.2 MB), 1 send to other slices (65.5 kB) per step and device"
+    assert text.startswith("train.py on 2 × v3-8: ")
+    assert "32 per device, 256 in total: 2.6 GB per device" in text
+    assert f"network   {network}" in text
+    assert "with      JAX 0.10.2 and libtpu 0.0.42.1, 2 slices of topology 2x2" in text
     assert "sum of gradients" not in text  # is among the collectives
     answer = Compilation.model_validate(report).model_dump(mode="json")
-    assert answer["collectives"] == [{"operation": "all-reduce", "count": 2, "bytes": 4_200_000}]
+    first = {"operation": "all-reduce", "count": 2, "bytes": 4_200_000}
+    assert (answer["collectives"][0], answer["topology"], answer["slices"]) == (first, "2x2", 2)

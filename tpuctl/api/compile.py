@@ -16,6 +16,7 @@ from tpuctl.catalog import (
     TENSORFLOW_GENERATIONS,
     accelerator_type,
     accelerator_types,
+    announced_tpu,
     runtime_for,
 )
 from tpuctl.engine.step import step
@@ -125,6 +126,15 @@ def _compile_request(
         )
     name = type_name or (stack.accelerator.name if stack is not None else "")
     accelerator = accelerator_type(name)
+    announced = announced_tpu(name)
+    if accelerator is None and announced is not None:
+        raise Refused(
+            "TPU is not sold yet",
+            f"{announced.name} was announced on {announced.announced}, and no compiler on PyPI "
+            "knows it",
+            hint="Choose a type of another generation:\n    tpuctl types",
+            where="--type",
+        )
     if accelerator is None:
         like = nearest(name, accelerator_types())
         hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
@@ -382,6 +392,13 @@ def _job_variables(
         "TPUCTL_WORKER": "0",
         "TPUCTL_WORKERS": "1",
     }
+    if request.slices > 1:
+        job |= {
+            "TPUCTL_SLICE": "0",
+            "TPUCTL_SLICES": str(request.slices),
+            "MEGASCALE_SLICE_ID": "0",
+            "MEGASCALE_NUM_SLICES": str(request.slices),
+        }
     if request.runtime is not None and _version_numbers(request.runtime) < KERAS_3:
         job["TF_USE_LEGACY_KERAS"] = "1"  # the runtime's tf.keras is Keras 2
     if stack is not None:

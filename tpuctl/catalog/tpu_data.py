@@ -27,7 +27,7 @@ DATA: dict[str, Any] = {
     "read": "mid-2026",  # prices are in US dollars
     # name_counts: what the number in a type name counts. devices_per_chip: how many devices
     # TensorFlow and JAX see on a chip (two TensorCores of v4 and v5p work as one: megacore; those
-    # of tpu7x do not, see tests/corpus/test_libtpu_topologies.py).
+    # of tpu7x do not, see tests/corpus/test_libtpu_generations.py).
     "generations": {
         "v2": {
             "name_counts": "tensorcores",
