@@ -310,6 +310,18 @@ def test_changed_wheel_creates_new_environment(connected: Machine) -> None:
     assert values == ["1", "2"]
 
 
+def test_environment_is_of_one_architecture(machine: Machine) -> None:
+    """Machines of another architecture share neither the folder nor the archive in the bucket."""
+    make_wheel(machine.wheels, "small-library", "3.0")
+    first = machine.create_environment("small-library\n")
+    assert machine.create_environment("small-library\n") == first
+    packages = next((machine.home / "image/lib").iterdir()) / "site-packages"
+    (packages / "sitecustomize.py").write_text(
+        "import platform\nplatform.machine = lambda: 'aarch64'\n"
+    )
+    assert machine.create_environment("small-library\n") != first
+
+
 # Projects -----------------------------------------------------------------------------------
 
 

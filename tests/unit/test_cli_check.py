@@ -104,6 +104,23 @@ def test_target_comes_from_stack_file(here: Path, capsys: pytest.CaptureFixture[
     assert "a TPU node v3-8 with TensorFlow 2.12.0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_wheels_of_another_architecture_are_rejected(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    write(here, train=GOOD)
+    (here / "tpuctl.yaml").write_text(STACK.replace("v3-8", "v6e-8"), "utf-8")
+    (here / "wheels").mkdir()
+    (here / "wheels/numpy-2.3.0-cp310-cp310-manylinux_2_28_aarch64.whl").touch()
+    answer = envelope(capsys, "--cloud", "google", command, "train.py")
+    (refused,) = answer["diagnostics"]
+    assert refused["summary"] == "Wheels for another architecture"
+    assert "which run Linux on x86_64" in refused["detail"]
+    assert answer["exit_code"] == 65
+    (here / "wheels/numpy-2.3.0-cp310-cp310-manylinux_2_28_x86_64.whl").touch()
+    assert run(["check", "train.py"]) == 0
+
+
 def test_node_rules_apply_to_nodes_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(
         here, train="import tensorflow as tf\n\ndata = tf.data.TFRecordDataset('data/a.tfrecord')\n"

@@ -12,7 +12,7 @@ from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
-from tpuctl.preflight.submit_gate import check_runnable, check_setup, runnable
+from tpuctl.preflight.submit_gate import check_runnable, check_setup, check_wheels, runnable
 
 JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"
 TORCH = "import torch, torch_xla.core.xla_model as xm\nprint(torch.ones(8).to(xm.xla_device()))\n"
@@ -222,3 +222,50 @@ def test_job_record_has_command(
     del old["kind"], old["installation"]
     old_record = JobRecord.model_validate(old)
     assert (old_record.kind, old_record.installation) == ("script", Installation())
+
+
+ARM = "numpy-2.3.0-cp310-cp310-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl"
+X86 = "numpy-2.3.0-cp310-cp310-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
+MAC = "numpy-2.3.0-cp310-cp310-macosx_14_0_arm64.whl"
+ANY = "tqdm-4.67.1-py3-none-any.whl"
+
+
+def put_wheels(folder: Path, *names: str) -> Installation:
+    (folder / "wheels").mkdir()
+    for name in names:
+        (folder / "wheels" / name).touch()
+    return Installation(wheels="wheels")
+
+
+@pytest.mark.parametrize(
+    ("names", "architecture"),
+    [
+        ((X86, ANY), "x86_64"),
+        ((ARM, X86, MAC), "x86_64"),
+        ((ARM, X86, ANY), "aarch64"),
+        (("tool-1.0-1-py3-none-linux_x86_64.whl",), "x86_64"),
+    ],
+)
+def test_wheels_of_workers_are_accepted(
+    tmp_path: Path, names: tuple[str, ...], architecture: str
+) -> None:
+    check_wheels(tmp_path, put_wheels(tmp_path, *names), architecture)
+
+
+@pytest.mark.parametrize(
+    ("names", "architecture", "detail"),
+    [
+        ((ARM, ANY), "x86_64", f"{ARM} is not for the workers, which run Linux on x86_64"),
+        ((X86,), "aarch64", f"{X86} is not for the workers, which run Linux on aarch64"),
+        ((MAC,), "x86_64", MAC),
+        (("tool-1.0-py3-none-musllinux_1_2_x86_64.whl",), "x86_64", "musllinux"),
+        ((ARM, "jax-1.0-py3-none-win_amd64.whl"), "x86_64", " and 1 more are not for the workers"),
+    ],
+)
+def test_wheels_of_other_machines_are_rejected(
+    tmp_path: Path, names: tuple[str, ...], architecture: str, detail: str
+) -> None:
+    with pytest.raises(TpuctlError, match="Wheels for another architecture") as caught:
+        check_wheels(tmp_path, put_wheels(tmp_path, *names), architecture)
+    assert detail in str(caught.value)
+    assert f"--platform manylinux2014_{architecture}" in caught.value.diagnostics[0].hint

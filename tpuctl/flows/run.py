@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shlex
 import signal
 import time
@@ -10,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tpuctl.catalog import host_architecture
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
@@ -46,7 +48,13 @@ from tpuctl.model.stack import Candidate, Stack
 from tpuctl.model.status import Down
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.framework import runtime_warning
-from tpuctl.preflight.submit_gate import Runnable, check_runnable, check_setup, runnable
+from tpuctl.preflight.submit_gate import (
+    Runnable,
+    check_runnable,
+    check_setup,
+    check_wheels,
+    runnable,
+)
 
 __all__ = [
     "PHASES",
@@ -392,6 +400,10 @@ def prepare_program(
     from tpuctl.flows.check import refuse_errors
 
     check_runnable(program, submission.installation)
+    # Machines of the local cloud are processes on this computer.
+    is_google = cloud == "google"
+    architecture = host_architecture(stack.accelerator) if is_google else platform.machine()
+    check_wheels(program.folder, submission.installation, architecture)
     report = refuse_errors(stack, program, emit)
     if report.framework is not None and program.file is not None:
         stack = stack.for_framework(FrameworkChoice(report.framework, program.file.name))

@@ -27,6 +27,7 @@ __all__ = [
     "check_runnable",
     "check_script",
     "check_setup",
+    "check_wheels",
     "count_text",
     "diagnostic_of",
     "display_path",
@@ -99,6 +100,44 @@ def check_setup(installation: Installation, *, are_isolated: bool) -> None:
             hint="Remove job.setup for the rehearsal. On Google Cloud it runs.",
             where="job.setup",
         )
+
+
+def check_wheels(folder: Path, installation: Installation, architecture: str) -> None:
+    """Raise Refused if the wheels to install from have a package for other machines only.
+
+    Workers run Linux on this architecture, named as by `platform.machine()` there. A folder may
+    have wheels for several kinds of machines, of which pip chooses.
+    """
+    if installation.wheels is None:
+        return
+    by_package: dict[str, list[str]] = {}
+    for wheel in sorted((folder / installation.wheels).glob("*.whl")):
+        by_package.setdefault(_normal(wheel.name.partition("-")[0]), []).append(wheel.name)
+    unusable = [
+        names[0]
+        for names in by_package.values()
+        if not any(_is_for(name, architecture) for name in names)
+    ]
+    if not unusable:
+        return
+    more = f" and {len(unusable) - 1} more" if len(unusable) > 1 else ""
+    verb = "are" if more else "is"
+    raise Refused(
+        "Wheels for another architecture",
+        f"{unusable[0]}{more} {verb} not for the workers, which run Linux on {architecture}",
+        hint="Download those for the workers, for example\n"
+        f"    pip download --only-binary=:all: --platform manylinux2014_{architecture} "
+        f"-d {installation.wheels} …",
+        where="job.wheels",
+    )
+
+
+def _is_for(wheel: str, architecture: str) -> bool:
+    """Whether a wheel is for Linux with glibc on this architecture, by the last part of its name
+    (packaging.python.org, "Platform compatibility tags")."""
+    tags = wheel.removesuffix(".whl").rpartition("-")[2].split(".")
+    linux = re.compile(rf"(?:many)?linux.*_{re.escape(architecture)}")
+    return any(tag == "any" or linux.fullmatch(tag) for tag in tags)
 
 
 # Scripts ------------------------------------------------------------------------------------------
