@@ -8,10 +8,17 @@ import pytest
 
 from tests.support.locations import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
-from tpuctl.flows.quota import adds_nodes, name_words
+from tpuctl.flows.quota import adds_nodes, allowed_amounts, name_words
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.quota import QuotaLine, QuotaReport, Region, compute_lines, tpu_lines
+from tpuctl.model.quota import (
+    QuotaLine,
+    QuotaReport,
+    Region,
+    compute_lines,
+    other_pool,
+    tpu_lines,
+)
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.tpu_node import TpuNode
@@ -230,3 +237,89 @@ def test_quota_limits_match_metrics() -> None:
         if limit.scope == "zone"
     }
     assert len({name_words(limit) for limit in limits}) == len(limits) > 10
+
+
+# Compute Engine ---------------------------------------------------------------------------------
+
+FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
+PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
+ZONE_OF_TPU_API = "TPUV6EPerProjectPerZoneForTPUAPI"
+
+
+def compute_stack(folder: Path, **settings: str) -> Stack:
+    fields = {"type": "v6e-16", "api": "compute", "zones": "[us-east5-a]", **settings}
+    return load(folder, "tpu:\n" + "".join(f"  {key}: {value}\n" for key, value in fields.items()))
+
+
+def compute_lines_of(stack: Stack, **limits: float) -> list[QuotaLine]:
+    ids = {"family": FAMILY, "preemptible": PREEMPTIBLE}
+    allowed = {(ids[key], "us-east5"): at for key, at in limits.items()}
+    return list(tpu_lines(stack, plan(), [], allowed, adds_nodes=True))
+
+
+def test_compute_engine_counts_chips_in_its_own_pool(tmp_path: Path) -> None:
+    stack = compute_stack(tmp_path)
+    (line,) = compute_lines_of(stack, family=32)
+    assert (line.limit, line.place, line.unit) == (FAMILY, "us-east5", "chips")
+    assert (line.added, line.left) == (16, 16)
+    (unknown,) = compute_lines_of(stack)
+    assert (unknown.is_known, unknown.is_short) == (False, False)
+    in_api = InventoryItem(TpuNode, "x", "", "us-east5-a", "READY", "v6e-16")
+    (line,) = tpu_lines(stack, plan(), [in_api], {(FAMILY, "us-east5"): 32}, adds_nodes=True)
+    assert line.used == 0, "nodes of the Cloud TPU API use its pool"
+
+
+def test_flex_start_takes_from_preemptible_pool_first(tmp_path: Path) -> None:
+    stack = compute_stack(tmp_path, capacity="flex-start", queue="{run_for: 4h}")
+    (line,) = compute_lines_of(stack, preemptible=16, family=16)
+    assert (line.limit, line.is_short) == (PREEMPTIBLE, False)
+    (line,) = compute_lines_of(stack, preemptible=8, family=16)
+    assert (line.limit, line.is_short) == (FAMILY, False), "the standard pool is next"
+    (line,) = compute_lines_of(stack, preemptible=8, family=8)
+    assert (line.limit, line.is_short) == (PREEMPTIBLE, True)
+    spot = compute_stack(tmp_path, capacity="spot")
+    (line,) = compute_lines_of(spot, preemptible=8, family=16)
+    assert (line.limit, line.is_short) == (PREEMPTIBLE, True), "spot has no other pool"
+
+
+@pytest.mark.parametrize(
+    ("api", "in_tpu_api", "at_compute", "summary", "hint"),
+    [
+        ("compute", 512, 0, "Quota of the wrong pool", "tpu: {api: tpu}"),
+        ("tpu", 0, 32, "Quota of the wrong pool", "tpu: {api: compute}"),
+        ("auto", 0, 32, "Quota of the wrong pool", "then made at that API"),
+        ("compute", 8, 0, "Not enough quota", "Request more quota"),
+        ("compute", None, 0, "Not enough quota", "Request more quota"),
+    ],
+)
+def test_room_in_pool_of_other_api_is_reported(
+    tmp_path: Path, api: str, in_tpu_api: float | None, at_compute: float, summary: str, hint: str
+) -> None:
+    stack = compute_stack(tmp_path, api=api)
+    allowed: dict[tuple[str, str], float | None] = {(FAMILY, "us-east5"): at_compute}
+    if in_tpu_api is not None:
+        allowed[ZONE_OF_TPU_API, "us-east5-a"] = in_tpu_api
+    lines = tpu_lines(stack, plan(), [], allowed, adds_nodes=True)
+    report = QuotaReport(tuple(lines), other_pool=other_pool(stack, plan(), [], allowed))
+    (shortfall,) = report.shortfalls
+    assert shortfall.summary == summary
+    assert hint in shortfall.hint
+
+
+def test_compute_engine_buckets_are_chosen_by_family_and_region() -> None:
+    (limit,) = quota_limits(accelerator_types()["v6e-8"], False, "compute")
+    buckets = [
+        {"effectiveLimit": "1"},
+        {"effectiveLimit": "2", "dimensions": {"tpu_family": "CT6E"}},
+        {"effectiveLimit": "3", "dimensions": {"tpu_family": "CT3", "region": "us-east5"}},
+        {"effectiveLimit": "32", "dimensions": {"tpu_family": "CT6E", "region": "us-east5"}},
+    ]
+    metric = {
+        "metric": "compute.googleapis.com/tpus_per_tpu_family",
+        "consumerQuotaLimits": [
+            {"unit": "1/{project}/{region}/{tpu_family}", "quotaBuckets": buckets}
+        ],
+    }
+    zones = ("us-east5-a", "us-east4-a")
+    amounts = dict(allowed_amounts([metric], [limit], zones))
+    assert amounts == {(FAMILY, "us-east5"): 32, (FAMILY, "us-east4"): 2}

@@ -43,7 +43,7 @@ def test_nodes_that_fit_in_zone() -> None:
     room_by_zone = rooms(allowed, node(HERE), node(THERE), node(HERE, capacity="spot"))
     demand, spot = room_by_zone[HERE, "on-demand"], room_by_zone[HERE, "spot"]
     assert (demand.allowed, demand.used, demand.takes, demand.nodes) == (40, 8, 8, 4)
-    assert (demand.bound, demand.unit) == ("zone", "cores")
+    assert (demand.bound, demand.limit.unit) == ("zone", "cores")
     assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never negative"
     assert demand.preferred == 48, "one node more than fits"
     assert spot.preferred == 16, "usage plus one node"
@@ -71,6 +71,27 @@ def test_unknown_limits_are_not_guessed() -> None:
     assert (unlimited.allowed, unlimited.nodes, unlimited.bound) == (float("inf"), None, "")
     both = {(DEMAND.format("Zone"), HERE): 40.0, (DEMAND.format("Zone"), THERE): None}
     assert next(iter(rooms(both))) == (THERE, "on-demand"), "unlimited first"
+
+
+def test_pools_of_compute_engine_are_separate() -> None:
+    """Each API has a row; a zone that only Compute Engine offers has one."""
+    where = "europe-west1-b", "europe-west1-c"
+    allowed = {
+        ("TPUV5PPerProjectPerZoneForTPUAPI", where[0]): 128.0,  # cores
+        ("TPU-V5P-per-project-region", "europe-west1"): 12.0,  # chips
+    }
+    accelerator = accelerator_type("v5p-8")
+    assert accelerator is not None
+    rows = {
+        (room.zone, room.limit.api): (room.takes, room.allowed, room.used, room.nodes, room.bound)
+        for room in rooms_of(accelerator, where, [node(where[0], "v5p-8")], allowed, {})
+        if room.capacity == "on-demand"
+    }
+    assert rows == {
+        (where[0], "tpu"): (8, 128, 8, 15, "zone"),
+        (where[0], "compute"): (4, 12, 0, 3, "region"),
+        (where[1], "compute"): (4, 12, 0, 3, "region"),
+    }
 
 
 def test_requests_count_with_all_their_nodes() -> None:

@@ -1,22 +1,24 @@
 """The quota of a project, read from Service Usage and Compute Engine, one request each.
 
-The limits of Cloud TPU are read from Service Usage v1beta1 (consumerQuotaMetrics), which has no
-official client. It names a limit by its metric, `tpu.googleapis.com/tpu-v5s-litepod-preemptible`,
-not by the id in quota errors, TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI: the two are
-matched by the words that they consist of.
+The TPU limits of both APIs are read from Service Usage v1beta1 (consumerQuotaMetrics), which has no
+official client. It names a limit by its metric. That of Compute Engine is its name in errors in
+lower case, `compute.googleapis.com/tpus_per_tpu_family`, so these few are read by name. That of
+Cloud TPU, `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, is not the id in quota errors,
+TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI: the two are matched by the words that they
+consist of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
-from tpuctl.catalog import AcceleratorType, QuotaLimit, quota_limits, region_of
+from tpuctl.catalog import AcceleratorType, Api, QuotaLimit, apis_of, quota_limits, region_of
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
@@ -25,7 +27,13 @@ from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import InventoryItem, with_requests
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.quota import QuotaReport, Region, compute_lines, tpu_lines
+from tpuctl.model.quota import (
+    QuotaReport,
+    Region,
+    compute_lines,
+    other_pool,
+    tpu_lines,
+)
 from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import kind_of
@@ -33,6 +41,7 @@ from tpuctl.resources.composition import kind_of
 __all__ = [
     "Limits",
     "adds_nodes",
+    "allowed_amounts",
     "name_words",
     "read_limits",
     "read_region",
@@ -44,6 +53,10 @@ TIMEOUT_SECONDS = 15.0  # short, since the report is only informative
 MAX_PAGES = 20
 PREEMPTIBLE_CAPACITY = ("spot", "preemptible", "flex-start")
 UNLIMITED = -1
+QUOTA_NAMES: Mapping[Api, str] = {
+    "tpu": "quota of Cloud TPU",
+    "compute": "TPU quota of Compute Engine",
+}
 WORD = re.compile(r"V\d+[A-Za-z]|[A-Z][a-z]+")  # TPUV5sPreemptibleLitepod: V5s, Preemptible, …
 LIMIT = re.compile(r"TPU(\w+)PerProjectPer(?:Zone|Region)ForTPUAPI")
 
@@ -57,51 +70,107 @@ class Limits:
 
 
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
-    """The limits that apply to the stack's nodes in each of its zones. Never raises."""
-    limits = quota_limits(stack.accelerator, stack.file.tpu.capacity in PREEMPTIBLE_CAPACITY)
-    try:
-        return Limits(await _limits(cloud, stack.project, limits, stack.zones))
-    except TpuctlError as error:
-        return Limits(problem=f"quota of Cloud TPU could not be read: {_reason(error)}")
+    """The limits that apply to the stack's nodes in each of its zones, at every API that sells
+    them. Never raises."""
+    is_floating = stack.file.tpu.capacity in PREEMPTIBLE_CAPACITY
+    apis = apis_of(stack.accelerator)
+
+    def limits_of(api: Api) -> tuple[QuotaLimit, ...]:
+        has_fallback = api == "compute" and stack.file.tpu.capacity == "flex-start"
+        return tuple(
+            limit
+            for spot in ((True, False) if has_fallback else (is_floating,))
+            for limit in quota_limits(stack.accelerator, spot, api)
+        )
+
+    answers = await asyncio.gather(
+        *(_limits(cloud, api, limits_of(api), stack.zones) for api in apis), return_exceptions=True
+    )
+    allowed: dict[tuple[str, str], float | None] = {}
+    problem = ""
+    for api, answer in zip(apis, answers, strict=True):
+        if isinstance(answer, TpuctlError):
+            if api == stack.api:
+                problem = f"{QUOTA_NAMES[api]} could not be read: {_reason(answer)}"
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            allowed |= answer
+    return Limits(allowed, problem)
 
 
 async def _limits(
-    cloud: Cloud, project: str, limits: Iterable[QuotaLimit], zones: Iterable[str]
+    cloud: Cloud, api: Api, limits: Sequence[QuotaLimit], zones: Iterable[str]
 ) -> dict[tuple[str, str], float | None]:
     """The allowed amounts by limit id and location. Raises TpuctlError."""
-    path = f"/v1beta1/projects/{quote(project)}/services/tpu.googleapis.com/consumerQuotaMetrics"
+    service = f"{api}.googleapis.com"
+    path = f"/v1beta1/projects/{quote(cloud.project)}/services/{service}/consumerQuotaMetrics"
 
     def list_metrics(**options: Any) -> list[Any]:
         pages = cloud.client("rest").pages("serviceusage", path, **options)
         metrics = (page.get("metrics", ()) for page in islice(pages, MAX_PAGES))
         return [*chain.from_iterable(metrics)]
 
-    try:
-        metrics = await cloud.call("the quota of Cloud TPU", list_metrics, timeout=TIMEOUT_SECONDS)
-    except Conflict as error:  # Service Usage reports it with another status
-        if "is not enabled" not in str(error):
-            raise
-        raise ApiDisabled(
-            "API not enabled",
-            f"the quota of Cloud TPU: tpu.googleapis.com is not enabled in project {project}",
-            hint=f"Enable it:\n    gcloud services enable tpu.googleapis.com --project={project}",
-        ) from error
-    return dict(_allowed(metrics, limits, tuple(zones)))
+    async def read(name: str, method: Callable[..., Any], *arguments: str) -> Any:
+        try:
+            return await cloud.call(f"the {name}", method, *arguments, timeout=TIMEOUT_SECONDS)
+        except Conflict as error:  # Service Usage reports it with another status
+            if "is not enabled" not in str(error):
+                raise
+            raise ApiDisabled(
+                "API not enabled",
+                f"the {name}: {service} is not enabled in project {cloud.project}",
+                hint=f"Enable it:\n    gcloud services enable {service} --project={cloud.project}",
+            ) from error
+
+    async def read_metric(metric: str) -> Any:
+        where = f"{path}/{quote(metric, safe='')}"
+        try:
+            rest = cloud.client("rest")
+            return await read(QUOTA_NAMES[api], rest.call, "GET", "serviceusage", where)
+        except NotFound:  # a project whose quota has no such metric
+            return {}
+
+    if api == "tpu":
+        metrics = await read(QUOTA_NAMES[api], list_metrics)
+    else:
+        names = dict.fromkeys(metric_of(limit) for limit in limits)
+        metrics = await asyncio.gather(*map(read_metric, names))
+    return dict(allowed_amounts(metrics, limits, tuple(zones)))
 
 
 async def read_room(
     cloud: Cloud, accelerator: AcceleratorType, zones: Iterable[str], emit: Emit
 ) -> tuple[tuple[Room, ...], str]:
-    """How many nodes of a type each zone has quota for, and why addresses are not considered, if
-    so.
+    """How many nodes of a type each zone has quota for at each API, and why addresses are not
+    considered, if so.
 
-    Raises TpuctlError if the limits or the usage of Cloud TPU cannot be read.
+    Raises TpuctlError if the limits or the usage of TPUs cannot be read.
     """
     places = tuple(zones)
-    limits = [limit for spot in (False, True) for limit in quota_limits(accelerator, spot)]
+    apis = apis_of(accelerator)
+
+    async def read_all() -> dict[tuple[str, str], float | None]:
+        answers = await asyncio.gather(
+            *(
+                _limits(
+                    cloud,
+                    api,
+                    [
+                        limit
+                        for spot in (False, True)
+                        for limit in quota_limits(accelerator, spot, api)
+                    ],
+                    places,
+                )
+                for api in apis
+            )
+        )
+        return {key: amount for answer in answers for key, amount in answer.items()}
+
     with step(emit, f"quota of {cloud.project}", "read") as progress:
         allowed, resources, regions = await asyncio.gather(
-            _limits(cloud, cloud.project, limits, places),
+            read_all(),
             list_resources(
                 cloud,
                 cloud.project,
@@ -167,13 +236,13 @@ def report_of(
 ) -> QuotaReport:
     """The quota that the plan uses. `resources` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
-    adds = adds_nodes(plan)
-    lines = list(tpu_lines(stack, plan, resources, limits.allowed, adds_nodes=adds))
+    adds, items = adds_nodes(plan), list(resources)
+    lines = list(tpu_lines(stack, plan, items, limits.allowed, adds_nodes=adds))
     if isinstance(region, str):
         unread.append(region)
     else:
         lines += compute_lines(stack, plan, region, adds_nodes=adds)
-    return QuotaReport(tuple(lines), tuple(unread))
+    return QuotaReport(tuple(lines), tuple(unread), other_pool(stack, plan, items, limits.allowed))
 
 
 def adds_nodes(plan: Plan) -> bool:
@@ -189,33 +258,44 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(name.rpartition("/")[2].removeprefix("tpu-").split("-"))
 
 
-def _allowed(
+def metric_of(limit: QuotaLimit) -> str:
+    """The full name of the metric of a limit of Compute Engine."""
+    return f"compute.googleapis.com/{limit.metric.lower()}"
+
+
+def allowed_amounts(
     metrics: Iterable[Any], limits: Iterable[QuotaLimit], zones: Iterable[str]
 ) -> Iterable[tuple[tuple[str, str], float | None]]:
-    by_words = {name_words(metric.get("metric", "")): metric for metric in metrics}
+    """How much each limit allows in the zones or their regions, from metrics of Service Usage.
+
+    None is no bound; what the metrics do not say is left out.
+    """
+    by_name: dict[Any, Any] = {}
+    for metric in metrics:
+        name = metric.get("metric", "")
+        by_name[name], by_name[name_words(name)] = metric, metric
     for limit in limits:
-        metric = by_words.get(name_words(limit.id), {})
-        for described in metric.get("consumerQuotaLimits", ()):
+        name = name_words(limit.id) if limit.api == "tpu" else metric_of(limit)
+        for described in by_name.get(name, {}).get("consumerQuotaLimits", ()):
             if f"{{{limit.scope}}}" not in described.get("unit", ""):
                 continue
             for zone in zones:
                 place = zone if limit.scope == "zone" else region_of(zone)
-                amount = _effective(described.get("quotaBuckets", ()), limit.scope, place)
+                amount = _effective(described.get("quotaBuckets", ()), limit.dimensions(place))
                 if amount is not None:
                     yield (limit.id, place), None if amount == UNLIMITED else amount
 
 
-def _effective(buckets: Iterable[Any], scope: str, place: str) -> int | None:
-    """The limit of the quota bucket for this location, otherwise of the default bucket. An omitted
-    limit is zero."""
-    general = None
-    for bucket in buckets:
-        dimensions = bucket.get("dimensions", {})
-        if dimensions == {scope: place}:
-            return int(bucket.get("effectiveLimit", 0))
-        if not dimensions:
-            general = int(bucket.get("effectiveLimit", 0))
-    return general
+def _effective(buckets: Iterable[Any], dimensions: Mapping[str, str]) -> int | None:
+    """The limit of the quota bucket with these dimensions, otherwise of the bucket with most of
+    them: the default bucket has none. An omitted limit is zero."""
+    matching = [
+        bucket for bucket in buckets if bucket.get("dimensions", {}).items() <= dimensions.items()
+    ]
+    if not matching:
+        return None
+    best = max(matching, key=lambda bucket: len(bucket.get("dimensions", {})))
+    return int(best.get("effectiveLimit", 0))
 
 
 def _reason(error: TpuctlError) -> str:

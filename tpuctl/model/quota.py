@@ -1,7 +1,7 @@
 """Quota limits, usage, and what a plan adds; pure computation.
 
-No API reports Cloud TPU usage, so it is counted: nodes in any state, and requests with all their
-nodes, including FAILED and SUSPENDED ones, until they are deleted.
+No API reports the usage of TPU limits, so it is counted: nodes in any state, and requests with all
+their nodes, including FAILED and SUSPENDED ones, until they are deleted.
 """
 
 from __future__ import annotations
@@ -9,14 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tpuctl.catalog import accelerator_type, machine_type, quota_limits, region_of
+from tpuctl.catalog import (
+    Api,
+    QuotaLimit,
+    accelerator_type,
+    apis_of,
+    machine_type,
+    quota_limits,
+    region_of,
+    zones_of,
+)
 from tpuctl.errors import Diagnostic
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
-__all__ = ["QuotaLine", "QuotaReport", "Region", "amount_used", "compute_lines", "tpu_lines"]
+__all__ = [
+    "API_NAMES",
+    "QuotaLine",
+    "QuotaReport",
+    "Region",
+    "amount_used",
+    "compute_lines",
+    "other_pool",
+    "tpu_lines",
+]
 
+API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
 FAMILIES_WITH_CPU_QUOTA = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS
@@ -45,16 +64,26 @@ class QuotaLine:
 
 
 @dataclass(frozen=True)
+class OtherPool:
+    """TPU quota that would be enough, of an API that the plan does not use."""
+
+    api: Api
+    line: QuotaLine
+    is_next: bool  # whether `up` tries that API if the one in use rejects the TPU
+
+
+@dataclass(frozen=True)
 class QuotaReport:
     """The limits that a plan counts against, and what could not be read, with the reason."""
 
     lines: tuple[QuotaLine, ...] = ()
     unread: tuple[str, ...] = ()
+    other_pool: OtherPool | None = None
 
     @property
     def shortfalls(self) -> tuple[Diagnostic, ...]:
         """Limits for which `up` would likely be rejected, with hints."""
-        return tuple(_shortfall(line) for line in self.lines if line.is_short)
+        return tuple(_shortfall(line, self.other_pool) for line in self.lines if line.is_short)
 
 
 @dataclass(frozen=True)
@@ -72,31 +101,63 @@ def tpu_lines(
     limits: Mapping[tuple[str, str], float | None],
     *,
     adds_nodes: bool,
+    api: Api | None = None,
 ) -> tuple[QuotaLine, ...]:
-    """The Cloud TPU limits that the stack's nodes count against.
+    """The TPU limits that the stack's nodes count against, at the API in use or another.
 
-    `adds_nodes` says whether the plan makes these, `found` has every node and request of the
-    project, `limits` how much is allowed by the id of
-    the limit and the place, None where there is no bound.
+    `adds_nodes` says whether the plan makes these, `items` has every node and request of the
+    project, `limits` how much is allowed by the id of the limit and the place, None where there is
+    no bound.
     """
     all_items = list(items)
-    accelerator = stack.accelerator
-    is_floating = stack.file.tpu.capacity in FLOATING
-    lines = []
-    for limit in quota_limits(accelerator, is_floating):
-        location = stack.zone if limit.scope == "zone" else stack.region
-        used = sum(
-            amount_used(item, limit.id)
-            for item in all_items
-            if location in (item.zone, region_of(item.zone)) and not _is_deleted(item, stack, plan)
-        )
-        added = limit.amount(accelerator) * len(stack.nodes) if adds_nodes else 0
-        is_known = (limit.id, location) in limits
-        allowed = limits.get((limit.id, location))
-        if allowed is None and (is_known or limit.scope == "region"):
-            continue  # without a bound nothing can run short; of an unknown one the zone's will do
-        lines.append(QuotaLine(limit.id, location, limit.unit, allowed, used, added, is_known))
-    return tuple(lines)
+    api = api or stack.api
+    capacity = stack.file.tpu.capacity
+
+    def lines_of(spot: bool) -> tuple[QuotaLine, ...]:
+        accelerator = stack.accelerator
+        lines = []
+        for index, limit in enumerate(quota_limits(accelerator, spot, api)):
+            location = stack.zone if limit.scope == "zone" else stack.region
+            used = sum(
+                amount_used(item, limit)
+                for item in all_items
+                if location in (item.zone, region_of(item.zone))
+                and not _is_deleted(item, stack, plan)
+            )
+            added = limit.amount(accelerator) * len(stack.nodes) if adds_nodes else 0
+            is_known = (limit.id, location) in limits
+            allowed = limits.get((limit.id, location))
+            if allowed is None and (is_known or index > 0):
+                continue  # without a bound nothing can run short; the smallest place will do
+            lines.append(QuotaLine(limit.id, location, limit.unit, allowed, used, added, is_known))
+        return tuple(lines)
+
+    lines = lines_of(capacity in FLOATING)
+    if api == "compute" and capacity == "flex-start" and any(line.is_short for line in lines):
+        standard = lines_of(False)  # used if the preemptible pool has no room
+        return lines if any(line.is_short or not line.is_known for line in standard) else standard
+    return lines
+
+
+def other_pool(
+    stack: Stack,
+    plan: Plan,
+    items: Iterable[InventoryItem],
+    limits: Mapping[tuple[str, str], float | None],
+) -> OtherPool | None:
+    """The pool of another API that has room for the stack's nodes in its zone, if one has.
+
+    The arguments are those of `tpu_lines`.
+    """
+    all_items = list(items)
+    for api in apis_of(stack.accelerator):
+        if api == stack.api or stack.zone not in zones_of(stack.accelerator, api):
+            continue
+        lines = tpu_lines(stack, plan, all_items, limits, adds_nodes=True, api=api)
+        if lines and all(line.is_known and not line.is_short for line in lines):
+            is_next = any(candidate.api == api for candidate in stack.candidates)
+            return OtherPool(api, lines[0], is_next)
+    return None
 
 
 def compute_lines(
@@ -163,23 +224,36 @@ def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
     return any(each.address == item.address and each.action is Action.DELETE for each in plan)
 
 
-def amount_used(item: InventoryItem, limit: str) -> int:
+def amount_used(item: InventoryItem, limit: QuotaLimit) -> int:
     """How much of a limit a node or request uses. Nodes of a request count with the request."""
     accelerator = accelerator_type(item.detail) if item.kind_class.is_tpu else None
     if accelerator is None or item.request:
         return 0
-    for quota in quota_limits(accelerator, item.capacity in FLOATING):
-        if quota.id == limit:
-            return quota.amount(accelerator) * item.count
+    if limit in quota_limits(accelerator, item.capacity in FLOATING, item.kind_class.api or "tpu"):
+        return limit.amount(accelerator) * item.count
     return 0
 
 
-def _shortfall(line: QuotaLine) -> Diagnostic:
+def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
     unit = f" {line.unit}" if line.unit else ""
+    detail = (
+        f"{line.limit} in {line.place} allows {line.allowed:g}{unit}: {line.used:g} used, "
+        f"{line.added:g} more are needed"
+    )
+    if other is not None and line.unit in ("cores", "chips"):
+        pool = other.line
+        return Diagnostic(
+            "Quota of the wrong pool",
+            f"{detail}. {API_NAMES[other.api].capitalize()} has a pool of its own, with room: "
+            f"{pool.limit} in {pool.place} allows {pool.allowed:g} {pool.unit}, {pool.used:g} used",
+            "The request will probably be rejected, and then made at that API."
+            if other.is_next
+            else "The request will probably be rejected. To use the other pool, set\n"
+            f"    tpu: {{api: {other.api}}}",
+        )
     return Diagnostic(
         "Not enough quota",
-        f"{line.limit} in {line.place} allows {line.allowed:g}{unit}: {line.used:g} used, "
-        f"{line.added:g} more are needed",
+        detail,
         "The request will probably be rejected. Request more quota in the Cloud console, "
         "delete unused resources, or choose another zone. To list orphaned resources:\n    tpuctl "
         "orphans",

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.catalog import AcceleratorType, quota_limits, region_of
+from tpuctl.catalog import (
+    AcceleratorType,
+    Api,
+    QuotaLimit,
+    apis_of,
+    quota_limits,
+    region_of,
+    zones_of,
+)
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.quota import Region, amount_used
 
@@ -18,14 +26,13 @@ UNLIMITED = float("inf")
 
 @dataclass(frozen=True)
 class Room:
-    """One zone, on demand or spot. None means unknown."""
+    """One zone at one API, on demand or spot. None means unknown."""
 
     zone: str
     capacity: Literal["on-demand", "spot"]
-    limit: str  # as refusals name it; of the zone
-    unit: str
+    limit: QuotaLimit  # of the zone, or of its region at Compute Engine
     takes: int  # by one node
-    allowed: float | None  # in the zone; infinite without a bound
+    allowed: float | None  # by the limit; infinite without a bound
     used: float
     nodes: int | None  # that still fit; None too where nothing bounds them
     bound: str  # the limiting factor: "zone", "region", "addresses"; empty for nothing
@@ -46,16 +53,17 @@ def rooms_of(
 ) -> tuple[Room, ...]:
     """Zones with most room first.
 
-    `found` has every node and request of the project; `allowed` the limits of Cloud TPU by id and
-    place, None where there is no bound; `regions` what Compute Engine tells, as far as it does.
+    `items` has every node and request of the project; `allowed` the limits of TPUs by id and place,
+    None where there is no bound; `regions` the quota of Compute Engine, as far as it is known.
     Nodes are taken to have an external address for each worker, as they have by default.
     """
     all_items = list(items)
     rooms = [
-        _room(accelerator, zone, spot, all_items, allowed, regions.get(region_of(zone)))
+        _room(accelerator, zone, spot, api, all_items, allowed, regions.get(region_of(zone)))
         for zone in zones
+        for api in apis_of(accelerator)
+        if zone in zones_of(accelerator, api)
         for spot in (False, True)
-        if quota_limits(accelerator, spot)
     ]
     return tuple(sorted(rooms, key=_rank))
 
@@ -71,38 +79,48 @@ def _room(
     accelerator: AcceleratorType,
     zone: str,
     spot: bool,
+    api: Api,
     items: list[InventoryItem],
     allowed: Mapping[tuple[str, str], float | None],
     region: Region | None,
 ) -> Room:
-    fits: list[tuple[float, str]] = []
-    is_known = True
-    of_zone: tuple[str, str, int, float | None, float] | None = None
-    for limit in quota_limits(accelerator, spot):
-        location = zone if limit.scope == "zone" else region_of(zone)
-        used: float = sum(
-            amount_used(item, limit.id)
-            for item in items
-            if location in (item.zone, region_of(item.zone))
-        )
-        takes = limit.amount(accelerator)
-        bound = _bound(allowed, (limit.id, location))
-        if limit.scope == "zone":
-            of_zone = (limit.id, limit.unit, takes, bound, used)
-            is_known = bound is not None
-        if bound is not None and bound != UNLIMITED:
-            fits.append(((bound - used) // takes, limit.scope))
+    limits = quota_limits(accelerator, spot, api)
+    rows = [_limit_row(limit, zone, items, allowed) for limit in limits]
+    fits: list[tuple[float, str]] = [
+        ((bound - used) // limit.amount(accelerator), limit.scope)
+        for limit, (bound, used) in zip(limits, rows, strict=True)
+        if bound is not None and bound != UNLIMITED
+    ]
     if region is not None and ADDRESSES in region.quotas:
         most, in_use = region.quotas[ADDRESSES]
         fits.append(((most - in_use) // accelerator.workers, "addresses"))
-    assert of_zone is not None
+    bound, used = rows[0]
     least, by = min(fits, key=lambda fit: fit[0], default=(UNLIMITED, ""))
-    nodes = None if not is_known or least == UNLIMITED else max(0, int(least))
-    name, unit, takes, bound, used = of_zone
-    capacity: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
+    nodes = None if bound is None or least == UNLIMITED else max(0, int(least))
     return Room(
-        zone, capacity, name, unit, takes, bound, used, nodes, by if nodes is not None else ""
+        zone,
+        "spot" if spot else "on-demand",
+        limits[0],
+        limits[0].amount(accelerator),
+        bound,
+        used,
+        nodes,
+        by if nodes is not None else "",
     )
+
+
+def _limit_row(
+    limit: QuotaLimit,
+    zone: str,
+    items: list[InventoryItem],
+    allowed: Mapping[tuple[str, str], float | None],
+) -> tuple[float | None, float]:
+    """What a limit allows where the zone is, and what is used of it."""
+    location = zone if limit.scope == "zone" else region_of(zone)
+    used = sum(
+        amount_used(item, limit) for item in items if location in (item.zone, region_of(item.zone))
+    )
+    return _bound(allowed, (limit.id, location)), used
 
 
 def _bound(allowed: Mapping[tuple[str, str], float | None], key: tuple[str, str]) -> float | None:

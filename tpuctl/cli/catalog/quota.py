@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -26,15 +27,23 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.catalog import AcceleratorType
+    from tpuctl.catalog import AcceleratorType, Api
     from tpuctl.model.quota_room import Room
 
 __all__ = ["quota"]
 
 CAPACITIES = {"on-demand": False, "spot": True}
 ADDRESSES = "IN_USE_ADDRESSES"
-UNLIMITED = "{} is offered through Compute Engine or GKE only: no Cloud TPU limits."
-KEYS = "quota capacity scope per-node default"
+KEYS = "quota capacity api scope per-node default"
+SUFFIXES = {
+    "tpu": ("PerProjectPerZoneForTPUAPI", "PerProjectPerRegionForTPUAPI"),
+    "compute": ("-per-project-region",),
+}
+INTRODUCTIONS = {
+    "tpu": "Names of the Cloud TPU API stand for two limits",
+    "compute": "Names of Compute Engine stand for one",
+}
+POOLS = "Each API has pools of its own: quota of one is of no use at the other."
 
 
 def quota(
@@ -59,7 +68,8 @@ def quota(
     project: LiveProject = "",
     type_too: HiddenType = "",
 ) -> None:
-    """Show the limits that nodes of a type count against; with --live, how many still fit.
+    """Show the limits that nodes of a type count against at each API; with --live, how many still
+    fit.
 
     Example: tpuctl quota v3-8 --live --project my-project
     """
@@ -94,108 +104,120 @@ def quota(
 
 
 def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None:
-    from tpuctl.catalog import accelerator_type
+    from tpuctl.catalog import accelerator_type, apis_of
 
     accelerator = accelerator_type(name)
     assert accelerator is not None
     rows = order.apply(_limit_rows(accelerator, spot), KEYS)
-    is_limited = accelerator.in_tpu_api
+    columns = {"capacity": "capacity", "api": "API", "quota": "quota", "per_node": "per node"}
+    if "compute" not in apis_of(accelerator):
+        del columns["api"]
     answer_rows(
         state,
         lambda: responses.catalog.Limits.model_validate(
             {"type": name, "limits": rows, "live": None}
         ),
         [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
-        {"capacity": "capacity", "quota": "quota", "per_node": "per node"},
-        _notes(accelerator, spot) if is_limited else [UNLIMITED.format(name)],
+        columns,
+        _notes(accelerator, spot),
         suggestion=(
             "To see how many nodes fit in a project, and how to request more:",
             f"{state.cloud_prefix} quota {name} --live --project my-project",
-        )
-        if is_limited
-        else None,
+        ),
     )
 
 
 def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
-    from tpuctl.catalog import quota_limits, usual_quota
+    from tpuctl.catalog import apis_of, quota_limits, usual_quota
 
-    rows: list[Row] = []
-    for capacity, is_spot in CAPACITIES.items():
-        if spot not in (None, is_spot):
-            continue
-        rows += (
-            {
-                "capacity": capacity,
-                "quota": quota_limit.id,
-                "scope": quota_limit.scope,
-                "unit": quota_limit.unit,
-                "per_node": quota_limit.amount(accelerator),
-                "default": usual_quota(accelerator, is_spot)
-                if quota_limit.scope == "zone"
-                else None,
-            }
-            for quota_limit in quota_limits(accelerator, is_spot)
-        )
-    if rows:
-        rows.append(
-            {
-                "capacity": "any",
-                "quota": ADDRESSES,
-                "scope": "region",
-                "unit": "addresses" if accelerator.workers > 1 else "address",
-                "per_node": accelerator.workers,
-                "default": None,
-            }
-        )
-    return rows
-
-
-def _notes(accelerator: AcceleratorType, spot: bool | None) -> list[str]:
-    from tpuctl.catalog import usual_quota
-
-    sentences = [f"{ADDRESSES} is a Compute Engine limit; network.ssh internal or iap uses none."]
-    usual = [
-        f"{amount} {'spot' if is_spot else 'on demand'}"
-        for is_spot in CAPACITIES.values()
-        if spot in (None, is_spot) and (amount := usual_quota(accelerator, is_spot)) is not None
+    rows: list[Row] = [
+        {
+            "capacity": capacity,
+            "api": api,
+            "quota": quota_limit.id,
+            "scope": quota_limit.scope,
+            "unit": quota_limit.unit,
+            "per_node": quota_limit.amount(accelerator),
+            "default": usual_quota(accelerator, is_spot, api) if index == 0 else None,
+            "tpu_family": quota_limit.family or None,
+        }
+        for api in apis_of(accelerator)
+        for capacity, is_spot in CAPACITIES.items()
+        if spot in (None, is_spot)
+        for index, quota_limit in enumerate(quota_limits(accelerator, is_spot, api))
     ]
-    if usual:
-        sentences.append(
-            f"New projects typically get {' and '.join(usual)} per zone; many get less."
+    addresses: Row = {
+        "capacity": "any",
+        "api": "compute",
+        "quota": ADDRESSES,
+        "scope": "region",
+        "unit": "addresses" if accelerator.workers > 1 else "address",
+        "per_node": accelerator.workers,
+        "default": None,
+        "tpu_family": None,
+    }
+    return [*rows, addresses]
+
+
+def _notes(accelerator: AcceleratorType, spot: bool | None) -> Iterator[str]:
+    from tpuctl.catalog import apis_of, quota_limits, usual_quota
+
+    yield f"{ADDRESSES} is a Compute Engine limit; network.ssh internal or iap uses none."
+    for api in apis_of(accelerator):
+        usual = [
+            f"{amount} {'spot' if is_spot else 'on demand'}"
+            for is_spot in CAPACITIES.values()
+            if spot in (None, is_spot)
+            and (amount := usual_quota(accelerator, is_spot, api)) is not None
+        ]
+        if usual:
+            place = "zone" if api == "tpu" else "region at Compute Engine"
+            yield f"New projects typically get {' and '.join(usual)} per {place}; many get less."
+    if "compute" not in apis_of(accelerator):
+        return
+    (pool,) = quota_limits(accelerator, False, "compute")
+    if pool.family and spot is not True:
+        yield f"{pool.id} is counted for tpu_family {pool.family}."
+    if spot is not False:
+        yield (
+            "Flex-start counts as spot; at Compute Engine it uses the quota for on-demand if that "
+            "for spot is used up."
         )
-    return sentences
+    if "tpu" in apis_of(accelerator):
+        yield POOLS
 
 
 def _show_all(state: State, spot: bool | None, order: Order, generation: str) -> None:
-    """Cloud TPU limits, of a generation or all, with the types that count against them."""
+    """The limits of a generation or all, with the types that count against them."""
     from tpuctl.catalog import accelerator_types
 
-    by_limit: dict[tuple[str, str], Row] = {}
+    by_limit: dict[tuple[str, str, str | None], Row] = {}
     pairs: dict[tuple[str, ...], Row] = {}
     for accelerator in accelerator_types().values():
         if generation not in ("", accelerator.generation):
             continue
         limit_rows = [row for row in _limit_rows(accelerator, spot) if row["quota"] != ADDRESSES]
         for row in limit_rows:
-            entry = by_limit.setdefault((row["quota"], row["scope"]), {**row, "per_node": None})
+            key = row["quota"], row["scope"], row["tpu_family"]
+            entry = by_limit.setdefault(key, {**row, "per_node": None})
             entry.setdefault("types", []).append(accelerator.name)
-        stems = {row["capacity"]: row["quota"].partition("PerProject")[0] for row in limit_rows}
-        if stems:
+        for api in dict.fromkeys(row["api"] for row in limit_rows):
+            stems = {row["capacity"]: _stem(row) for row in limit_rows if row["api"] == api}
             pairs.setdefault(
-                tuple(stems.values()),
+                (api, *stems.values()),
                 {
                     "types": accelerator.name,
                     "on-demand": stems.get("on-demand"),
                     "spot": stems.get("spot"),
-                    "unit": limit_rows[0]["unit"],
+                    "unit": next(row["unit"] for row in limit_rows if row["api"] == api),
+                    "api": api,
                     "number_of_types": 0,
                 },
             )["number_of_types"] += 1
     rows = order.apply(by_limit.values(), KEYS)
     formatted = [
         {**row, "types": f"{row['types']}{'+' if row['number_of_types'] > 1 else ''}"}
-        for row in pairs.values()
+        for row in sorted(pairs.values(), key=lambda row: row["api"], reverse=True)
     ]
     columns = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
     if spot is not None:
@@ -208,16 +230,24 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
         ),
         formatted,
         columns,
-        _pair_notes(formatted[0]) if formatted else [UNLIMITED.format(generation)],
+        _pair_notes(formatted),
         suggestion=("To see what one node needs:", "tpuctl quota v3-8"),
     )
 
 
-def _pair_notes(row: Row) -> list[str]:
-    name = row["on-demand"] or row["spot"]
-    limits = [f"{name}PerProjectPer{place}ForTPUAPI" for place in ("Zone", "Region")]
-    heading = "+ includes larger types. Each name stands for two limits:"
-    return [heading, f"{' and '.join(limits)}."]
+def _stem(row: Row) -> str:
+    """The part of a limit's name that the limits of the zone and of the region share."""
+    name: str = row["quota"]
+    return name.partition("PerProject")[0].partition("-per-project")[0]
+
+
+def _pair_notes(rows: Sequence[Row]) -> Iterator[str]:
+    yield "+ includes larger types."
+    for api, suffixes in SUFFIXES.items():
+        name = next((row["on-demand"] or row["spot"] for row in rows if row["api"] == api), None)
+        if name is not None:
+            limits = " and ".join(f"{name}{suffix}" for suffix in suffixes)
+            yield f"{INTRODUCTIONS[api]}: {limits}."
 
 
 def _show_live(
@@ -232,6 +262,7 @@ def _show_live(
 ) -> None:
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
+    from tpuctl.model.quota import API_NAMES
 
     if not name:
         if not state.stack_file.exists() or project:
@@ -253,20 +284,14 @@ def _show_live(
             where="--zone" if zone else "--region",
         )
     (accelerator,) = choice.types
-    if not accelerator.in_tpu_api:
-        raise Usage(
-            "No Cloud TPU quota",
-            f"{name} is offered through Compute Engine or GKE only",
-            hint="See their quotas in the console, under IAM & Admin.",
-        )
     all_rooms, problem = state.wait_for(
         read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
     )
     rooms = [room for room in all_rooms if spot is None or (room.capacity == "spot") is spot]
-    rows = order.apply(map(_room_row, rooms), "zone capacity limit usage nodes")
+    rows = order.apply(map(_room_row, rooms), "zone capacity api limit usage nodes")
     best = next((room for room in rooms if room.nodes == 0), rooms[0])
     increase = {
-        "url": console_url(tpuctl.project),
+        "url": console_url(tpuctl.project, best.limit.api),
         "command": increase_command(tpuctl.project, best),
     }
     unavailable = [problem] if problem else []
@@ -281,9 +306,13 @@ def _show_live(
     ]
     first = next((row for row in rows if row["nodes"]), None)
     command = increase["command"].replace(" --", " \\\n        --")
+    needs = {room.limit.api: f"{room.takes} {room.limit.unit}" for room in rooms}
+    amounts = [f"{amount} at {API_NAMES[api]}" for api, amount in sorted(needs.items())]
+    one = " or ".join(reversed(amounts)) if len(needs) > 1 else next(iter(needs.values()))
     sentences = [
-        f"In {rooms[0].unit}; one {name} needs {rooms[0].takes}. Quota does not guarantee capacity."
+        f"One {name} needs {one}; nodes are how many fit. Quota does not guarantee capacity."
     ]
+    sentences += [POOLS] if len(needs) > 1 else []
     sentences += (f"External addresses are not checked: {reason}." for reason in unavailable)
     answer_rows(
         state,
@@ -303,9 +332,10 @@ def _show_live(
         {
             "zone": "zone",
             "capacity": "capacity",
+            **({"api": "API"} if "compute" in needs else {}),
             "limit": "limit",
             "usage": "usage",
-            "nodes": "nodes that fit",
+            "nodes": "nodes that fit" if len(needs) == 1 else "nodes",
             "limited_by": "limited by",
         },
         sentences,
@@ -326,8 +356,9 @@ def _room_row(room: Room) -> Row:
     return {
         "zone": room.zone,
         "capacity": room.capacity,
-        "quota": room.limit,
-        "unit": room.unit,
+        "api": room.limit.api,
+        "quota": room.limit.id,
+        "unit": room.limit.unit,
         "per_node": room.takes,
         "limit": room.allowed if is_bound else None,
         "limit_known": room.allowed is not None,
@@ -349,16 +380,21 @@ def _nodes(nodes: int | None, is_known: bool) -> str:
     return str(nodes)
 
 
-def console_url(project: str) -> str:
+def console_url(project: str, api: Api = "tpu") -> str:
     """The quota page of the Google Cloud console."""
     where = "https://console.cloud.google.com/iam-admin/quotas"
-    return f"{where}?service=tpu.googleapis.com&project={quote(project)}"
+    return f"{where}?service={api}.googleapis.com&project={quote(project)}"
 
 
 def increase_command(project: str, room: Room) -> str:
     """The command that requests quota for one more node."""
+    from tpuctl.catalog import region_of
+
+    limit = room.limit
+    location = room.zone if limit.scope == "zone" else region_of(room.zone)
+    dimensions = ",".join(f"{name}={value}" for name, value in limit.dimensions(location).items())
     return (
-        f"gcloud quotas preferences create --project={project} --service=tpu.googleapis.com"
-        f" --quota-id={room.limit} --dimensions=zone={room.zone}"
+        f"gcloud quotas preferences create --project={project} --service={limit.api}.googleapis.com"
+        f" --quota-id={limit.id} --dimensions={dimensions}"
         f" --preferred-value={room.preferred}"
     )
