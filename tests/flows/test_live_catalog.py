@@ -80,7 +80,13 @@ def test_live_lists_match_catalog(
         assert (live["new"], live["removed"], live["unavailable"]) == ([], [], {}), command
         assert (live["project"], {*live["zones"]}) == (project.id, ZONES)
         here = {row["live"] for row in data[command]}
-        assert here == {"same", "-"} if command == "types" else {"same"}
+        assert here == ({"same", "-"} if command == "types" else {"same"})
+        if command == "runtimes":
+            continue
+        machines = live["compute"]
+        assert (machines["new"], machines["removed"], machines["unavailable"]) == ([], [], None)
+        at_compute = {row["live_compute"] for row in data[command]}
+        assert at_compute == ({"same", "-"} if command == "types" else {"same"})
     nodes = data_of(capsys, "runtimes", "--nodes", "--project", project.id, "--zone", ZONE)
     assert (nodes["live"]["zones"], nodes["live"]["new"], nodes["live"]["removed"]) == (
         [ZONE],
@@ -133,6 +139,82 @@ def test_new_and_removed_types_are_reported(
         "types"
     ]
     assert only["live"] == "new", "such a zone can be selected"
+
+
+def test_machine_types_of_compute_engine_are_compared(
+    bench: Bench,
+    project: Project,
+    cloud: LocalCloud,
+    change_catalog: Callable[[Edit], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        del data["prices"]["v6e"]["us-east5-a"]
+        data["prices"]["v6e"]["us-west4-b"] = [2.7, 0.5]
+
+    change_catalog(edit)
+    options = ("--live", "--project", project.id)
+    data = data_of(capsys, "types", "v6e-8", *options)
+    (row,) = data["types"]
+    assert (row["live"], row["live_compute"]) == ("+1 -1", "+1 -1")
+    machines = data["live"]["compute"]
+    assert machines["new"] == [{"name": "ct6e-standard-8t", "zone": "us-east5-a"}]
+    assert machines["removed"] == [{"name": "ct6e-standard-8t", "zone": "us-west4-b"}]
+    text = output_of(capsys, "zones", "v6e-8", *options)
+    assert "New at Compute Engine: ct6e-standard-8t in us-east5-a" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+    remote_control.add_fault(cloud, "deny", method="*MachineTypes*", times="unlimited")
+    data = data_of(capsys, "types", "v6e-8", *options)
+    assert data["types"][0]["live"] == "+1 -1", "the other API answers"
+    assert data["live"]["compute"]["unavailable"] == "permission denied"
+    text = output_of(capsys, "types", "v6e-8", *options)
+    assert "No answer from Compute Engine: permission denied." in text
+
+
+def test_reservations_are_listed_with_their_names(
+    bench: Bench, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def insert(collection: str, body: dict[str, Any]) -> None:
+        path = f"/compute/v1/projects/{project.id}/zones/us-east5-a/{collection}"
+        rest = bench.stack.cloud.client("rest")
+        asyncio.run(bench.stack.cloud.call("x", rest.call, "POST", "compute", path, body=body))
+
+    properties = {"machineType": "ct6e-standard-4t"}
+    insert(
+        "reservations",
+        {
+            "name": "october",
+            "specificReservationRequired": True,
+            "specificReservation": {"count": "4", "instanceProperties": properties},
+        },
+    )
+    insert(
+        "futureReservations",
+        {
+            "name": "december",
+            "reservationName": "december-week",
+            "reservationMode": "CALENDAR",
+            "timeWindow": {"startTime": "2099-12-01T00:00:00Z", "endTime": "2099-12-08T00:00:00Z"},
+            "aggregateReservation": {
+                "vmFamily": "VM_FAMILY_CLOUD_TPU_LITE_POD_SLICE_CT6E",
+                "workloadType": "BATCH",
+                "reservedResources": [{"accelerator": {"acceleratorCount": 16}}],
+            },
+        },
+    )
+    options = ("--live", "--project", project.id)
+    listed = data_of(capsys, "zones", "v6e-16", *options)["live"]["compute"]["reservations"]
+    assert [(row["name"], row["count"], row["is_future"]) for row in listed] == [
+        ("october", 4, False),
+        ("december", 16, True),
+    ]
+    text = " ".join(output_of(capsys, "zones", "v6e-16", *options).split())
+    assert "Reservation october in us-east5-a: 4 ct6e-standard-4t, 0 in use, READY." in text
+    assert "tpu: {capacity: reserved, reservation: october}" in text
+    assert "Future reservation december in us-east5-a: 16 v6e chips" in text
+    others = data_of(capsys, "zones", "v5p-8", *options)["live"]["compute"]["reservations"]
+    assert others == []
 
 
 def test_new_and_removed_versions_are_reported(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tpuctl.catalog import APIS
 from tpuctl.catalog.tpu_data import DATA
 from tpuctl.cli.main import run
 
@@ -235,8 +236,16 @@ def test_quota_lists_all_limits_with_types(
     assert by_limit["TPUV5sLitepodServingPerProjectPerRegionForTPUAPI"] == [
         *("v5litepod-1", "v5litepod-4", "v5litepod-8"),
     ]
-    counted = {name for names in by_limit.values() for name in names}
-    assert counted == {name for name in CHIPS if GENERATIONS[name] != "tpu7x"}
+    assert by_limit["TPU-V5P-per-project-region"][:3] == ["v5p-2", "v5p-4", "v5p-8"]
+    families = {row["tpu_family"] for row in rows if row["quota"].startswith("TPUS-PER")}
+    assert families == {"CT6E", "TPU7X"}
+    counted = {name for row in rows for name in row["types"]}
+    assert counted == set(CHIPS)
+    by_api = {api: {n for r in rows if r["api"] == api for n in r["types"]} for api in APIS}
+    assert {GENERATIONS[name] for name in by_api["compute"]} == {"v5p", "v6e", "tpu7x"}
+    assert by_api["tpu"] == {
+        name for name in CHIPS if GENERATIONS[name] != "tpu7x" and name not in ("v5p-2", "v5p-4")
+    }
     assert run(["quota"]) == 0
     assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
 
@@ -324,7 +333,9 @@ def test_quota_of_a_generation(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["quota", "v5e"]) == 0
     assert "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI" in capsys.readouterr().out
     assert run(["quota", "tpu7x"]) == 0
-    assert "no Cloud TPU limits" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "TPUS-PER-TPU-FAMILY-per-project-region" in output
+    assert "ForTPUAPI" not in output, "the Cloud TPU API does not sell it"
 
 
 def test_type_not_offered_in_zone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from tpuctl.catalog.compute import (
     traffic_price,
 )
 from tpuctl.catalog.compute_tpu import (
+    APIS,
+    TPU_MACHINE_FAMILIES,
     AnnouncedTpu,
     Api,
     Architecture,
@@ -25,6 +27,7 @@ from tpuctl.catalog.compute_tpu import (
     TpuMachineType,
     announced_tpu,
     apis_of,
+    host_architecture,
     is_tpu_machine,
     topologies_of,
     tpu_machine,
@@ -72,12 +75,14 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
+    "APIS",
     "CALENDAR_DAYS",
     "FIRST_LIBTPU",
     "FLEX_START_DAYS",
     "HOURS_PER_MONTH",
     "PRICED_CAPACITIES",
     "TENSORFLOW_GENERATIONS",
+    "TPU_MACHINE_FAMILIES",
     "AcceleratorType",
     "AnnouncedTpu",
     "Api",
@@ -107,6 +112,7 @@ __all__ = [
     "disk_types",
     "flex_start_zones",
     "generations",
+    "host_architecture",
     "is_tpu_machine",
     "machine_is_offered",
     "machine_price",

@@ -22,11 +22,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from tpuctl.catalog.tpu import AcceleratorType, accelerator_types
 
 __all__ = [
+    "APIS",
     "TPU_MACHINE_FAMILIES",
     "AnnouncedTpu",
     "Api",
@@ -35,6 +36,7 @@ __all__ = [
     "TpuMachineType",
     "announced_tpu",
     "apis_of",
+    "host_architecture",
     "is_tpu_machine",
     "topologies_of",
     "tpu_machine",
@@ -45,6 +47,7 @@ __all__ = [
 
 Api = Literal["tpu", "compute"]
 """Who sells a TPU: the Cloud TPU API, or Compute Engine."""
+APIS: tuple[Api, ...] = get_args(Api)
 
 Architecture = Literal["x86_64", "aarch64"]
 """Of a host's processors, as `platform.machine()` names it on Linux."""
@@ -136,6 +139,12 @@ class AnnouncedTpu:
     announced: str  # date
     remark: str
 
+    def __str__(self) -> str:
+        return (
+            f"Google announced {self.name} on {self.announced}, {self.remark}. It is not sold yet, "
+            f"and no API lists a type of it; its hosts are announced as {self.architecture} (Arm)"
+        )
+
 
 _ANNOUNCED: Mapping[str, AnnouncedTpu] = {
     "tpu8t": AnnouncedTpu(
@@ -197,6 +206,12 @@ def tpu_machine(accelerator: AcceleratorType, topology: str | None = None) -> Tp
                 architecture=machine_type.architecture,
             )
     return None
+
+
+def host_architecture(accelerator: AcceleratorType) -> Architecture:
+    """Of the machines with this type. Those of the Cloud TPU API are all x86_64."""
+    machine = tpu_machine(accelerator)
+    return machine.architecture if machine is not None else "x86_64"
 
 
 def topologies_of(accelerator: AcceleratorType) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ Sources:
   tests 2020 to 2023 (read 2026-11-20); skypilot PR 5593 created 2.12.0 in 2025-05
 - node address ranges: tensorflow/tpu, tools/ctpu/ctrl/tpu.go (read 2026-11-20)
 - tpu7x price: third party, one figure (2026-09)
-- flex start: xbill9/gemma4-dev, HARDWARE.md: Cloud Billing Catalog of 2026-08-11, third party;
-  of tpu7x: half the price on demand, after skypilot-org/skypilot, sky/clouds/gcp.py
+- flex start: xbill9/gemma4-dev, HARDWARE.md: Cloud Billing Catalog of 2026-08-11, third party
 """
 
 from __future__ import annotations
@@ -470,7 +469,6 @@ DATA: dict[str, Any] = {
         "prices": {
             "v5e": {"us-west4": 0.6},
             "v6e": {"europe-west4": 1.35, "us-east5": 1.35},
-            "tpu7x": {"us-central1": 6.0},
         },
     },
     # TensorFlow runtimes of TPU VMs, newest TensorFlow first, the preferred variant of a version

@@ -47,8 +47,11 @@ def require_types(text: str) -> tuple[str, ...] | None:
 
 
 def require_generations(text: str) -> tuple[str, ...] | None:
-    from tpuctl.catalog import generations
+    from tpuctl.catalog import announced_tpu, generations
 
+    for word in _words(text):
+        if announced_tpu(word) is not None:
+            raise _unknown_type(word)
     return _match_all(text, "TPU generation", "there is no generation {}", generations())
 
 
@@ -92,9 +95,14 @@ def _match_all(
 
 
 def _unknown_type(name: str) -> Exception:
-    from tpuctl.catalog import accelerator_types, generations
+    from tpuctl.catalog import accelerator_types, announced_tpu, generations
+    from tpuctl.errors import Usage
 
     types = accelerator_types()
+    if announced := announced_tpu(name):
+        return Usage(
+            "TPU type not sold yet", str(announced), hint="To list types:\n    tpuctl types"
+        )
     if name.startswith("v5e-") and (renamed := f"v5litepod-{name[4:]}") in types:
         return _unknown_error("TPU type", f"there is no type {name}", f"Did you mean {renamed}?")
     if "-" not in name:  # meant as a generation

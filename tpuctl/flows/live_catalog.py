@@ -1,24 +1,36 @@
-"""The live catalog of Cloud TPU: zones, and the types and versions that each zone lists."""
+"""The live catalogs of both APIs, by zone: types and versions of Cloud TPU, machine types of
+Compute Engine; and the project's reservations of TPUs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tpuctl.catalog import TPU_MACHINE_FAMILIES, is_tpu_machine
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit
 from tpuctl.model.live_catalog import Listed
+from tpuctl.model.reservation import Reservation, reservation_of
 
-__all__ = ["CatalogList", "list_in_zones", "list_zones"]
+__all__ = [
+    "CatalogList",
+    "list_in_zones",
+    "list_machine_types",
+    "list_reservations",
+    "list_zones",
+    "short_reason",
+]
 
 CatalogList = Literal["types", "runtimes", "node versions"]
 MAX_PARALLEL = 8
 TIMEOUT_SECONDS = 30.0
 PAGE_SIZE = 1000
+# Of a machine type that only repeats another with another name of its accelerator.
+REPEATED_SUFFIX = "-tpu"
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,58 @@ async def list_in_zones(
             zone: listed for zone in zone_names if isinstance(listed := answers[zone], frozenset)
         }
         progress.result = f"{len(frozenset().union(*names.values()))} listed"
-    return Listed(names, {zone: _reason(error) for zone, error in sorted(refusals.items())})
+    return Listed(names, {zone: short_reason(error) for zone, error in sorted(refusals.items())})
+
+
+async def list_machine_types(
+    cloud: Cloud, zones: Collection[str], catalog_names: Collection[str], emit: Emit
+) -> Listed:
+    """The machine types with TPUs that Compute Engine lists in these zones, in one request.
+
+    Of pairs such as `ct6e-standard-4t` and `ct6e-standard-4t-tpu`, only those that are in the
+    catalog. Raises TpuctlError.
+    """
+    families = "|".join(TPU_MACHINE_FAMILIES.values())
+    names: dict[str, set[str]] = {zone: set() for zone in zones}
+    with step(emit, "machine types with TPUs", "find") as progress:
+        query = {"filter": f'name eq "({families})-.*"'}
+        async for zone, row in _aggregated(cloud, "machineTypes", query):
+            name = row["name"]
+            is_repeated = name.endswith(REPEATED_SUFFIX) and name not in catalog_names
+            if zone in names and is_tpu_machine(name) and not is_repeated:
+                names[zone].add(name)
+        progress.result = f"{len(set().union(*names.values()))} listed"
+    return Listed({zone: frozenset(listed) for zone, listed in names.items()})
+
+
+async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[Reservation, ...]:
+    """The project's reservations and future reservations of TPUs. Raises TpuctlError."""
+    with step(emit, "reservations of TPUs", "find") as progress:
+        collections = {"reservations": False, "futureReservations": True}
+        reservations = [
+            reservation
+            for collection, is_future in collections.items()
+            async for _, row in _aggregated(cloud, collection)
+            if (reservation := reservation_of(row, is_future=is_future)) is not None
+        ]
+        progress.result = f"{len(reservations)} listed"
+    return tuple(sorted(reservations, key=lambda each: (each.zone, each.is_future, each.name)))
+
+
+async def _aggregated(
+    cloud: Cloud, collection: str, query: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[str, Any]]:
+    """(zone, resource as JSON) for each resource of a zonal collection of Compute Engine."""
+    path = f"/compute/v1/projects/{cloud.project}/aggregated/{collection}"
+
+    def every_page(**options: Any) -> list[Any]:
+        return list(cloud.client("rest").pages("compute", path, query=query, **options))
+
+    pages = await cloud.call(f"the list of {collection}", every_page, timeout=TIMEOUT_SECONDS)
+    for page in pages:
+        for scope, contents in page.get("items", {}).items():
+            for resource in contents.get(collection, ()):
+                yield scope.rpartition("/")[2], resource
 
 
 async def _list_zone(
@@ -101,6 +164,7 @@ async def _list_zone(
     return await cloud.call(f"the {listing} of {zone}", every_page, timeout=TIMEOUT_SECONDS)
 
 
-def _reason(error: TpuctlError) -> str:
+def short_reason(error: TpuctlError) -> str:
+    """Why something could not be read, for the end of a sentence."""
     summary = error.diagnostics[0].summary
     return summary[:1].lower() + summary[1:]

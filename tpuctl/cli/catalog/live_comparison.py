@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.catalog.selection import (
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.live_catalog import CatalogList
     from tpuctl.model.live_catalog import Comparison
+    from tpuctl.model.reservation import Reservation
     from tpuctl.view.responses.base import Response
 
 __all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
@@ -30,22 +31,89 @@ MAX_SHOWN = 10  # differences that are listed
 
 
 @dataclass(frozen=True)
+class ComputeResult:
+    """What Compute Engine lists: its machine types compared with the catalog, and reservations.
+
+    `problem` is the reason if it did not answer.
+    """
+
+    comparison: Comparison
+    reservations: Sequence[Reservation] = ()
+    problem: str = ""
+
+    def data(self) -> Row:
+        return {
+            "unavailable": self.problem or None,
+            "new": _pairs(self.comparison.new),
+            "removed": _pairs(self.comparison.removed),
+            "reservations": [asdict(reservation) for reservation in self.reservations],
+        }
+
+    def sentences(self) -> Iterator[str]:
+        if self.problem:
+            yield f"No answer from Compute Engine: {self.problem}."
+        yield from _differences(self.comparison, " at Compute Engine")
+        for reservation in self.reservations:
+            yield str(reservation)
+        usable = [each for each in self.reservations if each.is_usable]
+        if usable:
+            settings = f"capacity: reserved, reservation: {usable[0].name}"
+            yield f"To use a reservation:\n    tpu: {{{settings}}}"
+
+
+@dataclass(frozen=True)
 class LiveResult:
-    """The API's lists compared with the catalog."""
+    """The API's lists compared with the catalog; `compute` only for types and their zones."""
 
     project: str
     comparison: Comparison
+    compute: ComputeResult | None = None
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones that answered."""
+        more = self.compute.comparison.zones if self.compute else ()
+        return tuple(dict.fromkeys((*self.comparison.zones, *more)))
+
+    @property
+    def queried(self) -> frozenset[str]:
+        return frozenset((*self.zones, *self.comparison.listed.unread))
+
+    @property
+    def zones_with_names(self) -> tuple[str, ...]:
+        """The zones that offer something."""
+        listings = [
+            self.comparison.listed,
+            *([self.compute.comparison.listed] if self.compute else ()),
+        ]
+        return tuple(
+            zone for zone in self.zones if any(listed.by_zone.get(zone) for listed in listings)
+        )
+
+    def add_to(self, row: Row) -> None:
+        """Add the differences of a type or zone to its row, and a type's zones."""
+        machines = self.compute.comparison if self.compute else None
+        if "type" not in row:
+            row["live"] = self.comparison.of_zone(row["zone"])
+            row["live_compute"] = machines.of_zone(row["zone"]) if machines else "?"
+            return
+        name, machine_type = row["type"], row["machine_type"]
+        zones = self.comparison.zones_of(name)
+        row["live"] = self.comparison.of_name(name) if "tpu" in row["apis"] else "-"
+        row["live_compute"] = "-"
+        if machine_type:
+            row["live_compute"] = machines.of_name(machine_type) if machines else "?"
+            zones += machines.zones_of(machine_type) if machines else ()
+        row["zones"] = sorted(set(zones))
 
     def data(self) -> Row:
-        def pairs(entries: Iterable[tuple[str, str]]) -> list[Row]:
-            return [{"name": name, "zone": zone} for name, zone in entries]
-
         return {
             "project": self.project,
             "zones": self.comparison.zones,
             "unavailable": self.comparison.listed.unread,
-            "new": pairs(self.comparison.new),
-            "removed": pairs(self.comparison.removed),
+            "new": _pairs(self.comparison.new),
+            "removed": _pairs(self.comparison.removed),
+            **({"compute": self.compute.data()} if self.compute else {}),
         }
 
     def sentences(self) -> list[str]:
@@ -53,14 +121,28 @@ class LiveResult:
         compared = self.comparison
         where = counted(len(compared.zones), "zone")
         sentences = [f"Queried {where} for project {self.project}."]
-        if not compared.new and not compared.removed:
+        if self.compute is not None:
+            sentences[0] = f"Queried both APIs in {where} for project {self.project}."
+        differences = [
+            *_differences(compared),
+            *(
+                f"No answer from {zone}: {reason}."
+                for zone, reason in compared.listed.unread.items()
+            ),
+            *(self.compute.sentences() if self.compute else ()),
+        ]
+        if not any(line.startswith(("New", "Removed")) for line in differences):
             sentences[0] += " No differences from the catalog."
-        for word, entries in (("New", compared.new), ("Removed", compared.removed)):
-            sentences += (f"{word}: {text}" for text in _by_name(entries))
-        sentences += (
-            f"No answer from {zone}: {reason}." for zone, reason in compared.listed.unread.items()
-        )
-        return sentences
+        return [*sentences, *differences]
+
+
+def _pairs(entries: Iterable[tuple[str, str]]) -> list[Row]:
+    return [{"name": name, "zone": zone} for name, zone in entries]
+
+
+def _differences(comparison: Comparison, where: str = "") -> Iterator[str]:
+    for word, entries in (("New", comparison.new), ("Removed", comparison.removed)):
+        yield from (f"{word}{where}: {text}" for text in _by_name(entries))
 
 
 def _by_name(entries: Sequence[tuple[str, str]]) -> list[str]:
@@ -105,21 +187,75 @@ def query_live(
 def query_types(
     state: State, query: LiveQuery, choice: Choice, types: str, filters: Filters
 ) -> LiveResult | None:
-    """Query the selected types in the selected zones; None without --live."""
+    """Query the selected types in the selected zones, at both APIs; None without --live."""
+    from tpuctl.catalog import zones_of
+
     if not query.is_requested:
         return None
-    return query_live(
+    result = query_live(
         state,
         query,
         "types",
         lambda place: (
             accelerator.name
             for accelerator in choice.types
-            if accelerator.in_tpu_api and place in accelerator.zones
+            if place in zones_of(accelerator, "tpu")
         ),
         name_filter(choice, types, filters.generation),
         filters.zone,
         filters.region,
+    )
+    return replace(result, compute=_query_compute(state, query, choice, result))
+
+
+def _query_compute(
+    state: State, query: LiveQuery, choice: Choice, result: LiveResult
+) -> ComputeResult | None:
+    """Query the machine types of the selected types; None if Compute Engine sells none of them.
+
+    New machine types belong to the selection if they are of a selected generation.
+    """
+    from tpuctl.catalog import TPU_MACHINE_FAMILIES, tpu_machine, tpu_machine_types, zones_of
+    from tpuctl.errors import TpuctlError
+    from tpuctl.flows.live_catalog import list_machine_types, list_reservations, short_reason
+    from tpuctl.model.live_catalog import Comparison, Listed
+
+    zones_by_name: dict[str, set[str]] = {}
+    for accelerator in choice.types:
+        if machine := tpu_machine(accelerator):
+            where = zones_by_name.setdefault(machine.machine_type, set())
+            where.update(zones_of(accelerator, "compute"))
+    if not zones_by_name:
+        return None
+    generations = {accelerator.generation for accelerator in choice.types}
+    families = tuple(
+        f"{TPU_MACHINE_FAMILIES[each]}-" for each in generations & {*TPU_MACHINE_FAMILIES}
+    )
+    all_names = tpu_machine_types()
+
+    def is_requested(name: str) -> bool:
+        return name in zones_by_name if name in all_names else name.startswith(families)
+
+    tpuctl = live_client(state, query.project)
+    zones = sorted(result.queried)
+    try:
+        listed = state.wait_for(list_machine_types(tpuctl.cloud, zones, all_names, tpuctl.emit))
+        reservations = state.wait_for(list_reservations(tpuctl.cloud, tpuctl.emit))
+    except TpuctlError as error:  # the project may use Cloud TPU alone
+        return ComputeResult(Comparison({}, Listed({})), problem=short_reason(error))
+    return ComputeResult(
+        Comparison.of(
+            {
+                zone: [name for name, where in zones_by_name.items() if zone in where]
+                for zone in zones
+            },
+            listed.filter_names(is_requested),
+        ),
+        [
+            each
+            for each in reservations
+            if each.generation in generations and each.zone in result.queried
+        ],
     )
 
 
@@ -141,9 +277,11 @@ def answer_list(
     """
     from tpuctl.catalog import read_date
 
-    sentences = [note.format(read=read_date())] if rows and note else []
+    sentences = note.format(read=read_date()).splitlines() if rows else []
     if live_result is not None:
         columns = {**columns, "live": "live"}
+        if live_result.compute is not None:
+            columns["live_compute"] = "at Compute"
         sentences += live_result.sentences()
     answer_rows(
         state,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import responses
-from tpuctl.cli.catalog.selection import Order, Row, answer_rows
+from tpuctl.cli.catalog.selection import Order, Row, answer_rows, api_text
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class NodePrices:
 
     def by_zone(self) -> None:
         """A single type by zone, cheapest first."""
-        from tpuctl.catalog import region_of
+        from tpuctl.catalog import apis_of, region_of, zones_of
 
         (only,) = self.choice.types
         columns = {_field(capacity): TITLES[capacity] for capacity in self.capacities}
@@ -65,7 +65,9 @@ class NodePrices:
             amounts = {
                 _field(name): price.per_hour if price else None for name, price in prices.items()
             }
-            rows.append({"zone": zone, "region": region_of(zone), **amounts})
+            apis = [api for api in apis_of(only) if zone in zones_of(only, api)]
+            where = {"zone": zone, "region": region_of(zone), "apis": apis, "api": api_text(apis)}
+            rows.append({**where, **amounts})
         first = next(iter(columns))
         rows.sort(key=lambda row: (row[first] is None, row[first] or 0.0, row["zone"]))
         keys = " ".join(("zone region price", *self.capacities))
@@ -81,7 +83,7 @@ class NodePrices:
             lambda: responses.catalog.ZonePrices,
             {"type": only.name, "as_of": self.read, "prices": rows},
             rows,
-            {"zone": "zone", **columns},
+            {"zone": "zone", **columns, "api": "API"},
             sentences,
             ("To see what fits a budget:", f"tpuctl prices {only.name} --budget 20/day"),
         )
@@ -106,7 +108,8 @@ class NodePrices:
         data: Row = {"type": None, "as_of": self.read, "offers": rows}
         if budget is not None:
             data["budget"] = {"amount": budget.sum, "hours": budget.hours}
-        columns = {"type": "type", "capacity": "capacity", "zone": "zone", "per_hour": "an hour"}
+        columns = {"type": "type", "capacity": "capacity", "zone": "zone", "api": "API"}
+        columns["per_hour"] = "an hour"
 
         def model() -> type[Response]:
             return responses.catalog.NodeOffers
@@ -239,10 +242,16 @@ def _is_same(before: Price | None, now: Price | None) -> bool:
 
 def _offer_row(offer: Offer, budget: Budget | None) -> Row:
     """With a budget, also the cost for its period and the hours that it lasts."""
+    from tpuctl.catalog import apis_of, zones_of
+
+    accelerator = offer.accelerator
+    apis = [api for api in apis_of(accelerator) if offer.zone in zones_of(accelerator, api)]
     row: Row = {
         "type": offer.accelerator.name,
         "chips": offer.accelerator.chips,
         "capacity": offer.capacity,
+        "apis": apis,
+        "api": api_text(apis),
         "zone": offer.zone,
         "per_hour": offer.per_hour,
         "per_chip_hour": offer.per_chip,

@@ -26,7 +26,7 @@ from tpuctl.cli.suggestions import (
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.catalog import Capacity, Choice
+    from tpuctl.catalog import Api, Capacity, Choice
     from tpuctl.cli.state import State
     from tpuctl.view.responses.base import Response
 
@@ -44,6 +44,7 @@ __all__ = [
     "TypeArgument",
     "Zones",
     "answer_rows",
+    "api_text",
     "capacities",
     "live_client",
     "name_filter",
@@ -262,6 +263,11 @@ def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[st
             where="--region",
         )
     return selected
+
+
+def api_text(apis: Collection[Api]) -> str:
+    """The APIs that sell something, for a table: `tpu`, `compute` or `both`."""
+    return "both" if len(apis) > 1 else "".join(apis)
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:

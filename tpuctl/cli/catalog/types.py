@@ -8,7 +8,15 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
-from tpuctl.cli.catalog.selection import Filters, HiddenType, LiveQuery, Order, Row, TypeArgument
+from tpuctl.cli.catalog.selection import (
+    Filters,
+    HiddenType,
+    LiveQuery,
+    Order,
+    Row,
+    TypeArgument,
+    api_text,
+)
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -26,7 +34,8 @@ def types(
     query: LiveQuery,
     type_too: HiddenType = "",
 ) -> None:
-    """List TPU types: chips, workers, memory, and the hourly price in the cheapest zone.
+    """List TPU types: chips, workers, who sells them, memory, and the hourly price in the cheapest
+    zone.
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
@@ -38,19 +47,19 @@ def types(
     rows = [_row(accelerator, choice) for accelerator in choice.types]
     if live_result is not None:
         comparison = live_result.comparison
-        rows = [row for row in rows if set(row["zones"]) & set(comparison.zones)]
+        rows = [row for row in rows if set(row["zones"]) & set(live_result.zones)]
         listed = {row["type"] for row in rows}
         rows += [_unknown(name) for name in sorted({name for name, _ in comparison.new} - listed)]
         for row in rows:
-            is_asked = row["tpu_api"] is not False
-            row["live"] = comparison.of_name(row["type"]) if is_asked else "-"
-            if is_asked:
-                row["zones"] = list(comparison.zones_of(row["type"]))
+            live_result.add_to(row)
     keys = "type generation chips workers devices hbm-gb zones price spot"
     rows = order.apply(rows, keys, price="on_demand")
-    shape = {"devices": "devices", "topology": "topology"} if live_result is None else {}
-    columns = {"type": "type", "chips": "chips", "workers": "workers", **shape}
+    shape = {"topology": "topology"} if live_result is None else {}
+    columns = {"type": "type", "chips": "chips", "workers": "workers", "api": "API", **shape}
     columns |= {"hbm_gb": "HBM GB", "zones": "zones", "on_demand": "from"}
+    note = "From: US dollars per hour on demand in the cheapest zone; prices of {read}."
+    if len(choice.types) == 1:
+        note = f"{note}\n{_machines(choice.types[0])}".strip()
     answer_list(
         state,
         lambda: responses.catalog.TypeCatalog,
@@ -59,21 +68,42 @@ def types(
         columns,
         live_result,
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
-        note="From: US dollars per hour on demand in the cheapest zone; prices of {read}.",
+        note=note,
+    )
+
+
+def _machines(accelerator: AcceleratorType) -> str:
+    """How Compute Engine sells a type, in words; empty if it does not."""
+    from tpuctl.catalog import tpu_machine, tpu_machine_type
+
+    machine = tpu_machine(accelerator)
+    if machine is None:
+        return ""
+    host = tpu_machine_type(machine.machine_type)
+    assert host is not None
+    count = f"{machine.hosts} " if machine.hosts > 1 else ""
+    return (
+        f"At Compute Engine: {count}{host.name}, {host.vcpus} vCPUs, {host.memory_gb} GB, "
+        f"{host.architecture}; boot disk {machine.boot_disks[0]}; image {machine.image}."
     )
 
 
 def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
-    from tpuctl.catalog import Choice, cheapest, offers_of
+    from tpuctl.catalog import Choice, apis_of, cheapest, host_architecture, offers_of, tpu_machine
 
     here = choice.zones_of(accelerator)
     best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), here)))}
     demand, spot = best.get("on-demand"), best.get("spot")
+    machine = tpu_machine(accelerator)
     return {
         "type": accelerator.name,
         "generation": accelerator.generation,
         "chips": accelerator.chips,
         "workers": accelerator.workers,
+        "apis": list(apis_of(accelerator)),
+        "api": api_text(apis_of(accelerator)),
+        "machine_type": machine.machine_type if machine else None,
+        "architecture": host_architecture(accelerator),
         "devices": accelerator.devices,
         "topology": accelerator.topology or None,
         "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
@@ -90,4 +120,6 @@ def _unknown(name: str) -> Row:
     """A type that the API lists and the catalog lacks."""
     names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
     prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
-    return {"type": name, "zones": [], "tpu_api": True, **dict.fromkeys((*names, *prices))}
+    machine = ("machine_type", "architecture")
+    row: Row = {"type": name, "zones": [], "apis": ["tpu"], "api": "tpu", "tpu_api": True}
+    return {**row, **dict.fromkeys((*names, *prices, *machine))}

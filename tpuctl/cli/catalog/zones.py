@@ -8,13 +8,28 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
-from tpuctl.cli.catalog.selection import Filters, HiddenType, LiveQuery, Order, Row, TypeArgument
+from tpuctl.cli.catalog.selection import (
+    Filters,
+    HiddenType,
+    LiveQuery,
+    Order,
+    Row,
+    TypeArgument,
+    api_text,
+)
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import AcceleratorType, Choice
+    from collections.abc import Callable, Collection
+
+    from tpuctl.catalog import AcceleratorType, Api, Choice
 
 __all__ = ["zones"]
+
+CALENDAR_NOTE = (
+    "Calendar: capacity can be reserved for {} to {} days, as a future reservation at "
+    "Compute Engine; use it with tpu.reservation."
+)
 
 
 def zones(
@@ -26,11 +41,13 @@ def zones(
     query: LiveQuery,
     type_too: HiddenType = "",
 ) -> None:
-    """List zones and what they offer; for a single type, also its price in each, and which zones
-    granted or refused it to your stacks.
+    """List zones, what they offer and at which API; for a single type, also its price in each, and
+    which zones granted or refused it to your stacks. With --live also reservations of TPUs.
 
     Example: tpuctl zones v3-8 --sort price
     """
+    from tpuctl.catalog import CALENDAR_DAYS
+
     state: State = context.obj
     state.use_format(order.format)
     accelerator = ",".join(filter(None, (accelerator, type_too)))
@@ -38,24 +55,21 @@ def zones(
     live_result = query_types(state, query, choice, accelerator, filters)
     rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
     if live_result is not None:
-        comparison = live_result.comparison
-        queried = {*comparison.zones, *comparison.listed.unread}
-        rows = [row for row in rows if row["zone"] in queried]
+        rows = [row for row in rows if row["zone"] in live_result.queried]
         listed = {row["zone"] for row in rows}
-        rows += [
-            _unknown(place)
-            for place, names in comparison.listed.by_zone.items()
-            if names and place not in listed
-        ]
+        rows += [_unknown(place) for place in live_result.zones_with_names if place not in listed]
         for row in rows:
-            row["live"] = comparison.of_zone(row["zone"])
-    extra = {"generations": "generations"}
+            live_result.add_to(row)
+    extra = {"api": "API", "generations": "generations"}
     if len(choice.types) == 1:
         keys = "zone region types chips price spot"
         numbers = {"on_demand": "on demand", "spot": "spot"}
         note = "US dollars per hour, prices of {read}; spot prices vary."
+        extra = {"api": "API", **({"options": "also"} if live_result is None else {})}
+        if any(row["calendar"] for row in rows):
+            note += "\n" + CALENDAR_NOTE.format(*CALENDAR_DAYS, read="{read}")
         if _add_history(rows, choice.types[0].name, state.cloud.value):
-            extra = {"requests": "your requests"}
+            extra = {"api": "API", "requests": "your requests"}
     else:
         keys = "zone region types chips"
         numbers = {"types": "types", "most_chips": "most chips"}
@@ -85,19 +99,38 @@ def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
 
 def _row(zone: str, choice: Choice) -> Row | None:
     """None if the zone offers none of the selected types."""
-    from tpuctl.catalog import node_price, region_of
+    from tpuctl.catalog import (
+        APIS,
+        calendar_zones,
+        flex_start_zones,
+        node_price,
+        region_of,
+        zones_of,
+    )
 
-    offered: list[AcceleratorType] = [
-        accelerator for accelerator in choice.types if zone in accelerator.zones
-    ]
+    offered = [accelerator for accelerator in choice.types if zone in zones_of(accelerator)]
     if not offered:
         return None
     single = choice.types[0] if len(choice.types) == 1 else None
     demand = node_price(single, zone) if single else None
     spot = node_price(single, zone, spot=True) if single else None
+
+    def apis_with(
+        zones_with: Callable[[AcceleratorType, Api], Collection[str]],
+    ) -> list[Api]:
+        return [api for api in APIS if any(zone in zones_with(each, api) for each in offered)]
+
+    apis, flex_start = apis_with(zones_of), apis_with(flex_start_zones)
+    calendar = any(zone in calendar_zones(accelerator) for accelerator in offered)
+    options = [*(["flex-start"] if flex_start else ()), *(["calendar"] if calendar else ())]
     return {
         "zone": zone,
         "region": region_of(zone),
+        "apis": apis,
+        "api": api_text(apis),
+        "flex_start": flex_start,
+        "calendar": calendar,
+        "options": options,
         "generations": list(dict.fromkeys(accelerator.generation for accelerator in offered)),
         "types": len(offered),
         "most_chips": max(accelerator.chips for accelerator in offered),
@@ -112,5 +145,13 @@ def _unknown(zone: str) -> Row:
     from tpuctl.catalog import region_of
 
     names = ("types", "most_chips", "on_demand", "spot")
-    empty: Row = {"generations": [], "history": []}
+    empty: Row = {
+        "apis": [],
+        "api": None,
+        "flex_start": [],
+        "calendar": False,
+        "options": [],
+        "generations": [],
+        "history": [],
+    }
     return {"zone": zone, "region": region_of(zone), **empty, **dict.fromkeys(names)}

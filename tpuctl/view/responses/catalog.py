@@ -32,10 +32,40 @@ class NameInZone(Response):
     zone: str
 
 
-class LiveComparison(Response):
-    """What Google's API lists in the zones that answered, compared with the catalog.
+class TpuReservation(Response):
+    """A reservation of TPUs, to be named in `tpu.reservation`; with `is_future`, one that begins at
+    `start`.
 
-    `unavailable` has the reason of each zone that did not answer.
+    `count` is of machines of the type, or of chips if `machine_type` is empty.
+    """
+
+    name: str
+    zone: str
+    generation: str
+    machine_type: str
+    count: int
+    in_use: int | None
+    state: str
+    is_future: bool
+    start: str
+    end: str
+
+
+class ComputeComparison(Response):
+    """What Compute Engine lists: machine types with TPUs, compared with the catalog, and the
+    project's reservations. `unavailable` is the reason if it did not answer."""
+
+    unavailable: str | None
+    new: list[NameInZone]
+    removed: list[NameInZone]
+    reservations: list[TpuReservation]
+
+
+class LiveComparison(Response):
+    """What Google's APIs list in the zones that answered, compared with the catalog.
+
+    `unavailable` has the reason of each zone that did not answer. All but `compute` is from the
+    Cloud TPU API.
     """
 
     project: str
@@ -43,18 +73,24 @@ class LiveComparison(Response):
     unavailable: dict[str, str]
     new: list[NameInZone]
     removed: list[NameInZone]
+    compute: ComputeComparison = ABSENT
 
 
 class AcceleratorType(Response):
     """A TPU type with hourly prices in the cheapest zone; of a new type, few facts are known.
 
-    `live` is the difference from the catalog, with --live.
+    `apis` has who sells it: `tpu` is the Cloud TPU API, `compute` Compute Engine, where it consists
+    of machines of `machine_type`. `architecture` is that of its hosts. With --live, `live` is the
+    difference of the Cloud TPU API from the catalog, and `live_compute` that of Compute Engine.
     """
 
     type: str
     generation: str | None
     chips: int | None
     workers: int | None
+    apis: list[str]
+    machine_type: str | None
+    architecture: str | None
     devices: int | None
     topology: str | None
     hbm_gb: Number | None
@@ -65,6 +101,7 @@ class AcceleratorType(Response):
     spot: Number | None
     spot_zone: str | None
     live: str = ABSENT
+    live_compute: str = ABSENT
 
 
 class TypeCatalog(Response):
@@ -89,10 +126,17 @@ class CapacityHistory(Response):
 
 class Zone(Response):
     """A zone and what it offers of the selected types; hourly prices and the history are those of a
-    single type."""
+    single type.
+
+    `apis` and `flex_start` have the APIs that offer a type there, and with flex-start; `calendar`
+    is whether its capacity can be reserved for some days.
+    """
 
     zone: str
     region: str
+    apis: list[str]
+    flex_start: list[str]
+    calendar: bool
     generations: list[str]
     types: int | None
     most_chips: int | None
@@ -100,6 +144,7 @@ class Zone(Response):
     spot: Number | None
     history: list[CapacityHistory]
     live: str = ABSENT
+    live_compute: str = ABSENT
 
 
 class ZoneCatalog(Response):
@@ -143,10 +188,11 @@ class PriceComparison(Response):
 
 
 class ZonePrice(Response):
-    """Hourly prices in a zone, of the selected capacities."""
+    """Hourly prices in a zone, of the selected capacities, at each of the APIs."""
 
     zone: str
     region: str
+    apis: list[str]
     on_demand: Number | None = ABSENT
     spot: Number | None = ABSENT
     flex_start: Number | None = ABSENT
@@ -167,6 +213,7 @@ class NodeOffer(Response):
     type: str
     chips: int
     capacity: str
+    apis: list[str]
     zone: str
     per_hour: Number
     per_chip_hour: Number
@@ -241,11 +288,14 @@ class StoragePrices(Response):
 class Limit(Response):
     """A quota, what one node needs of it, and what new projects typically get.
 
-    `types` are those that count against it, when all limits are listed.
+    `api` is whose quota it is, and `tpu_family` a dimension of Compute Engine's. `types` are those
+    that count against it, when all limits are listed.
     """
 
     capacity: str
+    api: str
     quota: str
+    tpu_family: str | None
     scope: str
     unit: str
     per_node: int | None
@@ -261,6 +311,7 @@ class ZoneQuota(Response):
 
     zone: str
     capacity: str
+    api: str
     quota: str
     unit: str
     per_node: int
