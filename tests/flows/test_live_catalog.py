@@ -349,3 +349,37 @@ def test_live_quota_by_zone(
     )
     typed = text[text.index("gcloud") :].replace("\\\n", " ")
     assert typed.split() == more["command"].split()
+
+
+def test_live_quota_has_pools_of_both_apis(
+    bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = {
+        "TPUV6EPerProjectPerZoneForTPUAPI": {"us-east5-a": 512},
+        "TPUS-PER-TPU-FAMILY-per-project-region": {"us-east5": 0, "europe-west4": 32},
+    }
+    remote_control.change_settings(cloud, quota=limits)
+    options = ("v6e-16", "--zone", "us-east5-a,europe-west4-a", "--capacity", "on-demand")
+    try:
+        data = data_of(capsys, "quota", *options, "--project", project.id)
+        text = output_of(capsys, "quota", *options, "--project", project.id)
+    finally:
+        remote_control.change_settings(cloud, quota=dict.fromkeys(limits))
+    rows = {
+        (row["zone"], row["api"]): (row["limit"], row["nodes"]) for row in data["live"]["zones"]
+    }
+    assert rows == {
+        ("us-east5-a", "tpu"): (512, 32),
+        ("us-east5-a", "compute"): (0, 0),
+        ("europe-west4-a", "tpu"): (512, 32),
+        ("europe-west4-a", "compute"): (32, 2),
+    }
+    increase = data["live"]["increase"]
+    assert "service=compute.googleapis.com" in increase["url"]
+    assert (
+        "--service=compute.googleapis.com --quota-id=TPUS-PER-TPU-FAMILY-per-project-region"
+        " --dimensions=region=us-east5,tpu_family=CT6E --preferred-value=16"
+    ) in increase["command"]
+    assert "Each API has pools of its own" in text
+    table = text.partition("To request more")[0]
+    assert all(len(line) <= 80 for line in table.splitlines())

@@ -18,6 +18,7 @@ from tpuctl.catalog.compute import (
     traffic_price,
 )
 from tpuctl.catalog.compute_tpu import (
+    API_NAMES,
     APIS,
     TPU_MACHINE_FAMILIES,
     AnnouncedTpu,
@@ -76,6 +77,7 @@ from tpuctl.catalog.tpu import (
 
 __all__ = [
     "APIS",
+    "API_NAMES",
     "CALENDAR_DAYS",
     "FIRST_LIBTPU",
     "FLEX_START_DAYS",

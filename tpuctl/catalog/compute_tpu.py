@@ -28,6 +28,7 @@ from tpuctl.catalog.tpu import AcceleratorType, accelerator_types
 
 __all__ = [
     "APIS",
+    "API_NAMES",
     "TPU_MACHINE_FAMILIES",
     "AnnouncedTpu",
     "Api",
@@ -48,6 +49,7 @@ __all__ = [
 Api = Literal["tpu", "compute"]
 """Who sells a TPU: the Cloud TPU API, or Compute Engine."""
 APIS: tuple[Api, ...] = get_args(Api)
+API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 
 Architecture = Literal["x86_64", "aarch64"]
 """Of a host's processors, as `platform.machine()` names it on Linux."""

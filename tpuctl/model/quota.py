@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tpuctl.catalog import (
+    API_NAMES,
     Api,
     QuotaLimit,
     accelerator_type,
@@ -25,7 +26,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
 __all__ = [
-    "API_NAMES",
+    "OtherPool",
     "QuotaLine",
     "QuotaReport",
     "Region",
@@ -35,7 +36,6 @@ __all__ = [
     "tpu_lines",
 ]
 
-API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
 FAMILIES_WITH_CPU_QUOTA = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS

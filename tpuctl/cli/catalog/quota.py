@@ -260,9 +260,9 @@ def _show_live(
     order: Order,
     project: str,
 ) -> None:
+    from tpuctl.catalog import API_NAMES
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
-    from tpuctl.model.quota import API_NAMES
 
     if not name:
         if not state.stack_file.exists() or project:
