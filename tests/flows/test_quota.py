@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.locations import REGION, ZONE
 from tests.support.projects import Bench, Project
+from tests.support.tpu_instances import V6E_IMAGE
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
@@ -162,3 +163,62 @@ async def test_quota_needs_two_more_requests(project: Project, cloud: LocalCloud
     for word in ("Quota", "Regions", "ListNodes", "ListQueuedResources"):
         calls_by_topic[word] = sum(1 for method in methods if word in method)
     assert calls_by_topic == {"Quota": 1, "Regions": 1, "ListNodes": 2, "ListQueuedResources": 1}
+
+
+FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
+IN_TPU_API = "TPUV6EPerProjectPerZoneForTPUAPI"
+OTHER_ZONE, OTHER_REGION = "us-east5-a", "us-east5"
+
+
+def at_compute(project: Project, tpu: str = "api: compute") -> Bench:
+    return project.stack(tpu, type_name="v6e-4", zones=OTHER_ZONE)
+
+
+async def test_instances_count_in_pool_of_compute_engine(
+    project: Project, set_quota: SetQuota
+) -> None:
+    bench = at_compute(project)
+    await bench.provision()
+    link = f"projects/{project.id}/zones/{OTHER_ZONE}"
+    await bench.call(
+        "instances",
+        "insert_unary",
+        {
+            "project": project.id,
+            "zone": OTHER_ZONE,
+            "instance_resource": {
+                "name": "not-of-a-stack",
+                "machine_type": f"{link}/machineTypes/ct6e-standard-8t",
+                "disks": [{"boot": True, "initialize_params": {"source_image": V6E_IMAGE}}],
+                "network_interfaces": [{"network": "global/networks/default"}],
+                "scheduling": {"on_host_maintenance": "TERMINATE"},
+            },
+        },
+    )
+    set_quota({FAMILY: {OTHER_REGION: 14}, IN_TPU_API: {OTHER_ZONE: 0}})
+    other = at_compute(project)
+    line = by_limit(await other.stack.plan())[FAMILY]
+    assert (line.place, line.used, line.added, line.left) == (OTHER_REGION, 4 + 8, 4, -2)
+    (warning,) = [event for event in other.events if isinstance(event, WarningIssued)]
+    assert warning.diagnostic.summary == "Not enough quota"
+    code, out, _ = other.type("plan")
+    assert code == 0
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("TPUS-PER")]
+    assert row == ["TPUS-PER-TPU-FAMILY,", "chips", OTHER_REGION, "12", "4", "-2", "14"]
+
+
+async def test_quota_of_other_api_is_no_use(project: Project, set_quota: SetQuota) -> None:
+    await project.stack().provision()
+    set_quota({FAMILY: {OTHER_REGION: 0}})
+    bench = at_compute(project)
+    await bench.stack.plan()
+    (warning,) = [event for event in bench.events if isinstance(event, WarningIssued)]
+    assert warning.diagnostic.summary == "Quota of the wrong pool"
+    assert f"{IN_TPU_API} in {OTHER_ZONE} allows 512 chips, 0 used" in warning.diagnostic.detail
+    assert "tpu: {api: tpu}" in warning.diagnostic.hint
+    set_quota({FAMILY: {OTHER_REGION: 32}, IN_TPU_API: {OTHER_ZONE: 0}})
+    bench = at_compute(project, "api: auto")
+    await bench.stack.plan()
+    (warning,) = [event for event in bench.events if isinstance(event, WarningIssued)]
+    assert warning.diagnostic.summary == "Quota of the wrong pool"
+    assert "then made at that API" in warning.diagnostic.hint

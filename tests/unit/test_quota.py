@@ -21,6 +21,7 @@ from tpuctl.model.quota import (
 )
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.controller import Controller
+from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.resources.tpu_node_v1 import RemoteNode
 from tpuctl.resources.tpu_queued import QueuedNodes
@@ -280,6 +281,19 @@ def test_flex_start_takes_from_preemptible_pool_first(tmp_path: Path) -> None:
     spot = compute_stack(tmp_path, capacity="spot")
     (line,) = compute_lines_of(spot, preemptible=8, family=16)
     assert (line.limit, line.is_short) == (PREEMPTIBLE, True), "spot has no other pool"
+
+
+def test_reservations_of_compute_engine_used_quota_when_they_were_made(tmp_path: Path) -> None:
+    stack = compute_stack(tmp_path, capacity="reserved", reservation="week")
+    assert compute_lines_of(stack, family=0) == []
+    in_reservation = InventoryItem(
+        TpuInstance, "x", "", "us-east5-a", "READY", "v6e-4", capacity="reserved"
+    )
+    on_demand = InventoryItem(TpuInstance, "y", "", "us-east5-b", "READY", "v6e-4")
+    items = [in_reservation, on_demand]
+    allowed: dict[tuple[str, str], float | None] = {(FAMILY, "us-east5"): 32}
+    (line,) = tpu_lines(compute_stack(tmp_path), plan(), items, allowed, adds_nodes=True)
+    assert line.used == 4
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tpuctl.model.reservation import Reservation, reservation_of
 
 __all__ = [
     "CatalogList",
+    "list_aggregated",
     "list_in_zones",
     "list_machine_types",
     "list_reservations",
@@ -112,7 +113,7 @@ async def list_machine_types(
     names: dict[str, set[str]] = {zone: set() for zone in zones}
     with step(emit, "machine types with TPUs", "find") as progress:
         query = {"filter": f'name eq "({families})-.*"'}
-        async for zone, row in _aggregated(cloud, "machineTypes", query):
+        async for zone, row in list_aggregated(cloud, "machineTypes", query):
             name = row["name"]
             is_repeated = name.endswith(REPEATED_SUFFIX) and name not in catalog_names
             if zone in names and is_tpu_machine(name) and not is_repeated:
@@ -128,17 +129,18 @@ async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[Reservation, ...]
         reservations = [
             reservation
             for collection, is_future in collections.items()
-            async for _, row in _aggregated(cloud, collection)
+            async for _, row in list_aggregated(cloud, collection)
             if (reservation := reservation_of(row, is_future=is_future)) is not None
         ]
         progress.result = f"{len(reservations)} listed"
     return tuple(sorted(reservations, key=lambda each: (each.zone, each.is_future, each.name)))
 
 
-async def _aggregated(
+async def list_aggregated(
     cloud: Cloud, collection: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[str, Any]]:
-    """(zone, resource as JSON) for each resource of a zonal collection of Compute Engine."""
+    """(zone, resource as JSON) for each resource of a zonal collection of Compute Engine, whoever
+    created it. Raises TpuctlError."""
     path = f"/compute/v1/projects/{cloud.project}/aggregated/{collection}"
 
     def every_page(**options: Any) -> list[Any]:

@@ -18,14 +18,24 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
 
-from tpuctl.catalog import AcceleratorType, Api, QuotaLimit, apis_of, quota_limits, region_of
+from tpuctl.catalog import (
+    TPU_MACHINE_FAMILIES,
+    AcceleratorType,
+    Api,
+    QuotaLimit,
+    apis_of,
+    quota_limits,
+    region_of,
+)
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.live_catalog import list_aggregated
 from tpuctl.model.events import Emit
 from tpuctl.model.inventory import InventoryItem, with_requests
+from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import (
     QuotaReport,
@@ -37,6 +47,8 @@ from tpuctl.model.quota import (
 from tpuctl.model.quota_room import Room, rooms_of
 from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import kind_of
+from tpuctl.resources.tpu_instance import TpuInstance
+from tpuctl.resources.tpu_machine_spec import accelerator_name, capacity_of, machine_state
 
 __all__ = [
     "Limits",
@@ -57,16 +69,21 @@ QUOTA_NAMES: Mapping[Api, str] = {
     "tpu": "quota of Cloud TPU",
     "compute": "TPU quota of Compute Engine",
 }
+STOPPED = "TERMINATED"  # instances that use no quota
 WORD = re.compile(r"V\d+[A-Za-z]|[A-Z][a-z]+")  # TPUV5sPreemptibleLitepod: V5s, Preemptible, …
 LIMIT = re.compile(r"TPU(\w+)PerProjectPer(?:Zone|Region)ForTPUAPI")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits from Service Usage, by limit id and location; or why they could not be read."""
+    """Limits from Service Usage, by limit id and location; or why they could not be read.
+
+    `other_nodes` has instances with TPUs that the stack did not create: they use the same pools.
+    """
 
     allowed: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
     problem: str = ""
+    other_nodes: Sequence[InventoryItem] = ()
 
 
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
@@ -83,8 +100,18 @@ async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
             for limit in quota_limits(stack.accelerator, spot, api)
         )
 
-    answers = await asyncio.gather(
-        *(_limits(cloud, api, limits_of(api), stack.zones) for api in apis), return_exceptions=True
+    async def read_others() -> Sequence[InventoryItem]:
+        try:
+            return await _other_instances(cloud, stack.accelerator, stack.name)
+        except TpuctlError:
+            return ()
+
+    answers, others = await asyncio.gather(
+        asyncio.gather(
+            *(_limits(cloud, api, limits_of(api), stack.zones) for api in apis),
+            return_exceptions=True,
+        ),
+        read_others(),
     )
     allowed: dict[tuple[str, str], float | None] = {}
     problem = ""
@@ -96,7 +123,34 @@ async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
             raise answer
         else:
             allowed |= answer
-    return Limits(allowed, problem)
+    return Limits(allowed, problem, others)
+
+
+async def _other_instances(
+    cloud: Cloud, accelerator: AcceleratorType, stack: str | None = None
+) -> list[InventoryItem]:
+    """The instances with TPUs of this generation that this stack did not create, or no stack.
+
+    The inventory has the others. Raises TpuctlError.
+    """
+    family = TPU_MACHINE_FAMILIES.get(accelerator.generation)
+    if family is None:
+        return []
+    query = {"filter": f'machineType eq ".*/{family}-.*"'}
+    return [
+        InventoryItem(
+            TpuInstance,
+            row["name"],
+            "",
+            zone,
+            machine_state(row["status"]),
+            accelerator_name(row["machineType"].rpartition("/")[2]),
+            capacity=capacity_of(row),
+        )
+        async for zone, row in list_aggregated(cloud, "instances", query)
+        if (owner := row.get("labels", {}).get(STACK_LABEL)) is None or stack not in (None, owner)
+        if row["status"] != STOPPED
+    ]
 
 
 async def _limits(
@@ -169,8 +223,9 @@ async def read_room(
         return {key: amount for answer in answers for key, amount in answer.items()}
 
     with step(emit, f"quota of {cloud.project}", "read") as progress:
-        allowed, resources, regions = await asyncio.gather(
+        allowed, others, resources, regions = await asyncio.gather(
             read_all(),
+            _other_instances(cloud, accelerator),
             list_resources(
                 cloud,
                 cloud.project,
@@ -182,7 +237,8 @@ async def read_room(
         )
         progress.result = f"{len(places)} zones"
     counted, problem = ({}, regions) if isinstance(regions, str) else (regions, "")
-    return rooms_of(accelerator, places, with_requests(resources), allowed, counted), problem
+    items = [*with_requests(resources), *others]
+    return rooms_of(accelerator, places, items, allowed, counted), problem
 
 
 async def _regions(cloud: Cloud) -> dict[str, Region] | str:
@@ -236,7 +292,7 @@ def report_of(
 ) -> QuotaReport:
     """The quota that the plan uses. `resources` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
-    adds, items = adds_nodes(plan), list(resources)
+    adds, items = adds_nodes(plan), [*resources, *limits.other_nodes]
     lines = list(tpu_lines(stack, plan, items, limits.allowed, adds_nodes=adds))
     if isinstance(region, str):
         unread.append(region)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tpuctl.catalog import (
     API_NAMES,
     Api,
+    Capacity,
     QuotaLimit,
     accelerator_type,
     apis_of,
@@ -112,6 +113,8 @@ def tpu_lines(
     all_items = list(items)
     api = api or stack.api
     capacity = stack.file.tpu.capacity
+    if _is_reserved(api, capacity):
+        return ()
 
     def lines_of(spot: bool) -> tuple[QuotaLine, ...]:
         accelerator = stack.accelerator
@@ -182,6 +185,9 @@ def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, floa
     is_external = stack.file.network.ssh == "external"
     if is_external and adds_nodes and not stack.is_node:
         add("IN_USE_ADDRESSES", len(stack.nodes) * stack.accelerator.workers)
+    if stack.is_compute and adds_nodes:
+        machines = len(stack.nodes) * stack.machine.hosts
+        add(_disk_metric(stack.boot_disk_type), stack.file.tpu.boot_disk.size_gb * machines)
     if stack.controller is not None and _is_new(plan, f"controller/{stack.names.controller}"):
         machine = machine_type(stack.controller.machine_type)
         if machine is not None:
@@ -227,11 +233,17 @@ def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
 def amount_used(item: InventoryItem, limit: QuotaLimit) -> int:
     """How much of a limit a node or request uses. Nodes of a request count with the request."""
     accelerator = accelerator_type(item.detail) if item.kind_class.is_tpu else None
-    if accelerator is None or item.request:
+    api = item.kind_class.api or "tpu"
+    if accelerator is None or item.request or _is_reserved(api, item.capacity):
         return 0
-    if limit in quota_limits(accelerator, item.capacity in FLOATING, item.kind_class.api or "tpu"):
+    if limit in quota_limits(accelerator, item.capacity in FLOATING, api):
         return limit.amount(accelerator) * item.count
     return 0
+
+
+def _is_reserved(api: Api, capacity: Capacity) -> bool:
+    """Whether TPUs of this capacity use no quota: at Compute Engine, the reservation did."""
+    return api == "compute" and capacity == "reserved"
 
 
 def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:

@@ -103,7 +103,7 @@ def show_quota(quota: QuotaReport) -> None:
 
 
 def _quota_row(line: QuotaLine) -> tuple[str, ...]:
-    name = line.limit.partition("PerProject")[0]
+    name = line.limit.partition("PerProject")[0].partition("-per-project")[0]
     amounts = (line.used, line.added, line.left, line.allowed)
     return (
         f"{name}, {line.unit}" if line.unit not in ("", "GB") else name,  # metrics say GB
