@@ -74,22 +74,32 @@ def types(
 
 def _machines(accelerator: AcceleratorType) -> str:
     """How Compute Engine sells a type, in words; empty if it does not."""
-    from tpuctl.catalog import tpu_machine, tpu_machine_type
+    from tpuctl.catalog import topologies_of, tpu_machine, tpu_machine_type
 
     machine = tpu_machine(accelerator)
     if machine is None:
         return ""
+    shapes = topologies_of(accelerator)
+    others = f" Other topologies: {', '.join(shapes[1:])}." if len(shapes) > 1 else ""
     host = tpu_machine_type(machine.machine_type)
     assert host is not None
-    count = f"{machine.hosts} " if machine.hosts > 1 else ""
+    machines = f"{machine.hosts} {host.name}, each" if machine.hosts > 1 else f"a {host.name}"
     return (
-        f"At Compute Engine: {count}{host.name}, {host.vcpus} vCPUs, {host.memory_gb} GB, "
-        f"{host.architecture}; boot disk {machine.boot_disks[0]}; image {machine.image}."
+        f"At Compute Engine: {machines} with {host.vcpus} vCPUs, {host.memory_gb} GB, and "
+        f"{host.architecture}; boot disk {machine.boot_disks[0]}; image {machine.image}.{others}"
     )
 
 
 def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
-    from tpuctl.catalog import Choice, apis_of, cheapest, host_architecture, offers_of, tpu_machine
+    from tpuctl.catalog import (
+        Choice,
+        apis_of,
+        cheapest,
+        host_architecture,
+        offers_of,
+        topologies_of,
+        tpu_machine,
+    )
 
     here = choice.zones_of(accelerator)
     best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), here)))}
@@ -106,6 +116,7 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
         "architecture": host_architecture(accelerator),
         "devices": accelerator.devices,
         "topology": accelerator.topology or None,
+        "topologies": list(topologies_of(accelerator)),
         "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
         "tpu_api": accelerator.in_tpu_api,
         "zones": list(here),
@@ -122,4 +133,5 @@ def _unknown(name: str) -> Row:
     prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
     machine = ("machine_type", "architecture")
     row: Row = {"type": name, "zones": [], "apis": ["tpu"], "api": "tpu", "tpu_api": True}
+    row["topologies"] = []
     return {**row, **dict.fromkeys((*names, *prices, *machine))}

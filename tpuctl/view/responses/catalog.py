@@ -80,8 +80,9 @@ class AcceleratorType(Response):
     """A TPU type with hourly prices in the cheapest zone; of a new type, few facts are known.
 
     `apis` has who sells it: `tpu` is the Cloud TPU API, `compute` Compute Engine, where it consists
-    of machines of `machine_type`. `architecture` is that of its hosts. With --live, `live` is the
-    difference of the Cloud TPU API from the catalog, and `live_compute` that of Compute Engine.
+    of machines of `machine_type`. `architecture` is that of its hosts. The first of `topologies` is
+    the default. With --live, `live` is the difference of the Cloud TPU API from the catalog, and
+    `live_compute` that of Compute Engine.
     """
 
     type: str
@@ -93,6 +94,7 @@ class AcceleratorType(Response):
     architecture: str | None
     devices: int | None
     topology: str | None
+    topologies: list[str]
     hbm_gb: Number | None
     tpu_api: bool
     zones: list[str]
