@@ -188,8 +188,8 @@ async def test_calendar_request_waits_for_its_start(engine: Any) -> None:
         (listed,) = engine.future_reservations.list(IN_ZONE)
         assert listed.name == "next-week"
         everywhere = dict(engine.future_reservations.aggregated_list({"project": PROJECT}))
-        (found,) = everywhere[f"zones/{ZONE}"].future_reservations
-        assert found == listed
+        (counterpart,) = everywhere[f"zones/{ZONE}"].future_reservations
+        assert counterpart == listed
         engine.wait_ok(
             engine.future_reservations.delete_unary({**IN_ZONE, "future_reservation": "next-week"})
         )
