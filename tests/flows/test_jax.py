@@ -42,12 +42,19 @@ print("process", jax.process_index(), "of", jax.process_count(), "found", found)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize(
+    ("tpu", "workers"),
+    [
+        ({"type_name": "v3-32", "zone": "europe-west4-a"}, 4),
+        ({"type_name": "v6e-4", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 1),
+    ],
+    ids=["slice", "instance"],
+)
 async def test_processes_of_slice_train_together(
-    make_stack: Callable[..., Tpuctl], events: list[Event]
+    make_stack: Callable[..., Tpuctl], events: list[Event], tpu: dict[str, str], workers: int
 ) -> None:
     stack = make_stack(
-        type_name="v3-32",
-        zone="europe-west4-a",
+        **tpu,
         extra="job: {workers: all, requirements: requirements.txt}\n",
     )
     folder = stack.stack_file.parent
@@ -64,9 +71,9 @@ async def test_processes_of_slice_train_together(
             record, stack.store, transports, events.append, shown_workers=record.workers
         )
         assert await asyncio.wait_for(following, 240) == 0
-    for worker in range(4):
+    for worker in range(workers):
         log = b"".join(
             event.data for event in events if isinstance(event, LogChunk) and event.worker == worker
         )
-        assert f"process {worker} of 4 found [1.0, -2.0, 3.0]\n" in log.decode()
+        assert f"process {worker} of {workers} found [1.0, -2.0, 3.0]\n" in log.decode()
     await stack.down(delete_bucket=True)
