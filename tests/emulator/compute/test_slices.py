@@ -320,3 +320,44 @@ async def test_instances_leave_group_after_run_duration(engine: Any) -> None:
     group = await asyncio.to_thread(engine.wait_group, lambda group: group.target_size == 0)
     assert group.status.is_stable
     assert await asyncio.to_thread(engine.managed_instances) == []
+
+
+async def test_restart_completes_slice_that_was_being_created(
+    make_cloud: Any, make_engine: Any
+) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+    cloud.host.gate.clear()
+
+    def begin() -> list[str]:
+        engine = make_engine(cloud)
+        engine.create_tpu_template()
+        engine.wait_ok(engine.insert_slice())
+        engine.wait_group(lambda group: cloud.host.called.count("boot") == 4)
+        return [member.name for member in engine.managed_instances()]
+
+    names = await asyncio.to_thread(begin)
+    await cloud.server.close()
+    again = await make_cloud()
+    engine = make_engine(again)
+    await asyncio.to_thread(engine.wait_stable)
+    assert await asyncio.to_thread(engine.instance_names) == names
+
+
+async def test_restart_keeps_waiting_for_capacity(make_cloud: Any, make_engine: Any) -> None:
+    cloud = await make_cloud()
+    cloud.enable("compute")
+
+    def begin() -> str:
+        engine = make_engine(cloud)
+        fault = add_fault(engine, "stockout", type="ct6e-*", times="unlimited")
+        engine.create_tpu_template()
+        engine.wait_ok(engine.insert_slice())
+        engine.wait_group(lambda group: engine.group_errors())
+        return fault
+
+    fault = await asyncio.to_thread(begin)
+    await cloud.server.close()
+    engine = make_engine(await make_cloud())
+    await asyncio.to_thread(remove_fault, engine, fault)
+    await asyncio.to_thread(engine.wait_stable)
