@@ -15,12 +15,11 @@ MANAGED = ("compute", "instance-groups", "managed")
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
-def slice_template(gcloud: Gcloud) -> str:
-    """A workload policy and a template; the policy's URL."""
+def create_parts(gcloud: Gcloud, topology: str) -> str:
+    """Create a workload policy and a template, both named "bert"; the policy's URL."""
     gcloud.run(
         *("compute", "resource-policies", "create", "workload-policy", "bert"),
-        *("--type=HIGH_THROUGHPUT", "--accelerator-topology=4x4", "--region=us-central1"),
+        *("--type=HIGH_THROUGHPUT", f"--accelerator-topology={topology}", "--region=us-central1"),
     )
     gcloud.run(
         *("compute", "instance-templates", "create", "bert"),
@@ -34,14 +33,15 @@ def slice_template(gcloud: Gcloud) -> str:
 
 
 @pytest.mark.soak
-def test_slice_commands(gcloud: Gcloud, slice_template: str) -> None:
+def test_slice_commands(gcloud: Gcloud) -> None:
+    policy_url = create_parts(gcloud, topology="4x4")
     policy = gcloud.json(
         *("compute", "resource-policies", "describe", "bert", "--region=us-central1")
     )
     assert policy["workloadPolicy"] == {"acceleratorTopology": "4x4", "type": "HIGH_THROUGHPUT"}
     gcloud.run(
         *(*MANAGED, "create", "bert", "--size=4", "--template=bert"),
-        *("--default-action-on-vm-failure=do-nothing", f"--workload-policy={slice_template}"),
+        *("--default-action-on-vm-failure=do-nothing", f"--workload-policy={policy_url}"),
     )
     gcloud.run(*MANAGED, "wait-until", "bert", "--stable")
     instances = gcloud.json(*MANAGED, "list-instances", "bert")
@@ -68,8 +68,9 @@ def test_slice_commands(gcloud: Gcloud, slice_template: str) -> None:
 
 
 @pytest.mark.soak
-def test_flex_start_slice_commands(gcloud: Gcloud, slice_template: str) -> None:
+def test_flex_start_slice_commands(gcloud: Gcloud) -> None:
     """As in a public report of 2026-07: a regional template, and a group that grows from zero."""
+    policy_url = create_parts(gcloud, topology="4x4")
     gcloud.run(
         *("beta", "compute", "instance-templates", "create", "flex"),
         *("--instance-template-region=us-central1", "--machine-type=ct6e-standard-4t"),
@@ -82,7 +83,7 @@ def test_flex_start_slice_commands(gcloud: Gcloud, slice_template: str) -> None:
     template = f"projects/{gcloud.project}/regions/us-central1/instanceTemplates/flex"
     group = (
         *("create", "flex", "--size=0", f"--template={template}"),
-        *("--default-action-on-vm-failure=do-nothing", f"--workload-policy={slice_template}"),
+        *("--default-action-on-vm-failure=do-nothing", f"--workload-policy={policy_url}"),
     )
     rejected = gcloud.run(*MANAGED, *group, check=False)
     assert "MIGs with TPU accelerator topology require BULK mode" in rejected.stderr
@@ -118,3 +119,26 @@ def test_resize_request_commands(gcloud: Gcloud) -> None:
     gcloud.run(*MANAGED, "delete-instances", "plain", f"--instances={instances[0]['name']}")
     gcloud.run(*MANAGED, "update", "plain", "--default-action-on-vm-failure=do-nothing")
     gcloud.run(*MANAGED, "delete", "plain")
+
+
+@pytest.mark.soak
+def test_machines_of_slice_know_each_other(machine_gcloud: Gcloud) -> None:
+    gcloud = machine_gcloud
+    policy_url = create_parts(gcloud, topology="2x4")
+    gcloud.run(
+        *(*MANAGED, "create", "bert", "--size=2", "--template=bert"),
+        f"--workload-policy={policy_url}",
+    )
+    gcloud.run(*MANAGED, "wait-until", "bert", "--stable")
+    names = [each["name"] for each in gcloud.json(*MANAGED, "list-instances", "bert")]
+    attributes = "http://metadata.google.internal/computeMetadata/v1/instance/attributes"
+    command = (
+        f"for key in worker-id worker-network-endpoints tpu-env; do "
+        f"curl -s -H 'Metadata-Flavor: Google' {attributes}/$key; echo; done; "
+        f"getent hosts {names[0]} | grep -c ."
+    )
+    output = gcloud.run("compute", "ssh", names[1], f"--command={command}").stdout
+    lines = output.splitlines()
+    assert {"1", ",".join(names), "TOPOLOGY: '2x4'", "TPU_WORKER_ID: '1'"} <= set(lines)
+    assert lines[-1] == "1"
+    gcloud.run(*MANAGED, "delete", "bert")

@@ -38,7 +38,7 @@ def batch_of(request: Any, existing: Iterable[str]) -> Batch:
     """Parse and validate the body; `existing` are the names of the zone's instances."""
     body = as_row(request.bulk_insert_instance_resource_resource)
     if "sourceInstanceTemplate" in body:
-        raise invalid("Templates and machine images are not emulated.", reason="invalid")
+        raise invalid("Templates of bulk insertions are not emulated.", reason="invalid")
     if "instanceProperties" not in body:
         reason = "Instance properties must be specified."
         raise bad_field(_FIELD.format("instanceProperties"), "", reason)
