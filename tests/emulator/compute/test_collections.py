@@ -12,20 +12,11 @@ from tests.support.discovery_documents import document
 from tests.support.locations import PROJECT, REGION
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
-from tpuctl.emulator.compute.collection import Collection, Row
+from tpuctl.emulator.compute.collection import Collection
+from tpuctl.emulator.compute.resource_policies import ResourcePolicies
 from tpuctl.emulator.wire.registry import Caller
 
 assert service  # importing it imports all collections
-
-
-class ResourcePolicies(Collection):
-    """A minimal two-word collection, as an example of one that could be added."""
-
-    kind, message, plural = "compute.resourcePolicies", "ResourcePolicy", "resourcePolicies"
-    field, scope = "resource_policy", "regions"
-
-    def complete(self, name: str, row: Row) -> Row:
-        return row
 
 
 def collections(base: type[Collection] = Collection) -> Iterator[type[Collection]]:

@@ -38,9 +38,7 @@ from tpuctl.emulator.wire.registry import Caller
 __all__ = ["InstanceGroupManagers"]
 
 _SUFFIX_CHARACTERS = "0123456789bcdfghjklmnpqrstvwxz"  # as seen in names such as web-1k3s
-_MAX_SIZE = (
-    1000  # cloud.google.com/compute/docs/instance-groups/creating-groups-of-managed-instances
-)
+_MAX_SIZE = 1000  # the description of `insert`
 _NOT_EMULATED = (
     *("autoHealingPolicies", "distributionPolicy", "instanceFlexibilityPolicy", "statefulPolicy"),
     *("targetPools", "allInstancesConfig"),
@@ -58,12 +56,8 @@ class InstanceGroupManagers(Collection):
     those of `listErrors`. `ManagedInstances` does the rest.
     """
 
-    kind, message, plural = (
-        INSTANCE_GROUP_MANAGERS,
-        "InstanceGroupManager",
-        "instanceGroupManagers",
-    )
-    field, scope = "instance_group_manager", "zones"
+    kind, message = INSTANCE_GROUP_MANAGERS, "InstanceGroupManager"
+    plural, field, scope = "instanceGroupManagers", "instance_group_manager", "zones"
 
     def __init__(self, context: ComputeContext, instances: Instances) -> None:
         super().__init__(context)
@@ -246,11 +240,15 @@ class InstanceGroupManagers(Collection):
         super().finish_insert(arguments)
         self._work.wake(arguments["target"])
 
+    def finish_patch(self, arguments: Arguments) -> None:
+        super().finish_patch(arguments)
+        self._work.wake(arguments["target"])
+
     # Changes.
 
     @idempotent
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
-        self._require_settled(name)
+        self._require_changeable(name)
         with self.store.transaction():
             self._resize(name, request.size)
             return self._begin_change("resize", name, caller, request.request_id)
@@ -272,37 +270,37 @@ class InstanceGroupManagers(Collection):
     @idempotent
     async def patch(self, name: str, request: Any, caller: Caller) -> Any:
         """Change the template, policies, and size; existing instances keep their template."""
-        row = self._require_settled(name)
+        row = self._require_changeable(name)
         changes = as_row(request.instance_group_manager_resource)
         merged = {
             field: {**row[field], **value} if isinstance(value, dict) and field in row else value
             for field, value in changes.items()
         }
         if "versions" in changes:
-            merged.setdefault("instanceTemplate", "")
+            merged.setdefault("instanceTemplate", "")  # the version's
         complete = self.complete(name, {**row, **merged})
         with self.store.transaction():
             if complete["targetSize"] != row["targetSize"]:
                 self._resize(name, complete["targetSize"])
-            self._work.wake(name)
             kept = {field: complete[field] for field in merged if field in complete}
             return self.begin("patch", name, caller, {"row": kept}, request.request_id)
 
     @idempotent
     async def delete_instances(self, name: str, request: Any, caller: Caller) -> Any:
         """Delete these instances, and reduce the size by their number."""
-        row = self._require_settled(name)
+        row = self._require_changeable(name)
         body = as_row(request.instance_group_managers_delete_instances_request_resource)
         leaving = _members(name, row, body.get("instances", []))
+        size = row["targetSize"] - len(leaving)
+        self._check_slice({**row, "targetSize": size})
         with self.store.transaction():
-            managed = _with_action(row["managed"], leaving, "DELETING")
-            self._save_managed(name, managed, row["targetSize"] - len(leaving))
+            self._save_managed(name, _with_action(row["managed"], leaving, "DELETING"), size)
             return self._begin_change("deleteInstances", name, caller, request.request_id)
 
     @idempotent
     async def recreate_instances(self, name: str, request: Any, caller: Caller) -> Any:
-        """Delete these instances, and create them again with the same names."""
-        row = self._require_settled(name)
+        """Delete these instances, and create them again with the same names: of a slice, all."""
+        row = self._require_changeable(name)
         body = as_row(request.instance_group_managers_recreate_instances_request_resource)
         members = _members(name, row, body.get("instances", []))
         with self.store.transaction():
@@ -350,15 +348,16 @@ class InstanceGroupManagers(Collection):
 
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
-        self._require_settled(name)
+        row = self._require_changeable(name)
         with self.store.transaction():
-            self._save_deleting(name)
+            managed = _with_action(row["managed"], names_of(row), "DELETING")
+            self.store.put_json(self.kind, name, {**row, "managed": managed, "deleting": True})
             return self.begin("delete", name, caller, {}, request.request_id)
 
     def operation_type(self, verb: str, arguments: Arguments) -> str:
         return f"{self.kind}.{verb}"
 
-    def _require_settled(self, name: str) -> Row:
+    def _require_changeable(self, name: str) -> Row:
         row = self.require(name)
         if row.get("deleting"):
             raise not_ready(name)
@@ -371,11 +370,6 @@ class InstanceGroupManagers(Collection):
     def _save_managed(self, name: str, managed: Rows, size: int) -> None:
         row = {**self.require(name), "managed": managed, "targetSize": size}
         self.store.put_json(self.kind, name, row)
-
-    def _save_deleting(self, name: str) -> None:
-        row = self.require(name)
-        managed = _with_action(row["managed"], names_of(row), "DELETING")
-        self.store.put_json(self.kind, name, {**row, "managed": managed, "deleting": True})
 
     async def _delete_instances(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._work.delete_all(arguments["target"])

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _MAX_ERRORS = 100  # of a group, the newest
 _MIN_RETRY_SECONDS = 0.2
+_STAYING = ("CREATING", "RECREATING", "NONE")
 
 
 def instance_name(group: str, instance_id: str) -> str:
@@ -110,10 +111,14 @@ class ManagedInstances:
         return None
 
     def recreate(self, group: str, names: Iterable[str]) -> None:
-        """Plan to delete these instances and to create others with their names."""
+        """Plan to delete these instances and to create others with their names: of a slice, all.
+
+        "you can't reschedule individual instances within a slice": docs.cloud.google.com/tpu/docs/
+        failure-recovery
+        """
         row = self._find(group)
         assert row is not None, "its instances have just been read from it"
-        affected = set(names)
+        affected = set(names_of(row) if topology_of(self._context, row) else names)
         for entry in row["managed"]:
             if entry["name"] in affected:
                 instance = self._instance(group, entry["name"])
@@ -177,11 +182,10 @@ class ManagedInstances:
         self.wake(group)
 
     def _repair(self, group: str) -> None:
-        """Plan to recreate instances that were lost: of a slice, all of them.
+        """Plan to recreate instances that were lost.
 
         Those that others deleted are always recreated, preempted and stopped ones only if the group
-        repairs failures. A slice is recovered as a whole: docs.cloud.google.com/tpu/docs/
-        failure-recovery.
+        repairs failures.
         """
         row = self._current(group)
         if row is None:
@@ -195,8 +199,7 @@ class ManagedInstances:
             if entry["currentAction"] == "NONE" and is_lost and (repairs or not is_failure):
                 lost.append(entry["name"])
         if lost:
-            is_slice = bool(topology_of(self._context, row))
-            self.recreate(group, names_of(row) if is_slice else lost)
+            self.recreate(group, lost)
 
     # Creation.
 
@@ -206,7 +209,7 @@ class ManagedInstances:
         if row is None or not (creating := names_of(row, "CREATING", "RECREATING")):
             return []
         if topology_of(self._context, row):
-            return [_Batch(names_of(row), is_whole=True)]
+            return [_Batch(names_of(row, *_STAYING), is_whole=True)]
         requests: dict[str, list[str]] = {}
         for entry in row["managed"]:
             if entry["name"] in creating:
@@ -269,11 +272,7 @@ class ManagedInstances:
         """If a fault lets the group land in part: the error, and how many more are created."""
         template = self._template(row)
         _, project, _, zone, _, name = group.split("/")
-        attributes = {
-            "project": project,
-            "zone": zone,
-            "type": template["machineType"],
-        }
+        attributes = {"project": project, "zone": zone, "type": template["machineType"]}
         fault = self._context.registry.faults.take("partial-group", **attributes, name=name)
         if fault is None:
             return None
@@ -284,16 +283,16 @@ class ManagedInstances:
     ) -> Row | None:
         """Begin creating instances: all, or as many as quota allows; the error if not all."""
         topology = topology_of(self._context, row)
-        members = [instance_name(group, name) for name in names_of(row)]
+        members = [instance_name(group, name) for name in names_of(row, *_STAYING)]
         part = {"slice": {"members": members, "topology": topology}} if topology else {}
+        drafts = {}
+        refusal: Row | None
         try:
-            drafts = {}
             for name in names:
                 full = instance_name(group, name)
                 body = self._body(group, row, name, request)
                 instance = draft(self._instances.sources, full, body)
                 drafts[full] = replace(instance, row={**instance.row, **part})
-            refusal: Row | None
             refusal, drafts = self._instances.largest_allowed(drafts, min_count)
             endpoints = await self._instances.reserve(list(drafts))
         except ApiError as error:
