@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.projects import numbers, provision, use_cloud
+from tests.support.polling import async_until
+from tests.support.projects import Project, numbers, provision, use_cloud
+from tests.support.queued import in_background
 from tpuctl.api import Tpuctl
+from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.errors import NoCapacity, NotFound, TpuctlError, Usage
 from tpuctl.flows.inventory import list_resources
-from tpuctl.model.events import Event
+from tpuctl.model.events import Event, Note
 from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.stack import Candidate
 
 ZONE = "us-east5-a"
 MakeStack = Callable[..., Tpuctl]
@@ -34,11 +40,11 @@ def make(
     use_cloud(cloud, monkeypatch)
 
     def make(type_name: str = "v6e-4", *, tpu: str = "", extra: str = "") -> Tpuctl:
-        name = f"compute-{next(numbers)}"
+        name, api = f"compute-{next(numbers)}", "" if "api:" in tpu else ", api: compute"
         path = tmp_path / f"{name}.yaml"
         path.write_text(
             f"stack: {name}\nproject: {{id: local-project}}\n"
-            f"tpu: {{type: {type_name}, api: compute, zones: [{ZONE}]{tpu}}}\n{extra}",
+            f"tpu: {{type: {type_name}{api}, zones: [{ZONE}]{tpu}}}\n{extra}",
             "utf-8",
         )
         return Tpuctl(path, cloud="local", emit=events.append)
@@ -85,3 +91,233 @@ async def test_group_from_plan_to_down(make: MakeStack) -> None:
     down = await stack.down()
     assert not down.leaks
     assert await items(stack) == {}
+
+
+def stockout(cloud: LocalCloud, type_name: str, zone: str = ZONE) -> str:
+    """No capacity for an accelerator type of the Cloud TPU API, or for a machine type."""
+    fault = remote_control.add_fault(
+        cloud, "stockout", zone=zone, type=type_name, times="unlimited"
+    )
+    return str(fault["id"])
+
+
+async def test_plan_shows_candidates_in_order_with_their_prices(make: MakeStack) -> None:
+    stack = make(tpu=", api: auto, boot_disk: {size_gb: 200}")
+    prepared = await stack.plan()
+    assert prepared.stack.candidate == Candidate(ZONE)
+    compute = Candidate(ZONE, "compute")
+    assert [*prepared.fallback_costs] == [compute]
+    lines = {line.item: line.per_hour for line in prepared.fallback_costs[compute].lines}
+    assert lines["boot disk, 200 GB hyperdisk-balanced"] == pytest.approx(200 * 0.08 / 730)
+    [tpu_line] = [line for line in prepared.cost.lines if line.item.startswith("node")]
+    assert lines[tpu_line.item] == tpu_line.per_hour, "the price is the same at both"
+
+
+async def test_compute_engine_is_tried_after_stockout_of_cloud_tpu_api(
+    make: MakeStack, cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make(tpu=", api: auto")
+    stockout(cloud, "v6e-4")
+    prepared = await provision(stack)
+    assert prepared.stack.candidate == Candidate(ZONE, "compute")
+    assert [item.kind for item in (await items(stack)).values() if item.kind_class.is_tpu] == [
+        "instance"
+    ]
+    notes = " ".join(event.text for event in events if isinstance(event, Note))
+    assert f"{ZONE}: No capacity" in notes
+    assert f"Created in {ZONE} through Compute Engine" in notes
+    again = await stack.plan()
+    assert again.plan.is_empty, "the TPU stays, although the first candidate has capacity now"
+    assert not (await stack.down()).leaks
+
+
+async def test_cloud_tpu_api_is_tried_after_stockout_of_compute_engine(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    stack = make("v6e-16", tpu=", api: auto")
+    fault = stockout(cloud, "v6e-16")
+    await provision(stack)
+    remote_control.remove_fault(cloud, fault)
+    await stop_machine(stack)
+    assert (await stack.plan()).stack.candidate == Candidate(ZONE, "compute"), "where it was"
+    stockout(cloud, "ct6e-standard-4t")
+    prepared = await provision(stack)
+    assert prepared.stack.candidate == Candidate(ZONE)
+    found = await items(stack)
+    assert [item.kind for item in found.values()] == ["node"], "the group is gone"
+
+
+async def stop_machine(stack: Tpuctl) -> None:
+    """Stop a machine of the stack's slice."""
+    cloud, name = stack.cloud, (await stack.node()).instances[0]
+    where = {"project": "local-project", "zone": ZONE, "instance": name}
+    operation = await cloud.call(name, cloud.client("instances").stop_unary, **where)
+    await compute_operation(cloud, operation, subject=name, seconds=60)
+
+
+async def test_refusals_of_both_apis_are_one_error_and_leave_nothing(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    stack = make("v6e-16", tpu=", api: auto")
+    stockout(cloud, "v6e-16")
+    stockout(cloud, "ct6e-standard-4t")
+    with pytest.raises(NoCapacity) as caught:
+        await provision(stack)
+    (diagnostic,) = caught.value.diagnostics
+    assert f"{ZONE}: " in diagnostic.detail
+    assert f"{ZONE} through Compute Engine: " in diagnostic.detail
+    assert await items(stack) == {}
+
+
+async def test_group_in_part_is_deleted_with_one_message(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    stack = make("v6e-16")
+    fault = remote_control.add_fault(cloud, "partial-group", number=3, times="unlimited")["id"]
+    with pytest.raises(NoCapacity) as caught:
+        await provision(stack)
+    assert remote_control.fault(cloud, fault)["applied"] >= 1
+    assert len(caught.value.diagnostics) == 1
+    assert await items(stack) == {}
+
+
+async def test_slices_are_created_together_or_not_at_all(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    stack = make("v6e-16", tpu=", slices: 2")
+    second = stack.stack.nodes[1]
+    remote_control.add_fault(cloud, "partial-group", name=second, number=0, times="unlimited")
+    with pytest.raises(NoCapacity):
+        await provision(stack)
+    assert await items(stack) == {}
+    remote_control.remove_all_faults(cloud)
+    await provision(stack)
+    groups = [item for item in (await items(stack)).values() if item.kind == "group"]
+    assert {item.name: item.state for item in groups} == dict.fromkeys(stack.stack.nodes, "READY")
+
+
+FLEX_START = ", capacity: flex-start, queue: {run_for: 4h}"
+
+
+@pytest.mark.parametrize(("type_name", "kind"), [("v6e-4", "instance"), ("v6e-16", "group")])
+async def test_flex_start_waits_over_interruptions(
+    make: MakeStack, cloud: LocalCloud, type_name: str, kind: str
+) -> None:
+    stack = make(type_name, tpu=FLEX_START)
+    fault = stockout(cloud, "ct6e-standard-4t")
+
+    async def is_waiting() -> bool:
+        return any(item.state == "PENDING" for item in (await items(stack)).values())
+
+    async with in_background(provision(stack)):
+        await async_until(is_waiting, "the request waiting")
+    plan = (await stack.plan()).plan
+    change = plan.change(f"{kind}/{stack.stack.names.node}")
+    assert change.fields == ("readiness",)
+    remote_control.remove_fault(cloud, fault)
+    await provision(stack)
+    item = next(item for item in (await items(stack)).values() if item.kind == kind)
+    assert (item.state, item.capacity) == ("READY", "flex-start")
+
+
+@pytest.mark.parametrize("type_name", ["v6e-4", "v6e-16"])
+async def test_down_deletes_what_still_waits(
+    make: MakeStack, cloud: LocalCloud, type_name: str
+) -> None:
+    stack = make(type_name, tpu=FLEX_START)
+    stockout(cloud, "ct6e-standard-4t")
+
+    async def is_waiting() -> bool:
+        return any(item.state == "PENDING" for item in (await items(stack)).values())
+
+    async with in_background(provision(stack)):
+        await async_until(is_waiting, "the request waiting")
+    assert not (await stack.down()).leaks
+    assert await items(stack) == {}
+
+
+async def test_group_is_given_up_at_its_deadline(make: MakeStack, cloud: LocalCloud) -> None:
+    stack = make("v6e-16", tpu=", capacity: flex-start, queue: {run_for: 4h, valid_until: 1s}")
+    stockout(cloud, "ct6e-standard-4t")
+    with pytest.raises(NoCapacity, match="valid_until"):
+        await provision(stack)
+    assert await items(stack) == {}
+
+
+async def test_node_of_other_api_that_never_started_is_deleted(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    """What an interrupted `up` left, whose stack file then changed."""
+    stack = make(tpu=FLEX_START)
+    stockout(cloud, "ct6e-standard-4t")
+
+    async def is_waiting() -> bool:
+        return any(item.state == "PENDING" for item in (await items(stack)).values())
+
+    async with in_background(provision(stack)):
+        await async_until(is_waiting, "the request waiting")
+    text = stack.stack_file.read_text("utf-8")
+    stack.stack_file.write_text(text.replace("api: compute", "api: tpu").replace(FLEX_START, ""))
+    changed = Tpuctl(stack.stack_file, cloud="local")
+    await provision(changed)
+    assert [item.kind for item in (await items(changed)).values()] == ["node"]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "words"),
+    [
+        ("nowhere", "has no reservation nowhere in us-east5-a"),
+        # Whose reservations this project may not read.
+        ("projects/other-project/reservations/theirs", "do not exist"),
+    ],
+)
+@pytest.mark.parametrize("type_name", ["v6e-4", "v6e-16"])
+async def test_reservation_that_cannot_be_used_is_one_error_and_leaves_nothing(
+    make: MakeStack, type_name: str, reservation: str, words: str
+) -> None:
+    stack = make(type_name, tpu=f", capacity: reserved, reservation: {reservation}")
+    with pytest.raises(TpuctlError) as caught:
+        await provision(stack)
+    (diagnostic,) = caught.value.diagnostics
+    assert words in diagnostic.detail
+    assert [item for item in (await items(stack)).values() if item.is_billable] == []
+
+
+async def test_reservation_of_other_project_must_be_shared(
+    make: MakeStack, project: Project
+) -> None:
+    await reserve(make(), "ct6e-standard-4t")
+    theirs = "capacity: reserved, reservation: projects/local-project/reservations/ours"
+    bench = project.stack(f"api: compute, {theirs}", type_name="v6e-4", zones=ZONE)
+    with pytest.raises(Usage, match=f"is not shared with project {project.id}"):
+        await bench.stack.plan()
+
+
+async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
+    stack = make(tpu=", capacity: reserved, reservation: ours")
+    await reserve(stack, "ct6e-standard-1t")
+    with pytest.raises(Usage, match="is for ct6e-standard-1t, not ct6e-standard-4t"):
+        await stack.plan()
+    await reserve(stack, "ct6e-standard-4t")
+    await provision(stack)
+    (item,) = [item for item in (await items(stack)).values() if item.kind == "instance"]
+    assert (item.state, item.capacity) == ("READY", "reserved")
+
+
+async def reserve(stack: Tpuctl, machine_type: str) -> None:
+    """Create the reservation `ours`, replacing an existing one."""
+    cloud, where = stack.cloud, {"project": "local-project", "zone": ZONE}
+    client = cloud.client("reservations")
+    with contextlib.suppress(NotFound):
+        deletion = await cloud.call("ours", client.delete_unary, **where, reservation="ours")
+        await compute_operation(cloud, deletion, subject="ours", seconds=60)
+    body = {
+        "name": "ours",
+        "specific_reservation_required": True,
+        "specific_reservation": {
+            "count": 1,
+            "instance_properties": {"machine_type": machine_type},
+        },
+    }
+    operation = await cloud.call("ours", client.insert_unary, **where, reservation_resource=body)
+    await compute_operation(cloud, operation, subject="ours", seconds=60)

@@ -30,6 +30,7 @@ from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, re
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
+from tpuctl.resources.reservation import require_reservation
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
 from tpuctl.resources.tpu_queued import Race
@@ -95,6 +96,8 @@ async def plan(
         stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
     )
     prepared = await require_permissions(stack, cloud, preparing)
+    if candidate is None and _creates_machines(prepared.plan):
+        await require_reservation(prepared.stack, cloud)
     warnings = [
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
@@ -240,15 +243,18 @@ async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
 
 async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
     """Warnings for a plan that creates machines without external addresses."""
-    makes = any(
-        change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
-    )
-    if stack.file.network.ssh == "external" or not makes:
+    if stack.file.network.ssh == "external" or not _creates_machines(plan):
         return ()
     warnings = [_without_addresses(stack)]
     if stack.file.network.ssh == "iap" and not await _may_tunnel(stack, cloud):
         warnings.append(_without_role(stack))
     return warnings
+
+
+def _creates_machines(plan: Plan) -> bool:
+    return any(
+        change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
+    )
 
 
 async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:

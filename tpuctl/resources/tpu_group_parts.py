@@ -76,8 +76,10 @@ class GroupPart(StackResource):
         raise NotImplementedError
 
     def __init__(self, stack: Stack, cloud: Cloud, name: str, region: str = "") -> None:
+        """`region` is that of a leftover, whose group has no zone then."""
         super().__init__(stack, cloud)
         self._name = name
+        self._is_leftover = bool(region)
         self.region = region or stack.region
 
     @property
@@ -93,7 +95,10 @@ class GroupPart(StackResource):
         return {"project": self.stack.project, "region": self.region}
 
     async def observe(self) -> Part | None:
-        part, group = await gather_all([self.get(), get_group(self, self.name)])
+        if self._is_leftover:
+            part, group = await self.get(), None
+        else:
+            part, group = await gather_all([self.get(), get_group(self, self.name)])
         return None if part is None else Part(part, group is not None)
 
     async def get(self) -> Any | None:
