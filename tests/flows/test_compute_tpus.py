@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,12 +41,14 @@ def make(
 ) -> MakeStack:
     use_cloud(cloud, monkeypatch)
 
-    def make(type_name: str = "v6e-4", *, tpu: str = "", extra: str = "") -> Tpuctl:
+    def make(
+        type_name: str = "v6e-4", *, tpu: str = "", zones: str = ZONE, extra: str = ""
+    ) -> Tpuctl:
         name, api = f"compute-{next(numbers)}", "" if "api:" in tpu else ", api: compute"
         path = tmp_path / f"{name}.yaml"
         path.write_text(
             f"stack: {name}\nproject: {{id: local-project}}\n"
-            f"tpu: {{type: {type_name}{api}, zones: [{ZONE}]{tpu}}}\n{extra}",
+            f"tpu: {{type: {type_name}{api}, zones: [{zones}]{tpu}}}\n{extra}",
             "utf-8",
         )
         return Tpuctl(path, cloud="local", emit=events.append)
@@ -150,7 +154,7 @@ async def test_cloud_tpu_api_is_tried_after_stockout_of_compute_engine(
 async def stop_machine(stack: Tpuctl) -> None:
     """Stop a machine of the stack's slice."""
     cloud, name = stack.cloud, (await stack.node()).instances[0]
-    where = {"project": "local-project", "zone": ZONE, "instance": name}
+    where: dict[str, Any] = {"project": "local-project", "zone": ZONE, "instance": name}
     operation = await cloud.call(name, cloud.client("instances").stop_unary, **where)
     await compute_operation(cloud, operation, subject=name, seconds=60)
 
@@ -196,6 +200,16 @@ async def test_slices_are_created_together_or_not_at_all(
     assert {item.name: item.state for item in groups} == dict.fromkeys(stack.stack.nodes, "READY")
 
 
+async def interrupt_while_waiting(stack: Tpuctl) -> None:
+    """Interrupt `up` while it waits for capacity."""
+
+    async def is_waiting() -> bool:
+        return any(item.state == "PENDING" for item in (await items(stack)).values())
+
+    async with in_background(provision(stack)):
+        await async_until(is_waiting, "the request waiting")
+
+
 FLEX_START = ", capacity: flex-start, queue: {run_for: 4h}"
 
 
@@ -205,12 +219,7 @@ async def test_flex_start_waits_over_interruptions(
 ) -> None:
     stack = make(type_name, tpu=FLEX_START)
     fault = stockout(cloud, "ct6e-standard-4t")
-
-    async def is_waiting() -> bool:
-        return any(item.state == "PENDING" for item in (await items(stack)).values())
-
-    async with in_background(provision(stack)):
-        await async_until(is_waiting, "the request waiting")
+    await interrupt_while_waiting(stack)
     plan = (await stack.plan()).plan
     change = plan.change(f"{kind}/{stack.stack.names.node}")
     assert change.fields == ("readiness",)
@@ -226,12 +235,7 @@ async def test_down_deletes_what_still_waits(
 ) -> None:
     stack = make(type_name, tpu=FLEX_START)
     stockout(cloud, "ct6e-standard-4t")
-
-    async def is_waiting() -> bool:
-        return any(item.state == "PENDING" for item in (await items(stack)).values())
-
-    async with in_background(provision(stack)):
-        await async_until(is_waiting, "the request waiting")
+    await interrupt_while_waiting(stack)
     assert not (await stack.down()).leaks
     assert await items(stack) == {}
 
@@ -250,12 +254,7 @@ async def test_node_of_other_api_that_never_started_is_deleted(
     """What an interrupted `up` left, whose stack file then changed."""
     stack = make(tpu=FLEX_START)
     stockout(cloud, "ct6e-standard-4t")
-
-    async def is_waiting() -> bool:
-        return any(item.state == "PENDING" for item in (await items(stack)).values())
-
-    async with in_background(provision(stack)):
-        await async_until(is_waiting, "the request waiting")
+    await interrupt_while_waiting(stack)
     text = stack.stack_file.read_text("utf-8")
     stack.stack_file.write_text(text.replace("api: compute", "api: tpu").replace(FLEX_START, ""))
     changed = Tpuctl(stack.stack_file, cloud="local")
@@ -306,7 +305,8 @@ async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
 
 async def reserve(stack: Tpuctl, machine_type: str) -> None:
     """Create the reservation `ours`, replacing an existing one."""
-    cloud, where = stack.cloud, {"project": "local-project", "zone": ZONE}
+    cloud = stack.cloud
+    where: dict[str, Any] = {"project": "local-project", "zone": ZONE}
     client = cloud.client("reservations")
     with contextlib.suppress(NotFound):
         deletion = await cloud.call("ours", client.delete_unary, **where, reservation="ours")
@@ -321,3 +321,54 @@ async def reserve(stack: Tpuctl, machine_type: str) -> None:
     }
     operation = await cloud.call("ours", client.insert_unary, **where, reservation_resource=body)
     await compute_operation(cloud, operation, subject="ours", seconds=60)
+
+
+async def test_failed_attempt_in_another_region_leaves_nothing(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    """Template and policy are regional, and have the same names there."""
+    egress = "bucket: {allow_egress: true}\n"
+    stack = make("v6e-16", zones=f"{ZONE}, us-east5-b, europe-west4-a", extra=egress)
+    stockout(cloud, "ct6e-standard-4t")
+    stockout(cloud, "ct6e-standard-4t", "us-east5-b")
+    prepared = await provision(stack)
+    assert prepared.stack.zone == "europe-west4-a"
+    places = {item.zone for item in (await items(stack)).values()}
+    assert places == {"europe-west4", "europe-west4-a"}
+
+
+async def test_concurrent_ups_create_one_slice(make: MakeStack) -> None:
+    stack = make("v6e-16")
+    other = Tpuctl(stack.stack_file, cloud="local")
+    await asyncio.gather(provision(stack), provision(other))
+    groups = [item for item in (await items(stack)).values() if item.kind == "group"]
+    assert [group.state for group in groups] == ["READY"]
+    assert (await stack.plan()).plan.is_empty
+
+
+async def test_key_of_another_computer_is_added_to_every_machine(
+    make: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = make("v6e-16")
+    await provision(stack)
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "another"))
+    elsewhere = Tpuctl(stack.stack_file, cloud="local")
+    change = (await elsewhere.plan()).plan.change(f"group/{stack.stack.names.node}")
+    assert change.fields == ("ssh-keys",)
+    await provision(elsewhere)
+    assert (await elsewhere.plan()).plan.is_empty
+    monkeypatch.undo()
+    assert (await stack.plan()).plan.is_empty, "the first computer's key is still there"
+
+
+async def test_lost_machine_recreates_the_slice(make: MakeStack) -> None:
+    stack = make("v6e-16")
+    await provision(stack)
+    before = await stack.node()
+    await stop_machine(stack)
+    change = (await stack.plan()).plan.change(f"group/{stack.stack.names.node}")
+    assert "TERMINATED" in change.because
+    await provision(stack)
+    after = await stack.node()
+    assert after.state == "READY"
+    assert after.id != before.id

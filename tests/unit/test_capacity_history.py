@@ -47,6 +47,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             [replace(REFUSED, time=NOW - timedelta(days=3)), GRANTED],
             "spot: granted 2 d ago after 4 min",
         ),
+        (
+            [replace(GRANTED, api="compute")],
+            "spot through Compute Engine: granted 2 d ago after 4 min",
+        ),
     ],
 )
 def test_summary_of_a_zone(attempts: list[CapacityAttempt], text: str) -> None:
@@ -54,17 +58,20 @@ def test_summary_of_a_zone(attempts: list[CapacityAttempt], text: str) -> None:
     assert history.text(NOW) == text
 
 
-def test_summaries_are_separate_by_zone_type_and_capacity() -> None:
+def test_summaries_are_separate_by_zone_type_capacity_and_api() -> None:
     attempts = [
         GRANTED,
         replace(REFUSED, capacity="on-demand"),
         replace(GRANTED, zone="us-east5-b"),
         replace(GRANTED, type="v6e-4"),
+        replace(REFUSED, api="compute"),
     ]
     histories = zone_histories(attempts, "v6e-8")
-    assert {zone: [each.capacity for each in group] for zone, group in histories.items()} == {
-        "us-east5-a": ["on-demand", "spot"],
-        "us-east5-b": ["spot"],
+    assert {
+        zone: [(each.capacity, each.api) for each in group] for zone, group in histories.items()
+    } == {
+        "us-east5-a": [("on-demand", "tpu"), ("spot", "compute"), ("spot", "tpu")],
+        "us-east5-b": [("spot", "tpu")],
     }
 
 

@@ -71,5 +71,6 @@ def _attempt(
         stack.file.tpu.capacity,
         round(result.seconds if waited is None else waited, 1),
         error,
-        len(stack.nodes),
+        len(stack.nodes) if is_request else 1,
+        resource.stack.api,
     )

@@ -32,6 +32,7 @@ from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
 from tpuctl.resources.reservation import require_reservation
 from tpuctl.resources.secret_grants import removed_secret_grants
+from tpuctl.resources.tpu_group_parts import GroupPart
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
 from tpuctl.resources.tpu_queued import Race
 from tpuctl.resources.worker_rule import closed_ports_warning
@@ -130,6 +131,8 @@ async def prepare_up(
             return stack.controller is not None
         if kind is DataDisk:
             return bool(stack.file.tpu.data_disks)
+        if issubclass(kind, GroupPart):
+            return any(each.api == "compute" for each in stack.candidates)
         return kind.is_zonal
 
     limits = asyncio.create_task(read_limits(stack, cloud)) if candidate is None else None

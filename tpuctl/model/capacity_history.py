@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tpuctl.catalog import Api
 from tpuctl.files import private_folder, state_home
 from tpuctl.units import format_duration
 
@@ -43,13 +44,15 @@ class CapacityAttempt:
     seconds: float  # from the request to its end
     error: str = ""  # why it was refused; empty if it was granted
     nodes: int = 1
+    api: Api = "tpu"
 
 
 @dataclass(frozen=True)
 class ZoneHistory:
-    """The attempts to get a type with one capacity in one zone, oldest first."""
+    """The attempts to get a type with one capacity in one zone from one API, oldest first."""
 
     capacity: str
+    api: Api
     attempts: Sequence[CapacityAttempt]
 
     @property
@@ -83,7 +86,8 @@ class ZoneHistory:
             times = "once" if self.refused_since == 1 else f"{self.refused_since} times"
             when = f"{times}, last {_age(refused, now)}" if granted is None else f"{times} since"
             parts.append(f"refused {when} ({refused.error})")
-        return f"{self.capacity}: {', '.join(parts)}"
+        seller = "" if self.api == "tpu" else " through Compute Engine"
+        return f"{self.capacity}{seller}: {', '.join(parts)}"
 
 
 def _age(attempt: CapacityAttempt, now: datetime) -> str:
@@ -101,15 +105,15 @@ def merge_attempts(
 def zone_histories(
     attempts: Iterable[CapacityAttempt], type_name: str
 ) -> dict[str, list[ZoneHistory]]:
-    """By zone, the history of a type with each capacity that was requested."""
-    groups: dict[str, dict[str, list[CapacityAttempt]]] = {}
+    """By zone, the history of a type with each capacity that was requested from each API."""
+    groups: dict[str, dict[tuple[str, Api], list[CapacityAttempt]]] = {}
     for attempt in sorted(attempts, key=lambda each: each.time):
         if attempt.type == type_name:
-            by_capacity = groups.setdefault(attempt.zone, {})
-            by_capacity.setdefault(attempt.capacity, []).append(attempt)
+            in_zone = groups.setdefault(attempt.zone, {})
+            in_zone.setdefault((attempt.capacity, attempt.api), []).append(attempt)
     return {
-        zone: [ZoneHistory(capacity, group) for capacity, group in sorted(by_capacity.items())]
-        for zone, by_capacity in groups.items()
+        zone: [ZoneHistory(*key, group) for key, group in sorted(in_zone.items())]
+        for zone, in_zone in groups.items()
     }
 
 

@@ -55,7 +55,7 @@ def _problem(stack: Stack, reservation: Any, *, is_own: bool) -> str:
         return f"is not shared with project {stack.project}"
     if not reservation.specific_reservation_required:
         return "cannot be used by its name: it was created without --require-specific-reservation"
-    actual = reservation.specific_reservation.instance_properties.machine_type
+    actual = reservation.specific_reservation.instance_properties.machine_type.rpartition("/")[2]
     desired = stack.machine.machine_type
     return f"is for {actual}, not {desired}" if actual not in ("", desired) else ""
 

@@ -150,7 +150,10 @@ class GroupPart(StackResource):
         if change.action is Action.DELETE:
             await self._delete()
             return
-        if await self.get() is not None:
+        observed = await self.observe()
+        if observed is not None:
+            if not self.diff(observed).is_work:
+                return  # another program has created it in the meantime
             await self._delete()
         body = await self.body()
 

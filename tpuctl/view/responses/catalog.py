@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import ConfigDict
 
 from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
@@ -115,10 +117,11 @@ class TypeCatalog(Response):
 
 
 class CapacityHistory(Response):
-    """What came of this user's requests for a type with one capacity in a zone: the last that was
-    granted, and those that were refused since."""
+    """What came of this user's requests to one API for a type with one capacity in a zone: the last
+    that was granted, and those that were refused since."""
 
     capacity: str
+    api: Literal["tpu", "compute"]
     granted: Timestamp | None = source("granted.time")
     waited_seconds: Number | None = source("granted.seconds")
     refused_since: int
