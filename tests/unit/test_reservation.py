@@ -8,9 +8,9 @@ import pytest
 
 from tpuctl.model.reservation import reservation_of
 
-ZONE = {"zone": "https://www.googleapis.com/compute/v1/projects/p/zones/us-east5-a"}
+LOCATION = {"zone": "https://www.googleapis.com/compute/v1/projects/p/zones/us-east5-a"}
 MACHINES: dict[str, Any] = {
-    **ZONE,
+    **LOCATION,
     "name": "ct6e-week",
     "status": "READY",
     "deleteAtTime": "2026-12-01T00:00:00Z",
@@ -21,7 +21,7 @@ MACHINES: dict[str, Any] = {
     },
 }
 CHIPS: dict[str, Any] = {
-    **ZONE,
+    **LOCATION,
     "name": "calendar",
     "status": {"procurementStatus": "APPROVED"},
     "timeWindow": {"startTime": "2026-12-05T00:00:00Z", "endTime": "2026-12-12T00:00:00Z"},
@@ -60,11 +60,11 @@ def test_future_reservation_of_chips() -> None:
     [
         {
             "name": "n1",
-            **ZONE,
+            **LOCATION,
             "specificReservation": {"instanceProperties": {"machineType": "n1"}},
         },
-        {"name": "gpu", **ZONE, "aggregateReservation": {"vmFamily": "VM_FAMILY_A3"}},
-        {"name": "empty", **ZONE},
+        {"name": "gpu", **LOCATION, "aggregateReservation": {"vmFamily": "VM_FAMILY_A3"}},
+        {"name": "empty", **LOCATION},
     ],
 )
 def test_other_reservations_are_left_out(row: dict[str, Any]) -> None:

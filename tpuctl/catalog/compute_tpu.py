@@ -84,8 +84,6 @@ _MACHINE_TYPES: Mapping[str, tuple[str, int, int, int, str]] = {
     "tpu7x-standard-4t": ("tpu7x", 4, 224, 960, "tpu7x"),
 }
 _CHIPS_PER_HOST = 4  # of the machines of a slice of several hosts
-# Zones where only Compute Engine has the generation.
-_MORE_ZONES: Mapping[str, tuple[str, ...]] = {"v5p": ("europe-west1-c",)}
 _CUBE = 4  # chips in each direction
 _TORUS_GENERATIONS = ("v5p", "tpu7x")  # of those with machine types
 
@@ -188,8 +186,7 @@ def zones_of(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str,
     """The zones where an API offers a type, or any API; empty if it does not sell it."""
     if api is not None and api not in apis_of(accelerator):
         return ()
-    more = _MORE_ZONES.get(accelerator.generation, ()) if api != "tpu" else ()
-    return (*accelerator.zones, *more)
+    return (*accelerator.zones, *(accelerator.compute_zones if api != "tpu" else ()))
 
 
 def tpu_machine(accelerator: AcceleratorType, topology: str | None = None) -> TpuMachine | None:

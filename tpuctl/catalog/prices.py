@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tpuctl.catalog.compute_tpu import zones_of
 from tpuctl.catalog.tpu import AcceleratorType, data, read_date, region_of
 from tpuctl.units import dollars
 
@@ -83,7 +82,7 @@ def node_price(
 def _row(accelerator: AcceleratorType, zone: str) -> list[float] | None:
     """Of the zone; where only Compute Engine offers the type, of another zone in the region."""
     rows: dict[str, list[float]] = data()["prices"][accelerator.price_class]
-    if zone in rows or zone not in zones_of(accelerator):
+    if zone not in accelerator.compute_zones:
         return rows.get(zone)
     region = region_of(zone)
     return next((row for other, row in rows.items() if region_of(other) == region), None)
@@ -92,6 +91,6 @@ def _row(accelerator: AcceleratorType, zone: str) -> list[float] | None:
 def _flex_start_price(accelerator: AcceleratorType, zone: str) -> Price | None:
     table = data()["flex_start"]
     per_chip = table["prices"].get(accelerator.price_class, {}).get(region_of(zone))
-    if not per_chip or zone not in zones_of(accelerator):
+    if not per_chip or zone not in (*accelerator.zones, *accelerator.compute_zones):
         return None
     return Price(per_chip * accelerator.chips, str(table["read"]), "flex-start")

@@ -42,6 +42,7 @@ class AcceleratorType:
     topology: str  # "2x2"; empty if not published
     price_class: str
     zones: tuple[str, ...]
+    compute_zones: tuple[str, ...]  # more zones, at Compute Engine
     devices: int  # as JAX and TensorFlow count them: replicas of a TPUStrategy
     hbm_gb_per_chip: int
     in_tpu_api: bool  # False: offered only through Compute Engine or GKE
@@ -98,6 +99,7 @@ def accelerator_types() -> Mapping[str, AcceleratorType]:
                 topology=topology,
                 price_class=price_class,
                 zones=tuple(table["prices"][price_class]),
+                compute_zones=tuple(table["compute_zones"].get(generation, ())),
                 devices=chips * facts["devices_per_chip"],
                 hbm_gb_per_chip=facts["hbm_gb_per_chip"],
                 in_tpu_api=facts["tpu_api"] and name not in table["not_in_tpu_api"],

@@ -73,6 +73,8 @@ DATA: dict[str, Any] = {
     },
     # Types that the Cloud TPU API does not sell, of generations that it does.
     "not_in_tpu_api": ["v5p-2", "v5p-4"],
+    # Zones where only Compute Engine has a generation, with the prices of their regions.
+    "compute_zones": {"v5p": ["europe-west1-c"]},
     # Each row: name, chips, TensorCores, workers, topology, price class.
     "types": {
         "v2": [
