@@ -140,7 +140,9 @@ async def test_job_of_preempted_group_resumes_with_its_output(
 
 
 @pytest.mark.parametrize(
-    "type_name", ["v6e-16", pytest.param("v6e-4", marks=pytest.mark.soak)], ids=["group", "instance"]
+    "type_name",
+    ["v6e-16", pytest.param("v6e-4", marks=pytest.mark.soak)],
+    ids=["group", "instance"],
 )
 async def test_idle_machines_delete_their_slice(
     make_stack: MakeStack, local_cloud: LocalCloud, type_name: str

@@ -381,5 +381,13 @@ def test_live_quota_has_pools_of_both_apis(
         " --dimensions=region=us-east5,tpu_family=CT6E --preferred-value=16"
     ) in increase["command"]
     assert "Each API has pools of its own" in text
+    remote_control.add_fault(cloud, "deny", method="*GetConsumerQuotaMetric", times="unlimited")
+    data = data_of(capsys, "quota", *options, "--project", project.id)
+    rows = {(row["zone"], row["api"]): row["limit_known"] for row in data["live"]["zones"]}
+    assert rows["us-east5-a", "tpu"], "the other API answers"
+    assert not rows["us-east5-a", "compute"]
+    assert data["live"]["unavailable"] == [
+        "TPU quota of Compute Engine could not be read: permission denied"
+    ]
     table = text.partition("To request more")[0]
     assert all(len(line) <= 80 for line in table.splitlines())

@@ -24,6 +24,10 @@ __all__ = ["DATA"]
 
 DATA: dict[str, Any] = {
     "read": "mid-2026",  # prices are in US dollars
+    # Types that the Cloud TPU API does not sell, of generations that it does.
+    "not_in_tpu_api": ["v5p-2", "v5p-4"],
+    # Zones where only Compute Engine has a generation, with the prices of their regions.
+    "compute_zones": {"v5p": ["europe-west1-c"]},
     # name_counts: what the number in a type name counts. devices_per_chip: how many devices
     # TensorFlow and JAX see on a chip (two TensorCores of v4 and v5p work as one: megacore; those
     # of tpu7x do not, see tests/corpus/test_libtpu_generations.py).
@@ -71,10 +75,6 @@ DATA: dict[str, Any] = {
             "tpu_api": False,
         },
     },
-    # Types that the Cloud TPU API does not sell, of generations that it does.
-    "not_in_tpu_api": ["v5p-2", "v5p-4"],
-    # Zones where only Compute Engine has a generation, with the prices of their regions.
-    "compute_zones": {"v5p": ["europe-west1-c"]},
     # Each row: name, chips, TensorCores, workers, topology, price class.
     "types": {
         "v2": [

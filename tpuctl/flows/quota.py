@@ -195,35 +195,33 @@ async def _limits(
 
 async def read_room(
     cloud: Cloud, accelerator: AcceleratorType, zones: Iterable[str], emit: Emit
-) -> tuple[tuple[Room, ...], str]:
-    """How many nodes of a type each zone has quota for at each API, and why addresses are not
-    considered, if so.
+) -> tuple[tuple[Room, ...], tuple[str, ...], str]:
+    """How many nodes of a type each zone has quota for at each API; which quota could not be read;
+    and why addresses are not considered, if so.
 
-    Raises TpuctlError if the limits or the usage of TPUs cannot be read.
+    Raises TpuctlError if the limits of no API or the usage of TPUs can be read.
     """
     places = tuple(zones)
     apis = apis_of(accelerator)
 
-    async def read_all() -> dict[tuple[str, str], float | None]:
+    async def read_all() -> tuple[dict[tuple[str, str], float | None], list[str]]:
         answers = await asyncio.gather(
-            *(
-                _limits(
-                    cloud,
-                    api,
-                    [
-                        limit
-                        for spot in (False, True)
-                        for limit in quota_limits(accelerator, spot, api)
-                    ],
-                    places,
-                )
-                for api in apis
-            )
+            *(_limits(cloud, api, _all_limits(accelerator, api), places) for api in apis),
+            return_exceptions=True,
         )
-        return {key: amount for answer in answers for key, amount in answer.items()}
+        allowed: dict[tuple[str, str], float | None] = {}
+        problems: list[str] = []
+        for api, answer in zip(apis, answers, strict=True):
+            if isinstance(answer, TpuctlError) and len(problems) < len(apis) - 1:
+                problems.append(f"{QUOTA_NAMES[api]} could not be read: {_reason(answer)}")
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                allowed |= answer
+        return allowed, problems
 
     with step(emit, f"quota of {cloud.project}", "read") as progress:
-        allowed, others, resources, regions = await asyncio.gather(
+        (allowed, problems), others, resources, regions = await asyncio.gather(
             read_all(),
             _other_instances(cloud, accelerator),
             list_resources(
@@ -236,9 +234,14 @@ async def read_room(
             _regions(cloud),
         )
         progress.result = f"{len(places)} zones"
-    counted, problem = ({}, regions) if isinstance(regions, str) else (regions, "")
+    counted, unread = ({}, regions) if isinstance(regions, str) else (regions, "")
     items = [*with_requests(resources), *others]
-    return rooms_of(accelerator, places, items, allowed, counted), problem
+    rooms = rooms_of(accelerator, places, items, allowed, counted)
+    return rooms, tuple(problems), unread
+
+
+def _all_limits(accelerator: AcceleratorType, api: Api) -> list[QuotaLimit]:
+    return [limit for spot in (False, True) for limit in quota_limits(accelerator, spot, api)]
 
 
 async def _regions(cloud: Cloud) -> dict[str, Region] | str:

@@ -284,7 +284,7 @@ def _show_live(
             where="--zone" if zone else "--region",
         )
     (accelerator,) = choice.types
-    all_rooms, problem = state.wait_for(
+    all_rooms, problems, addresses_problem = state.wait_for(
         read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
     )
     rooms = [room for room in all_rooms if spot is None or (room.capacity == "spot") is spot]
@@ -294,7 +294,7 @@ def _show_live(
         "url": console_url(tpuctl.project, best.limit.api),
         "command": increase_command(tpuctl.project, best),
     }
-    unavailable = [problem] if problem else []
+    unavailable = [*problems, *([addresses_problem] if addresses_problem else ())]
     formatted = [
         {
             **row,
@@ -313,7 +313,9 @@ def _show_live(
         f"One {name} needs {one}; nodes are how many fit. Quota does not guarantee capacity."
     ]
     sentences += [POOLS] if len(needs) > 1 else []
-    sentences += (f"External addresses are not checked: {reason}." for reason in unavailable)
+    sentences += (f"The {problem}." for problem in problems)
+    if addresses_problem:
+        sentences.append(f"External addresses are not checked: {addresses_problem}.")
     answer_rows(
         state,
         lambda: responses.catalog.Limits.model_validate(

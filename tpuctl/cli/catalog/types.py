@@ -52,7 +52,7 @@ def types(
         rows += [_unknown(name) for name in sorted({name for name, _ in comparison.new} - listed)]
         for row in rows:
             live_result.add_to(row)
-    keys = "type generation chips workers devices hbm-gb zones price spot"
+    keys = "type generation chips workers api devices hbm-gb zones price spot"
     rows = order.apply(rows, keys, price="on_demand")
     shape = {"topology": "topology"} if live_result is None else {}
     columns = {"type": "type", "chips": "chips", "workers": "workers", "api": "API", **shape}

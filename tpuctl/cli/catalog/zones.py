@@ -62,7 +62,7 @@ def zones(
             live_result.add_to(row)
     extra = {"api": "API", "generations": "generations"}
     if len(choice.types) == 1:
-        keys = "zone region types chips price spot"
+        keys = "zone region api types chips price spot"
         numbers = {"on_demand": "on demand", "spot": "spot"}
         note = "US dollars per hour, prices of {read}; spot prices vary."
         extra = {"api": "API", **({"options": "also"} if live_result is None else {})}
@@ -71,7 +71,7 @@ def zones(
         if _add_history(rows, choice.types[0].name, state.cloud.value):
             extra = {"api": "API", "requests": "your requests"}
     else:
-        keys = "zone region types chips"
+        keys = "zone region api types chips"
         numbers = {"types": "types", "most_chips": "most chips"}
         note = ""
     answer_list(
