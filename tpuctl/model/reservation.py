@@ -45,13 +45,13 @@ class Reservation:
         return not self.is_future and self.state == ACTIVE
 
     def __str__(self) -> str:
-        what = self.machine_type or f"{self.generation} chips"
+        unit = self.machine_type or f"{self.generation} chips"
         used = f", {self.in_use} in use" if self.in_use is not None else ""
         period = [f"from {self.start}"] if self.start else []
         period += [f"until {self.end}"] if self.end else []
         kind = "Future reservation" if self.is_future else "Reservation"
         return (
-            f"{kind} {self.name} in {self.zone}: {self.count} {what}{used}, {self.state}"
+            f"{kind} {self.name} in {self.zone}: {self.count} {unit}{used}, {self.state}"
             f"{', ' if period else ''}{' '.join(period)}."
         )
 

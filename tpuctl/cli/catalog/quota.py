@@ -308,9 +308,9 @@ def _show_live(
     command = increase["command"].replace(" --", " \\\n        --")
     needs = {room.limit.api: f"{room.takes} {room.limit.unit}" for room in rooms}
     amounts = [f"{amount} at {API_NAMES[api]}" for api, amount in sorted(needs.items())]
-    one = " or ".join(reversed(amounts)) if len(needs) > 1 else next(iter(needs.values()))
+    amount = " or ".join(reversed(amounts)) if len(needs) > 1 else next(iter(needs.values()))
     sentences = [
-        f"One {name} needs {one}; nodes are how many fit. Quota does not guarantee capacity."
+        f"One {name} needs {amount}; nodes are how many fit. Quota does not guarantee capacity."
     ]
     sentences += [POOLS] if len(needs) > 1 else []
     sentences += (f"The {problem}." for problem in problems)
