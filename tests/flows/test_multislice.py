@@ -17,6 +17,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.api.rehearse import job_variables
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
+from tpuctl.flows.run import prepare
 from tpuctl.flows.submission import Submission
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Event, JobEnded, LogChunk
@@ -49,10 +50,14 @@ if os.environ["TPUCTL_ATTEMPT"] == "1":
 
 @pytest.fixture
 def make_slices(make_stack: MakeStack) -> MakeStack:
-    def make(type_name: str = "v5litepod-8", fields: str = "slices: 2", extra: str = "") -> Tpuctl:
-        base = "v2-alpha-tpuv5-lite" if "tensorflow" not in extra else "auto"
-        runtime = f"{base}, {fields}"
-        return make_stack(type_name=type_name, runtime=runtime, zone=ZONE, extra=extra)
+    def make(
+        type_name: str = "v5litepod-8",
+        fields: str = "slices: 2",
+        extra: str = "",
+        runtime: str = "v2-alpha-tpuv5-lite",
+    ) -> Tpuctl:
+        fields = f"{runtime}, {fields}"
+        return make_stack(type_name=type_name, runtime=fields, zone=ZONE, extra=extra)
 
     return make
 
@@ -171,12 +176,26 @@ def test_rehearsal_has_variables_of_slice_0(make_slices: MakeStack) -> None:
     assert variables["MEGASCALE_COORDINATOR_ADDRESS"] == "127.0.0.1:8081"
 
 
-def test_job_on_some_slices_is_refused(make_slices: MakeStack) -> None:
-    for fields, says in (
-        ("workers: [0]", "job.workers selects 0.0, and 2 slices run a job on all workers"),
-        ("framework: tensorflow", "TensorFlow drives one slice from worker 0.0"),
-    ):
-        stack = make_slices(extra=f"job: {{{fields}}}\n")
-        with pytest.raises(Usage) as refused:
-            Submission.of(stack.stack, None)
-        assert says in refused.value.diagnostics[0].detail
+@pytest.mark.parametrize(
+    ("text", "fields", "says"),
+    [
+        (
+            "import jax",
+            "workers: [0]",
+            "job.workers selects 0.0; 2 slices",
+        ),
+        ("import tensorflow", "workers: auto", "the job uses TensorFlow (job.py)"),
+    ],
+)
+def test_job_that_cannot_use_all_slices_is_refused(
+    make_slices: MakeStack, text: str, fields: str, says: str
+) -> None:
+    stack = make_slices(extra=f"job: {{{fields}}}\n")
+    with pytest.raises(Usage) as refused:
+        prepare(stack.stack, script(stack, text), cloud="local", emit=print)
+    assert says in refused.value.diagnostics[0].detail
+
+
+def test_job_of_unknown_framework_is_on_all_workers(make_slices: MakeStack) -> None:
+    stack = make_slices(runtime="auto")
+    assert prepare(stack.stack, "true", cloud="local", emit=print, form="shell").workers == (0, 1)

@@ -23,7 +23,7 @@ from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.recover import follow_to_end
 from tpuctl.flows.rehearsals import rehearsed_before
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
-from tpuctl.flows.submission import Submission, bind_to_nodes
+from tpuctl.flows.submission import Submission, bind_to_nodes, require_all_slices
 from tpuctl.flows.submit import submit, with_bundle
 from tpuctl.flows.up import up as bring_up
 from tpuctl.flows.workers import connections, kept_connections, ordered_nodes
@@ -396,6 +396,7 @@ def prepare_program(
         secrets=secrets,
     )
     if not check:
+        require_all_slices(stack)
         return submission
     from tpuctl.flows.check import refuse_errors
 
@@ -407,6 +408,7 @@ def prepare_program(
     report = refuse_errors(stack, program, emit)
     if report.framework is not None and program.file is not None:
         stack = stack.for_framework(FrameworkChoice(report.framework, program.file.name))
+    require_all_slices(stack)
     if stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
     return replace(submission, framework=stack.framework, workers=stack.job_workers())

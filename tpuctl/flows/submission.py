@@ -30,7 +30,14 @@ from tpuctl.model.worker_ports import MEGASCALE_PORT
 from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
-__all__ = ["Submission", "bind_to_nodes", "stack_of", "user_at_host", "worker_environment"]
+__all__ = [
+    "Submission",
+    "bind_to_nodes",
+    "require_all_slices",
+    "stack_of",
+    "user_at_host",
+    "worker_environment",
+]
 
 # Read by libtpu, and by JAX to find the first process.
 MEGASCALE = (
@@ -119,7 +126,7 @@ class Submission:
             slices=stack.slices,
             nodes=stack.nodes,
             worker_count=stack.worker_count,
-            workers=_workers(stack),
+            workers=stack.job_workers(),
             is_node=stack.is_node,
             args=args,
             cloud=cloud,
@@ -198,25 +205,26 @@ class Submission:
         )
 
 
-def _workers(stack: Stack) -> tuple[int, ...]:
-    """The workers of a job: with several slices, all of them. Raises Usage."""
+def require_all_slices(stack: Stack) -> None:
+    """Raise Usage if a job would not use all slices of a stack with several."""
+    if stack.slices == 1:
+        return
     workers = stack.job_workers()
-    if stack.slices == 1 or len(workers) == stack.worker_count:
-        return workers
-    names = ", ".join(map(stack.numbering.name, workers))
-    if stack.file.job.workers != "auto":
+    if len(workers) < stack.worker_count:
+        names = ", ".join(map(stack.numbering.name, workers))
         raise Usage(
-            "Slices without a worker",
-            f"job.workers selects {names}, and {stack.slices} slices run a job on all workers",
+            "Job is not on all workers",
+            f"job.workers selects {names}; {stack.slices} slices run a job on all workers",
             hint="Remove it, or set\n    job: {workers: all}",
             where="job.workers",
         )
-    raise Usage(
-        "TensorFlow does not use several slices",
-        f"TensorFlow drives one slice from worker {names}; the stack has {stack.slices}",
-        hint="Use JAX or PyTorch/XLA, or set\n    tpu: {slices: 1}",
-        where="tpu.slices",
-    )
+    if stack.framework is not None and is_tensorflow(stack.framework):
+        raise Usage(
+            "TensorFlow does not use several slices",
+            f"the job uses {stack.framework}, the stack has {stack.slices} slices",
+            hint="Use JAX or PyTorch/XLA, or set\n    tpu: {slices: 1}",
+            where="tpu.slices",
+        )
 
 
 def _workers_text(numbering: WorkerNumbering) -> str:

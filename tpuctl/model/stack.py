@@ -276,8 +276,8 @@ class Stack:
     def job_workers(self) -> tuple[int, ...]:
         """The workers that run the script, numbered across all nodes in order.
 
-        Multi-host TensorFlow is driven from worker 0 only; anything else runs on every worker. For
-        a TPU node it is the controller.
+        Multi-host TensorFlow is driven from worker 0 only; anything else runs on every worker, as
+        does a job of several slices. For a TPU node it is the controller.
         """
         if self.is_node:
             return (0,)
@@ -287,7 +287,7 @@ class Stack:
             return all_workers
         if workers == "auto":
             is_driven = is_tensorflow(self.framework) and self.runtime.tensorflow is not None
-            return (0,) if is_driven else all_workers
+            return (0,) if is_driven and self.slices == 1 else all_workers
         return tuple(workers)
 
 
