@@ -19,6 +19,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
 from tpuctl.flows.run import prepare
 from tpuctl.flows.submission import Submission
+from tpuctl.flows.workers import nodes_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Event, JobEnded, LogChunk
 from tpuctl.model.stack_cost import cost_of
@@ -160,6 +161,31 @@ async def test_lost_slice_restarts_job_on_all(
     assert logged(events, attempt=2) == ["[worker 0.0] began", "[worker 1.0] began"]
     assert "retries left: preemption 9" in notes(events)
     assert "recreating the request with its 2 nodes, which is SUSPEND" in notes(events)
+    await stack.down(delete_bucket=True)
+
+
+@pytest.mark.parametrize(
+    "type_name", ["v6e-4", pytest.param("v6e-16", marks=pytest.mark.soak)], ids=str
+)
+async def test_compute_engine_creates_lost_slice_alone(
+    make_stack: MakeStack, reset_cloud: LocalCloud, events: list[Event], type_name: str
+) -> None:
+    """One instance, or one managed group, a slice."""
+    fields = "auto, api: compute, slices: 2, capacity: spot"
+    stack = make_stack(type_name=type_name, runtime=fields, zone="us-east5-b")
+    await stack.up()
+    before = await nodes_of(stack.stack, stack.cloud)
+    record = await stack.submit(script(stack, RESUMES), check=False)
+    following = asyncio.ensure_future(stack.follow(record, all_workers=True))
+    workers = len(record.workers)
+    await async_until(lambda: len(logged(events)) == workers, "the start on both slices")
+    await inject_fault(reset_cloud, "preempt", node=before[1].instances[-1])
+    assert await asyncio.wait_for(following, 300) == 0
+    assert len(logged(events, attempt=2)) == workers
+    after = await nodes_of(stack.stack, stack.cloud)
+    assert [new.id == old.id for new, old in zip(after, before, strict=True)] == [True, False]
+    assert "retries left: preemption 9" in notes(events)
+    assert f"/{before[1].name}: " in notes(events), "says what is created again"
     await stack.down(delete_bucket=True)
 
 
