@@ -189,3 +189,48 @@ async def test_workers_are_reached_through_iap_by_their_names(
     assert done.returncode == 9, done.stderr
     assert done.stdout.strip() in node.instances
     assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+UNATTENDED = """
+import os, time
+print("attempt", os.environ["TPUCTL_ATTEMPT"], flush=True)
+while os.environ["TPUCTL_ATTEMPT"] == "1":
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("type_name", ["v6e-4", "v6e-16"], ids=["instance", "group"])
+async def test_controller_recovers_unattended_job(
+    make_stack: MakeStack, local_cloud: LocalCloud, events: list[Event], type_name: str
+) -> None:
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
+    stack = make_stack(
+        type_name=type_name,
+        runtime="auto, api: compute, capacity: spot",
+        zone=ZONE,
+        extra="controller: {}\nlimits: {idle: 10m}\n",
+    )
+    await stack.up()
+    record = await stack.submit(script(stack, UNATTENDED))
+    assert not [event for event in events if isinstance(event, WarningIssued)]
+
+    async def state() -> str:
+        return (await stack.jobs())[0].status.state
+
+    async def is_running() -> bool | None:
+        return await state() == "running" or None
+
+    async def has_succeeded() -> bool | None:
+        return await state() == "succeeded" or None
+
+    await async_until(is_running, "the job running")
+    node = await stack.node()
+    await inject_fault(local_cloud, "preempt", node=node.instances[-1])
+    await async_until(has_succeeded, "the job being recovered", seconds=240)
+    (attempt,) = await read_attempts(stack.store, record)
+    assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
+    assert "controller" in attempt.verdict.by
+    assert (await stack.up()).plan.is_empty
+    assert (await stack.down(delete_bucket=True)).leaks == ()
