@@ -252,27 +252,3 @@ def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
 )
 def test_fitting_runtime_is_not_reported(tmp_path: Path, tpu: str, source: str) -> None:
     assert warning(tmp_path, tpu, source) is None
-
-
-@pytest.mark.parametrize(
-    ("requirements", "is_warned"),
-    [("numpy\n", True), ("tensorflow-tpu==2.19.1\n", False), ("tensorflow==2.19.0\n", False)],
-)
-def test_images_of_compute_engine_have_no_tensorflow(
-    tmp_path: Path, requirements: str, is_warned: bool
-) -> None:
-    (tmp_path / "tpuctl.yaml").write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n",
-        "utf-8",
-    )
-    (tmp_path / "requirements.txt").write_text(requirements, "utf-8")
-    (tmp_path / "train.py").write_text("import tensorflow as tf\n", "utf-8")
-    stack = load_stack(tmp_path / "tpuctl.yaml")
-    warning = runtime_warning(
-        stack.for_framework(FrameworkChoice("tensorflow", "train.py")), tmp_path / "train.py"
-    )
-    assert (warning is not None) == is_warned
-    if warning is not None:
-        assert "tensorflow-tpu" in warning.hint
-        assert "tpu: {api: tpu}" in warning.hint

@@ -6,15 +6,9 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.catalog import apis_of, base_runtime
+from tpuctl.catalog import base_runtime
 from tpuctl.errors import Diagnostic
-from tpuctl.model.framework import (
-    TITLES,
-    Framework,
-    framework_of_modules,
-    framework_of_requirements,
-)
-from tpuctl.model.requirement_files import declared
+from tpuctl.model.framework import TITLES, Framework, framework_of_modules
 from tpuctl.preflight.analysis.source import Module
 
 if TYPE_CHECKING:
@@ -36,9 +30,7 @@ def imported_modules(script: Module) -> set[str]:
 
 
 def runtime_warning(stack: Stack, script: Path) -> Diagnostic | None:
-    """A warning if the stack's runtime is not one for the framework of its jobs."""
-    if stack.is_compute:
-        return _missing_tensorflow(stack, script)
+    """A warning if the framework of the stack's jobs is not TensorFlow, and its runtime is."""
     if stack.runtime.tensorflow is None or stack.framework is None or script.suffix != ".py":
         return None
     framework = stack.framework.framework
@@ -59,24 +51,4 @@ def runtime_warning(stack: Stack, script: Path) -> Diagnostic | None:
         f"Set the runtime for {title} in the stack file, and create the TPU again:\n"
         f"    {change}\n    tpuctl down\n    tpuctl up",
         where="tpu.runtime",
-    )
-
-
-def _missing_tensorflow(stack: Stack, script: Path) -> Diagnostic | None:
-    """A warning if a job of TensorFlow does not install it: Compute Engine's images have none."""
-    if stack.framework is None or stack.framework.framework != "tensorflow":
-        return None
-    name = stack.file.job.requirements
-    requirements = declared(script.parent, None if name == "auto" else name)
-    if framework_of_requirements(requirements) == "tensorflow":
-        return None
-    hint = "Add tensorflow-tpu to requirements.txt"
-    if "tpu" in apis_of(stack.accelerator):
-        hint += ", or use a TPU VM, whose images have TensorFlow:\n    tpu: {api: tpu}"
-    return Diagnostic(
-        "Image has no TensorFlow",
-        f"{script.name} uses TensorFlow, and the image {stack.runtime.version} of Compute Engine "
-        "has only Python",
-        hint if "\n" in hint else f"{hint}.",
-        where="tpu.api",
     )
