@@ -152,3 +152,18 @@ def test_script_without_training_step_is_rejected(tmp_path: Path) -> None:
     answer = rehearse(tmp_path, NO_STEP, "--type", "v3-8")
     assert answer["exit_code"] == 65
     assert answer["diagnostics"][0]["summary"] == "No training step was found"
+
+
+def test_tensorflow_of_the_requirements_is_replaced_by_that_of_the_compiler(tmp_path: Path) -> None:
+    """Images of Compute Engine have none, so that jobs require tensorflow-tpu."""
+    text = "stack: bert\nproject: {id: local-project}\ntpu: {type: v6e-8, api: compute}\n"
+    (tmp_path / "tpuctl.yaml").write_text(text, "utf-8")
+    (tmp_path / "requirements.txt").write_text("tensorflow-tpu==2.19.1\n", "utf-8")
+    answer = rehearse(tmp_path, KERAS, "--batch", "512")
+    assert answer["exit_code"] == 0, answer
+    report = answer["data"]
+    assert (report["type"], report["tensorflow"], report["batch_per_core"]) == (
+        *("v6e-8", "2.18.0"),
+        64,
+    )
+    assert 31 << 30 < report["available_bytes"] <= 32 << 30

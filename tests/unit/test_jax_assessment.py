@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.test_rehearsal_assessment import SAVED, STOPPED, finding_of, observed_pass, steps
 from tpuctl.preflight.rehearsal.assessment import assess
 from tpuctl.preflight.rehearsal.findings import Assessment, Target
-from tpuctl.preflight.rehearsal.job_packages import without_libtpu
+from tpuctl.preflight.rehearsal.job_packages import for_cpu, without_tensorflow
 from tpuctl.preflight.rehearsal.passes import Pass
 
 GIB = 1 << 30
@@ -181,7 +181,7 @@ def test_script_without_step_says_what_is_observed() -> None:
     assert "jax.jit" in finding.hint
 
 
-def test_requirements_for_a_cpu_have_no_libtpu() -> None:
+def test_requirements_for_a_cpu_have_nothing_for_tpus() -> None:
     requirements = (
         "jax[tpu]==0.10.2  # the newest\n"
         "libtpu==0.0.42 \\\n    --hash=sha256:00\n"
@@ -189,11 +189,21 @@ def test_requirements_for_a_cpu_have_no_libtpu() -> None:
         "torch_xla[tpu]~=2.9\n"
         "-f https://example.com/libtpu-releases/index.html\n"
         "libtpu-tools\noptax\n"
+        "tensorflow_tpu==2.19.1\ntensorflow-tpu-tools\n"
     )
-    assert without_libtpu(requirements) == (
+    assert for_cpu(requirements) == (
         "jax==0.10.2  # the newest\n"
         "JAX[k8s]>=0.6\n"
         "torch_xla~=2.9\n"
         "-f https://example.com/libtpu-releases/index.html\n"
         "libtpu-tools\noptax\n"
+        "tensorflow==2.19.1\ntensorflow-tpu-tools\n"
     )
+
+
+def test_requirements_for_an_environment_with_tensorflow_name_no_other() -> None:
+    requirements = (
+        "tensorflow==2.19.0 \\\n    --hash=sha256:00\nTensorFlow_TPU\ntensorflow-datasets\n"
+        "tensorflow-cpu>=2.18  # for loading\nkeras\n"
+    )
+    assert without_tensorflow(requirements) == "tensorflow-datasets\nkeras\n"

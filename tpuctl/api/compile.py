@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tpuctl.api.job_folders import copy_job_folder
 from tpuctl.catalog import (
     FIRST_LIBTPU,
     TENSORFLOW_GENERATIONS,
@@ -239,7 +240,7 @@ async def _packages(
     from tpuctl.preflight.compile.environments import LOWERING
 
     image = await _ensure_environment(environments, LOWERING, emit)
-    return await _install(environments, image, script, stack, emit)
+    return await _install(environments, image, script, stack, emit, has_tensorflow=True)
 
 
 async def _jax_packages(
@@ -297,12 +298,19 @@ async def _versions(python: Path, *names: str) -> dict[str, str | None]:
 
 
 async def _install(
-    environments: Environments, image: Path, script: Path, stack: Stack | None, emit: Emit
+    environments: Environments,
+    image: Path,
+    script: Path,
+    stack: Stack | None,
+    emit: Emit,
+    *,
+    has_tensorflow: bool = False,
 ) -> Packages:
-    """A Python with the job's packages on top."""
+    """A Python with the job's packages on top, without its TensorFlow if the image has one."""
+    from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.installation import read_installation
     from tpuctl.model.schema import JobSection
-    from tpuctl.preflight.rehearsal.job_packages import Packages
+    from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
 
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
@@ -321,7 +329,18 @@ async def _install(
             hint="Use a requirements file instead.",
             where="job.requirements",
         )
-    return await _install_packages(environments, image, installation.model_dump(), folder, emit)
+    spec = installation.model_dump()
+    file = folder / (installation.requirements or "")
+    text = file.read_text("utf-8", "replace") if has_tensorflow and file.is_file() else ""
+    if has_tensorflow:
+        spec["dependencies"] = [*filter(None, map(without_tensorflow, installation.dependencies))]
+    if without_tensorflow(text) == text:
+        return await _install_packages(environments, image, spec, folder, emit)
+    with tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch:
+        copy = Path(scratch, "project")
+        await in_thread(copy_job_folder, folder, copy, job.include, job.exclude)
+        (copy / str(installation.requirements)).write_text(without_tensorflow(text), "utf-8")
+        return await _install_packages(environments, image, spec, copy, emit)
 
 
 async def _install_packages(

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpuctl.api.job_folders import copy_job_folder
 from tpuctl.api.local_buckets import bucket_names, list_objects, prepare_local_cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
@@ -292,7 +292,7 @@ class RehearsalRun:
         from tpuctl.cloud.threads import in_thread
         from tpuctl.emulator.machines.images import ImageStore
         from tpuctl.emulator.machines.process_environment import pip_configuration
-        from tpuctl.preflight.rehearsal.job_packages import Packages, install, without_libtpu
+        from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
 
         installation = self.submission.installation
         if not (
@@ -303,7 +303,7 @@ class RehearsalRun:
         ):
             return Packages(image)
         installation = installation.model_copy(
-            update={"dependencies": tuple(map(without_libtpu, installation.dependencies))}
+            update={"dependencies": tuple(map(for_cpu, installation.dependencies))}
         )
         code, changed = self.root, self._cpu_requirements()
         if (
@@ -312,7 +312,8 @@ class RehearsalRun:
             or any(dependency.startswith("./") for dependency in installation.dependencies)
         ):
             code = self.scratch / "project"  # a build writes into its folder
-            await in_thread(self._copy, code)
+            patterns = self.submission.include, self.submission.exclude
+            await in_thread(copy_job_folder, self.root, code, *patterns)
         if changed is not None:
             (code / str(installation.requirements)).write_text(changed, "utf-8")
         text, settings = await in_thread(pip_configuration)
@@ -338,27 +339,15 @@ class RehearsalRun:
             )
 
     def _cpu_requirements(self) -> str | None:
-        """The requirements file without libtpu; None if it does not require it."""
-        from tpuctl.preflight.rehearsal.job_packages import without_libtpu
+        """The requirements file for a CPU; None if that is the same."""
+        from tpuctl.preflight.rehearsal.job_packages import for_cpu
 
         file = self.root / (self.submission.installation.requirements or "")
         if not file.is_file():
             return None
         text = file.read_text("utf-8", "replace")
-        changed = without_libtpu(text)
+        changed = for_cpu(text)
         return None if changed == text else changed
-
-    def _copy(self, target: Path) -> None:
-        from tpuctl.jobs.file_selection import select_files
-
-        target.mkdir()
-        for entry in select_files(self.root, self.submission.include, self.submission.exclude):
-            destination = target / entry.name
-            if entry.kind == "folder":
-                destination.mkdir(parents=True, exist_ok=True)
-            elif entry.kind == "file":
-                destination.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(entry.path, destination)
 
     async def run(self) -> list[Pass]:
         """Run the first pass, and the second one if the first succeeded."""

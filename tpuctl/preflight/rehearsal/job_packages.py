@@ -13,7 +13,7 @@ from typing import Any
 from tpuctl.assets import program
 from tpuctl.errors import RemoteFailed
 
-__all__ = ["Packages", "install", "without_libtpu"]
+__all__ = ["Packages", "for_cpu", "install", "without_tensorflow"]
 
 # `jax[tpu]` and `torch_xla[tpu]` require libtpu, which a CPU does not need and which exists for
 # Linux on x86_64 only.
@@ -22,6 +22,10 @@ TPU_EXTRA = re.compile(
 )
 LIBTPU = re.compile(
     r"^[ \t]*libtpu(?:[-_.]nightly)?(?![\w-])(?:.*\\\n)*.*\n?", re.IGNORECASE | re.MULTILINE
+)
+TENSORFLOW_TPU = re.compile(r"^(?P<name>[ \t]*tensorflow)[-_.]tpu(?![\w.-])", re.I | re.M)
+TENSORFLOW = re.compile(
+    r"^[ \t]*tensorflow(?:[-_.][ct]pu)?(?![\w.-])(?:.*\\\n)*.*\n?", re.IGNORECASE | re.MULTILINE
 )
 PROGRAMS = ("environment.py", "run_once.py", "folder.py")
 LOG = "log"
@@ -37,11 +41,11 @@ class Packages:
     modules: tuple[str, ...] = ()
 
 
-def without_libtpu(requirements: str) -> str:
+def for_cpu(requirements: str) -> str:
     """Requirements for a CPU instead of a TPU.
 
-    >>> without_libtpu("jax[tpu]>=0.6\\nlibtpu==0.0.20\\noptax\\n")
-    'jax>=0.6\\noptax\\n'
+    >>> for_cpu("jax[tpu]>=0.6\\nlibtpu==0.0.20\\ntensorflow-tpu==2.19.1\\n")
+    'jax>=0.6\\ntensorflow==2.19.1\\n'
     """
 
     def remove(match: re.Match[str]) -> str:
@@ -49,7 +53,17 @@ def without_libtpu(requirements: str) -> str:
         others = ",".join(extra for extra in extras if extra.lower() != "tpu")
         return match["name"] + others + "]" if others else match["name"].rstrip("[")
 
-    return TPU_EXTRA.sub(remove, LIBTPU.sub("", requirements))
+    requirements = TENSORFLOW_TPU.sub(r"\g<name>", LIBTPU.sub("", requirements))
+    return TPU_EXTRA.sub(remove, requirements)
+
+
+def without_tensorflow(requirements: str) -> str:
+    """Requirements for an environment that has its own TensorFlow.
+
+    >>> without_tensorflow("tensorflow-tpu==2.19.1\\ntensorflow-datasets\\n")
+    'tensorflow-datasets\\n'
+    """
+    return TENSORFLOW.sub("", requirements)
 
 
 async def install(
