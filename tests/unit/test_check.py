@@ -87,4 +87,4 @@ def test_target_of_stack_on_compute_engine(
     assert (target.replicas, target.workers, target.python) == (replicas, workers, python)
     assert target.tensorflow is None
     assert target.image.startswith("ubuntu-os-accelerator-images/")
-    assert target.requirements == "pyproject.toml"
+    assert (target.requirements, target.installs_more) == ("pyproject.toml", True)

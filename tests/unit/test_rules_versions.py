@@ -208,8 +208,8 @@ def test_version_clauses_match_pip(clauses: str, allowed: bool) -> None:
 @pytest.mark.parametrize(
     ("requirements", "source", "reported"),
     [
-        ("numpy", "import tensorflow as tf", "train.py:1 risk"),
-        ("numpy", "from tensorflow import keras", "train.py:1 risk"),
+        ("numpy", "import tensorflow as tf", "train.py:1 error"),
+        ("numpy", "from tensorflow import keras", "train.py:1 error"),
         ("numpy\ntensorflow==2.19.0", "import tensorflow as tf", "requirements.txt:2 error"),
         ("numpy\ntensorflow-tpu==2.19.1", "import tensorflow as tf", ""),
         ("jax[tpu]", "import jax\nimport tensorflow as tf", ""),  # which loads data
@@ -233,6 +233,12 @@ def test_tensorflow_on_tpu7x_is_an_error_with_any_requirement(tmp_path: Path) ->
     [finding] = checker.findings("import tensorflow as tf", target, files)
     assert (finding.severity, finding.line) == ("error", 1)
     assert "TensorFlow does not support tpu7x" in finding.message
+
+
+def test_tensorflow_that_other_commands_may_install_is_a_risk(tmp_path: Path) -> None:
+    target = Target(generation="v6e", image="tpu-ubuntu2204-base", installs_more=True)
+    [finding] = RuleChecker(tmp_path, "TPU506").findings("import tensorflow as tf", target, {})
+    assert finding.severity == "risk"
 
 
 def test_stack_names_the_requirements_file(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 def target_of(stack: Stack) -> Target:
     """The target that a stack's jobs run on."""
-    accelerator, requirements = stack.accelerator, stack.file.job.requirements
+    accelerator, job = stack.accelerator, stack.file.job
+    file, bracket, _ = (job.requirements or "").partition("[")
     target = Target(
         stack.file.tpu.kind,
         stack.runtime.tensorflow,
@@ -50,7 +51,8 @@ def target_of(stack: Stack) -> Target:
         stack.worker_count,
         accelerator.generation,
         stack.runtime.version,
-        requirements=None if requirements in (None, "auto") else requirements.partition("[")[0],
+        requirements=None if file in ("", "auto") else file,
+        installs_more=bool(bracket or job.setup),
     )
     return replace(target, python=stack.machine.python) if stack.is_compute else target
 

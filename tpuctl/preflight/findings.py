@@ -34,6 +34,7 @@ class Target:
     image: str = ""  # the runtime, or the image of Compute Engine; empty if unknown
     python: str = "3.10"  # of the image
     requirements: str | None = None  # the job's file; None for the usual ones
+    installs_more: bool = False  # the job also installs packages by a command or extras
 
     @cached_property
     def version(self) -> tuple[int, ...] | None:

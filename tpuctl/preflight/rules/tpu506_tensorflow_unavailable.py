@@ -24,8 +24,8 @@ RULE = Rule(
         "TensorFlow does not support TPU7x. For v5p and v6e, Compute Engine's images have no "
         "TensorFlow, nor have the base runtimes of the Cloud TPU API: the job has to install "
         "`tensorflow-tpu`, which brings its libtpu. `tensorflow` and its other builds on PyPI do "
-        "not support TPUs. Scripts that use JAX or PyTorch/XLA, too, are not reported: they load "
-        "data with it."
+        "not support TPUs. If the job also installs packages by `job.setup` or extras, it is a risk. "
+        "Scripts that also use JAX or PyTorch/XLA are not reported: they load data with it."
     ),
     bad="""\
 import tensorflow as tf
@@ -67,8 +67,10 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             yield Finding(RULE.code, RULE.severity, *place, text, hint)
         if not others:
             text = f"the image {target.image} has no TensorFlow, and no requirement installs it"
-            hint = "Add tensorflow-tpu to the requirements."
-            yield finding_at(RULE, module, importing, text, hint, severity=Severity.risk)
+            hint = "Add tensorflow-tpu to the requirements, or use an image that has TensorFlow:\n"
+            hint += "    tpu: {api: tpu, runtime: auto}"
+            severity = Severity.risk if target.installs_more else RULE.severity
+            yield finding_at(RULE, module, importing, text, hint, severity=severity)
 
 
 def _first_import(project: Project) -> ast.stmt | None:
