@@ -21,6 +21,7 @@ REJECTED = {
     "jax[tpu]==0.6.1\ntorch_xla[tpu]==2.8.1": (2, "torch-xla[tpu]==2.8.1 cannot", "3.11"),
     "jax[tpu]==0.6.2\ntensorflow-tpu==2.19.1": (2, "tensorflow-tpu==2.19.1 cannot", "3.11"),
     "jax[tpu]==0.4.33": (1, "not on PyPI", "3.11"),
+    "jax[tpu]==0.5.0": (1, "not on PyPI", "3.11"),
     "jax[tpu]==0.7.0": (1, "needs Python 3.11 or later", "3.10"),
     "jax[tpu]>=0.7": (1, "needs Python 3.11 or later", "3.10"),
 }

@@ -87,6 +87,8 @@ JAX = {
     "0.4.31": Release("0.4.30", "", "3.10", "0.4.31"),
     "0.4.30": Release("0.4.27", "", "3.9", "0.4.30"),
 }
+# These also require libtpu-nightly, in a version that removes its files and is not on PyPI.
+JAX_WITH_NIGHTLY = {"0.4.35", "0.4.36", "0.4.37", "0.4.38", "0.5.0"}
 # The libtpu that other packages require; torch_xla with the extra `tpu`.
 TORCH_XLA = {
     "2.9.0": "==0.0.21",
@@ -199,10 +201,11 @@ def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     """Packages that require different releases of libtpu, or one that PyPI does not have."""
     first: tuple[Requirement, str] | None = None
     for requirement, clauses in _libtpu_clauses(requirements):
-        if not clauses:
+        if not clauses or (requirement.name == "jax" and _pin(requirement) in JAX_WITH_NIGHTLY):
             if requirement.path.suffix != ".py" and not _names_other_index(requirement.path):
                 text = f"{requirement.text} cannot be installed: {NIGHTLY}"
                 yield _finding(requirement, text, f"Use a later release of {requirement.name}.")
+        if not clauses:
             continue
         if first is None:
             first = requirement, clauses

@@ -24,7 +24,7 @@ RULE = Rule(
         "TensorFlow does not support TPU7x. For v5p and v6e, Compute Engine's images have no "
         "TensorFlow, nor have the base runtimes of the Cloud TPU API: the job has to install "
         "`tensorflow-tpu`, which brings its libtpu. `tensorflow` and its other builds on PyPI do "
-        "not support TPUs. If the job also installs packages by `job.setup` or extras, it is a risk. "
+        "not support TPUs. If `job.setup` or extras may install it, it is a risk. "
         "Scripts that also use JAX or PyTorch/XLA are not reported: they load data with it."
     ),
     bad="""\
