@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from tpuctl.flows.context import Context, Keys
     from tpuctl.flows.cp import CopyResult
     from tpuctl.flows.down import Teardown
+    from tpuctl.flows.export import ExportedJobSet
     from tpuctl.flows.forward import PortMapping
     from tpuctl.flows.notebook import OpenNotebook
     from tpuctl.flows.plan import Prepared
     from tpuctl.flows.submission import Submission
     from tpuctl.flows.workers import CommandResult
+    from tpuctl.jobs.jobset import JobSetSettings
     from tpuctl.model.command_record import RecordCall
     from tpuctl.model.comparison import Comparison
     from tpuctl.model.copy_path import CopyRequest
@@ -263,6 +265,42 @@ class Tpuctl:
             check=check,
             timeout=timeout,
             secrets=secrets,
+        )
+
+    async def export_jobset(
+        self,
+        script: str | Path,
+        arguments: Sequence[str] = (),
+        settings: JobSetSettings | None = None,
+        name: str = "",
+        *,
+        form: JobKind = "script",
+        check: bool = True,
+        upload: bool = True,
+    ) -> ExportedJobSet:
+        """The same job as `submission` for GKE, as a manifest, with its bundle in the bucket.
+
+        Without `upload`, no request is sent, and the manifest's bundle may not exist.
+        """
+        from tpuctl.flows.export import export_jobset, prepare_jobset
+        from tpuctl.jobs.jobset import JobSetSettings
+
+        submission = prepare_jobset(
+            self.stack,
+            script,
+            arguments,
+            cloud=self.cloud_name,
+            emit=self.emit,
+            form=form,
+            check=check,
+        )
+        return await export_jobset(
+            self.stack,
+            submission,
+            settings or JobSetSettings(),
+            name,
+            store=self.store if upload else None,
+            emit=self.emit,
         )
 
     async def submit(

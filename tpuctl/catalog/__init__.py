@@ -42,6 +42,7 @@ from tpuctl.catalog.flex_start import (
     calendar_zones,
     flex_start_zones,
 )
+from tpuctl.catalog.gke import GKE_GENERATIONS, gke_accelerator
 from tpuctl.catalog.offers import (
     PRICED_CAPACITIES,
     Choice,
@@ -81,6 +82,7 @@ __all__ = [
     "CALENDAR_DAYS",
     "FIRST_LIBTPU",
     "FLEX_START_DAYS",
+    "GKE_GENERATIONS",
     "HOURS_PER_MONTH",
     "PRICED_CAPACITIES",
     "TENSORFLOW_GENERATIONS",
@@ -114,6 +116,7 @@ __all__ = [
     "disk_types",
     "flex_start_zones",
     "generations",
+    "gke_accelerator",
     "host_architecture",
     "is_tpu_machine",
     "machine_is_offered",

@@ -82,6 +82,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "More": {
         "local": Entry("local", "emulate the cloud locally", Effect.LOCAL),
         "ci": Entry("ci", "write a CI pipeline", Effect.LOCAL),
+        "export": Entry("export", "write a job for GKE", Effect.CHANGES, is_in_overview=False),
         "debug-dump": Entry("debug_dump", "write a bug report", Effect.LOCAL),
         "skill": Entry("skill", "guide AI agents; see mcp", Effect.READS),
         "mcp": Entry("mcp", "serve tools to AI agents", Effect.LOCAL, is_in_overview=False),
@@ -131,6 +132,7 @@ SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("limits", "quotas"), "quota"),
     **dict.fromkeys(("ui", "web", "gui", "browser"), "dashboard"),
     **dict.fromkeys(("github", "gitlab", "cloudbuild", "pipeline"), "ci"),
+    **dict.fromkeys(("gke", "kubernetes", "k8s", "jobset", "kueue", "xpk"), "export"),
     **dict.fromkeys(("emulator", "simulate"), "local"),
     **dict.fromkeys(("simulator", "dryrun", "test"), "rehearse"),
     **dict.fromkeys(("why", "debug", "diagnose"), "explain"),

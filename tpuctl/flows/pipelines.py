@@ -18,7 +18,16 @@ from tpuctl.flows.pipeline_text import MAX_BUILD_HOURS, Draft, require_plain, te
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.version import __version__
 
-__all__ = ["SYSTEMS", "Pipeline", "PipelineOptions", "System", "output_path", "render", "write"]
+__all__ = [
+    "SYSTEMS",
+    "Pipeline",
+    "PipelineOptions",
+    "System",
+    "output_path",
+    "render",
+    "require_new",
+    "write",
+]
 
 SCRIPT_PLACEHOLDER = "SCRIPT.py"  # used if no script is found
 GUESSES = ("pretrain.py", "train.py", "main.py")
@@ -99,18 +108,23 @@ def output_path(system: System, checkout: Checkout, output: Path | None) -> Path
     )
 
 
-def write(file: Path, text: str) -> None:
-    """Write a new file, creating its parent folders."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
+def require_new(file: Path) -> None:
+    """Raise Conflict if the file exists."""
+    if file.exists() or file.is_symlink():
         raise Conflict(
             "File already exists",
             f"{_display_path(file)} exists and is not overwritten",
             hint="Move it first, or write to another file with --output.",
-        ) from None
+        )
+
+
+def write(file: Path, text: str) -> None:
+    """Write a new file, creating its parent folders."""
+    require_new(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
     except OSError as error:
         raise TpuctlError(
             "Cannot write the file",

@@ -27,7 +27,15 @@ from tpuctl.model.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 from tpuctl.units import counted, decimal_size, transferred
 
-__all__ = ["make_bundle", "record_not_started", "start_attempt", "submit", "with_bundle"]
+__all__ = [
+    "make_bundle",
+    "new_record",
+    "record_not_started",
+    "start_attempt",
+    "submit",
+    "upload",
+    "with_bundle",
+]
 
 T = TypeVar("T")
 
@@ -50,18 +58,8 @@ async def submit(
     submission = await with_bundle(submission, emit)
     bundle = submission.bundle
     assert bundle is not None
-    with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch:
-        record = _record(submission, bundle, new_job_id(now(), choice), now())
-
-        with step(emit, "job/upload", "upload") as progress:
-            shipped = await upload_bundle(
-                bundle,
-                store,
-                transports,
-                Path(scratch),
-                progress=_on_event_loop(partial(_report_sent, progress)),
-            )
-            progress.result = _describe_upload(shipped, store)
+    record = new_record(submission, bundle, new_job_id(now(), choice), now())
+    shipped = await upload(bundle, store, transports, emit)
     if shipped.name is None:
         emit(WarningIssued(_NO_BUCKET))
     else:
@@ -69,6 +67,25 @@ async def submit(
         record = await _write_record(store, record, choice, now)
     await start_attempt(submission, record, store, transports, emit)
     return record
+
+
+async def upload(
+    bundle: Bundle, store: ObjectStore, transports: Mapping[int, Transport], emit: Emit
+) -> BundleUpload:
+    """Upload what is missing of a bundle, as a step; `upload_bundle` describes the rest."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch,
+        step(emit, "job/upload", "upload") as progress,
+    ):
+        uploaded = await upload_bundle(
+            bundle,
+            store,
+            transports,
+            Path(scratch),
+            progress=_on_event_loop(partial(_report_sent, progress)),
+        )
+        progress.result = _describe_upload(uploaded, store)
+    return uploaded
 
 
 async def start_attempt(
@@ -176,7 +193,8 @@ async def make_bundle(submission: Submission) -> Bundle:
     )
 
 
-def _record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> JobRecord:
+def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> JobRecord:
+    """The record of a job, before it is written."""
     return JobRecord(
         id=job,
         stack=submission.stack,

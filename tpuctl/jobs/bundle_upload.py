@@ -24,7 +24,7 @@ from tpuctl.model.names import BUNDLES
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
-__all__ = ["BundleUpload", "extend_bundle_lifetime", "upload_bundle"]
+__all__ = ["BundleUpload", "extend_bundle_lifetime", "record_name", "upload_bundle"]
 
 RECORD_SUFFIX = ".json.gz"
 MAX_READ_RECORDS = 8  # of other bundles, the latest ones, whose archives may contain the same files
@@ -41,6 +41,11 @@ class BundleUpload:
     sent_bytes: int  # to all destinations; zero if nothing was missing
 
 
+def record_name(bundle: Bundle) -> str:
+    """The name of the bundle's record in the bucket."""
+    return f"{BUNDLES}/{bundle.digest}{RECORD_SUFFIX}"
+
+
 async def upload_bundle(
     bundle: Bundle,
     store: ObjectStore,
@@ -51,14 +56,16 @@ async def upload_bundle(
 ) -> BundleUpload:
     """Upload the archives of a bundle that are missing, and its record.
 
-    To the bucket, once for all workers; if the bucket is unavailable, to each worker over SSH.
-    `scratch` is an empty folder for temporary files. Raises Conflict if a file changed since the
-    bundle was built.
+    To the bucket, once for all workers; if the bucket is unavailable and there are workers, to each
+    over SSH. `scratch` is an empty folder for temporary files. Raises Conflict if a file changed
+    since the bundle was built.
     """
     try:
         sent_bytes = await _Upload(bundle, scratch, progress).send_to(_BucketFolder(store))
-        return BundleUpload(f"{BUNDLES}/{bundle.digest}{RECORD_SUFFIX}", sent_bytes)
+        return BundleUpload(record_name(bundle), sent_bytes)
     except (Unreachable, Denied):
+        if not transports:
+            raise
         upload = _Upload(bundle, scratch, progress)
         folders = map(_WorkerFolder, transports.values())
         sizes = await gather_all(upload.send_to(folder) for folder in folders)

@@ -23,12 +23,14 @@ from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 
 __all__ = [
+    "GRACE_SECONDS",
     "SHIPPED",
     "START_SIGNAL",
     "FirstAccess",
     "Launch",
     "are_ready",
     "build_archive",
+    "cache_spec",
     "send_start_signal",
     "start",
     "stop",
@@ -317,7 +319,7 @@ def _spec(
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access),
         "secrets": sorted(launch.secrets.sources),
-        "cache": _cache(launch.compiled) if bundle_name else None,
+        "cache": cache_spec(launch.compiled) if bundle_name else None,
         "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
         "slice_workers": record.numbering.workers_per_slice if record.slices > 1 else None,
         "start_barrier": _start_barrier(record, launch) if len(record.workers) > 1 else None,
@@ -333,7 +335,7 @@ def _start_barrier(record: JobRecord, launch: Launch) -> dict[str, Any]:
     }
 
 
-def _cache(compiled: str | None) -> dict[str, str] | None:
+def cache_spec(compiled: str | None) -> dict[str, str] | None:
     """What is kept in the bucket for later attempts, and the machine's copy of compiled programs.
 
     Frameworks name compiled programs by their versions; folders keep generations and runtimes

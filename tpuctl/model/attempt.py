@@ -40,6 +40,11 @@ class Retries(BaseModel):
         budget: int = getattr(self, kind)
         return budget
 
+    @property
+    def total(self) -> int:
+        """The maximum number of restarts for all causes together."""
+        return self.preemption + self.infrastructure + self.failure + self.requested
+
 
 class Placement(BaseModel):
     """The machines that an attempt was started on, distinguished from later ones of the same

@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.view.json_lines import ENVELOPE_VERSION
-from tpuctl.view.responses import catalog, checks, ci, local, stacks
+from tpuctl.view.responses import catalog, checks, ci, export, local, stacks
 
 __all__ = ["RESPONSES", "envelope_schema", "events_schema"]
 
@@ -63,6 +63,7 @@ RESPONSES: Mapping[str, Any] = {
     "ci start": stacks.JobSubmission,
     "ci follow": stacks.JobSubmission,
     "ci summary": stacks.JobReport,
+    "export jobset": export.JobSet,
     "local up": local.LocalCloud,
     "local down": local.LocalDown,
     "local status": local.LocalStatus,

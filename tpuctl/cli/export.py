@@ -1,0 +1,130 @@
+"""The `export` commands: write a job for another engine."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpuctl.cli import responses
+from tpuctl.cli.command_classes import App
+from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
+from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.flows.export import ExportedJobSet
+    from tpuctl.view.responses.export import JobSet
+
+__all__ = ["register"]
+
+app = App(
+    help="Write a job for another engine.\n\nExample: tpuctl export jobset train.py > jobset.yaml",
+    invoke_without_command=True,
+)
+
+
+def register(root: typer.Typer) -> None:
+    app.command(cls=AfterDashes)(jobset)
+    root.add_typer(app, name="export")
+
+
+def jobset(
+    context: typer.Context,
+    script: Annotated[
+        str | None,
+        typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Arguments passed to the script, after --. Without a script: a command to run in "
+            "the current folder, which is uploaded."
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", help="Name of the JobSet (default: a new job id)."),
+    ] = "",
+    queue: Annotated[
+        str,
+        typer.Option("--queue", help='LocalQueue of Kueue; "" uses none.'),
+    ] = "tpu",
+    image: Annotated[
+        str, typer.Option("--image", help="Container image with Python 3.8 or later.")
+    ] = "python:3.12",
+    service_account: Annotated[
+        str,
+        typer.Option("--service-account", metavar="NAME", help="Kubernetes service account."),
+    ] = "tpuctl",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="New file to write (default: standard output)."),
+    ] = None,
+    no_upload: Annotated[
+        bool,
+        typer.Option("--no-upload", help="Do not upload the bundle; send no request."),
+    ] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
+) -> None:
+    """Write the job that `run` would start as a JobSet for Google Kubernetes Engine.
+
+    The bundle is uploaded to the stack's bucket, from which the pods download it. Nothing is
+    created in a cluster. See https://jobset.sigs.k8s.io.
+
+    Example: tpuctl export jobset train.py -o jobset.yaml -- --steps 1000
+    """
+    from tpuctl.flows.pipelines import require_new, write
+    from tpuctl.jobs.jobset import JobSetSettings
+
+    state: State = context.obj
+    program, form, words = parse_program(
+        script, module, arguments or (), context.meta[AFTER_DASHES], "export jobset"
+    )
+    if output is not None:
+        require_new(output)  # before anything is uploaded
+    settings = JobSetSettings(queue=queue, image=image, service_account=service_account)
+    exported = state.wait_for(
+        state.tpuctl().export_jobset(
+            program,
+            words,
+            settings,
+            name,
+            form=form,
+            check=not no_check,
+            upload=not no_upload,
+        )
+    )
+    if output is not None:
+        write(output, exported.manifest)
+    state.answer(lambda: _response(exported, output), lambda: _show(exported, output))
+
+
+def _response(exported: ExportedJobSet, output: Path | None) -> JobSet:
+    secret = {"name": exported.secret, "command": "\n".join(exported.secret_command)}
+    return responses.export.JobSet(
+        name=exported.name,
+        file=str(output) if output is not None else None,
+        text=exported.manifest,
+        bundle=exported.bundle,
+        is_uploaded=exported.is_uploaded,
+        secret=responses.export.Secret.model_validate(secret) if exported.secret else None,
+    )
+
+
+def _show(exported: ExportedJobSet, output: Path | None) -> None:
+    """The manifest on stdout, or the file and what to do next."""
+    if output is None:
+        print(exported.manifest, end="")
+        return
+    print(output)
+    if exported.secret:
+        print(f"\nOnce, create the secret {exported.secret}, with bash:")
+        for line in exported.secret_command:
+            print(f"    {line}")
+    print(f"\nNext:\n    kubectl apply -f {shlex.quote(str(output))}")
