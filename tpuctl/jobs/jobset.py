@@ -103,8 +103,8 @@ def require_all_workers(workers: tuple[int, ...], count: int) -> None:
         raise Usage(
             "Job does not run on all workers",
             f"it runs on {len(workers)} of {count} workers, and a JobSet on all hosts of its "
-            "slices; TensorFlow drives a slice from worker 0, through a server that only the images "
-            "of TPU VMs have",
+            "slices; TensorFlow drives a slice from worker 0, through a server that only images of "
+            "TPU VMs have",
             hint="If the script can run on each worker, set\n    job: {workers: all}",
             where="job.workers",
         )

@@ -54,13 +54,15 @@ class Pod:
         self.folder = folder
         self.spec = spec
         self.printed = 0  # bytes of the folder's log
+        self.has_started = False  # the job, after its preparation
         self.was_terminated = False
         signal.signal(signal.SIGTERM, lambda *_: self.terminate())
 
     def terminate(self) -> None:
         """Let the job save; it has the grace period of the manifest."""
         self.was_terminated = True
-        signal_all(descendants(os.getpid()), signal.SIGTERM)
+        if self.has_started:
+            signal_all(descendants(os.getpid()), signal.SIGTERM)
 
     def print_log(self) -> None:
         """Print new messages of the preparation."""
@@ -107,8 +109,9 @@ class Pod:
         except OSError as error:
             self.report(f"cannot start {command.argv[0]}: {error.strerror}")
             return 126 if isinstance(error, PermissionError) else 127
+        self.has_started = True
         if self.was_terminated:
-            self.terminate()  # it was just too early to reach the job
+            self.terminate()  # it came just before the job started
         cache = None
         if self.spec.get("cache"):
             cache = CompilationCache(self.spec, Bucket(self.spec["bucket"]))

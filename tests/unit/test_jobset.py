@@ -1,0 +1,98 @@
+"""Manifests of JobSets, from the cases in `tests/cases/jobset`, against JobSet's schema."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.jobset_schema import jobset_validator
+from tpuctl.api import Tpuctl
+from tpuctl.errors import Usage
+from tpuctl.flows.export import ExportedJobSet
+from tpuctl.jobs.jobset import JobSetSettings
+
+CASES = sorted((Path(__file__).parents[1] / "cases/jobset").glob("*.toml"))
+SETTINGS = JobSetSettings(queue="research", image="example.com/jax:1", service_account="trainer")
+
+
+def export(folder: Path, stack: str) -> ExportedJobSet:
+    """The job `train.py --steps 10` of a stack file, without an upload."""
+    (folder / "job").mkdir()
+    (folder / "job/train.py").write_text("print('trained')\n", "utf-8")
+    (folder / "tpuctl.yaml").write_text(f"stack: bert\nproject: {{id: my-project}}\n{stack}")
+    tpuctl = Tpuctl(folder / "tpuctl.yaml")
+    work = tpuctl.export_jobset(
+        folder / "job/train.py", ["--steps", "10"], SETTINGS, "bert-1", check=False, upload=False
+    )
+    return asyncio.run(work)
+
+
+def parts_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The parts that cases name."""
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {
+        each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]
+    }
+    spec = {**manifest["spec"], "replicatedJobs": replicated}
+    return {
+        "metadata": manifest["metadata"],
+        "spec": spec,
+        "job": job,
+        "pod": pod,
+        "container": container,
+        "variables": variables,
+    }
+
+
+def differences(expected: Any, actual: Any, path: str) -> list[str]:
+    """Where the actual value differs from the expected one, of which tables may be incomplete."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return [
+            difference
+            for name, value in expected.items()
+            for difference in differences(value, actual.get(name), f"{path}.{name}")
+        ]
+    return [] if expected == actual else [f"{path}: {actual!r}, expected {expected!r}"]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_manifest_is_as_expected(path: Path, tmp_path: Path) -> None:
+    case = tomllib.loads(path.read_text("utf-8"))
+    assert case.pop("why")
+    stack, absent, error = case.pop("stack"), case.pop("absent", ()), case.pop("error", None)
+    if error is not None:
+        with pytest.raises(Usage) as raised:
+            export(tmp_path, stack)
+        (diagnostic,) = raised.value.diagnostics
+        assert diagnostic.where == error["where"]
+        assert error["text"] in diagnostic.detail
+        assert diagnostic.hint
+        return
+    text = export(tmp_path, stack).manifest
+    manifest = yaml.safe_load(text)
+    errors = [f"{list(e.path)}: {e.message}" for e in jobset_validator().iter_errors(manifest)]
+    assert errors == []
+    parts = parts_of(manifest)
+    assert [line for name in case for line in differences(case[name], parts[name], name)] == []
+    for name in absent:
+        part, key = name.split(".")
+        assert key not in parts[part], name
+
+
+def test_schema_rejects_what_kubernetes_would_drop(tmp_path: Path) -> None:
+    stack = "tpu: {type: v6e-1, zones: [us-east5-b]}\njob: {framework: jax}\n"
+    manifest = yaml.safe_load(export(tmp_path, stack).manifest)
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job["maxRestarts"] = 3
+    job["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": "8471"}]
+    messages = " ".join(error.message for error in jobset_validator().iter_errors(manifest))
+    assert "'maxRestarts' was unexpected" in messages
+    assert "'8471' is not of type 'integer'" in messages
