@@ -1,4 +1,4 @@
-"""Jobs exported as a JobSet: the pods' command runs on machines with the account of the stack."""
+"""Jobs exported as a JobSet: what is uploaded, and what the pods' command does on machines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
+from tests.support.jobset_schema import jobset_validator
 from tests.support.pods import Container, containers_of
+from tests.support.projects import Bench, Project, provision
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.remote.transport import Result, Transport
+from tpuctl.view.schemas import envelope_schema
 
 MakeStack = Callable[..., Tpuctl]
 REPORT = """
@@ -34,12 +39,7 @@ job:
 
 @pytest.fixture
 async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(
-        type_name="v5litepod-16",
-        runtime="v2-alpha-tpuv5-lite",
-        zone="us-west4-a",
-        extra=SETTINGS,
-    )
+    stack = make_stack(type_name="v4-16", zone="us-central2-b", extra=SETTINGS)
     await stack.up()
     yield stack
     await stack.down(delete_bucket=True)
@@ -67,7 +67,7 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
     arguments = ["--price", "$(PRICE)$$"]
     exported = await stack.export_jobset(script, arguments, name="bert-1", check=False)
     # Failures of several workers are reported late; here, at once.
-    manifest = exported.manifest.replace('"workers": 4', '"workers": 4, "peer_seconds": 0')
+    manifest = exported.manifest.replace('"workers": 2', '"workers": 2, "peer_seconds": 0')
     secrets = {f"{stack.stack.name}-secrets": {"TOKEN": "hush"}}
     containers = containers_of(manifest, restarts=2, secrets=secrets)
     async with stack.connections() as machines:
@@ -83,7 +83,7 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
             "JOB": "bert-1",
             "ATTEMPT": "3",
             "WORKER": str(worker),
-            "WORKERS": "4",
+            "WORKERS": "2",
             "BUCKET": stack.stack.bucket,
             "OUTPUT": output,
             "PROGRAMS": None,
@@ -94,3 +94,100 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
             "cwd": report["cwd"],
         }
         assert sorted(report["cwd"]) == ["requirements.txt", "train.py", "wheels"]
+
+
+# The command ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(project: Project) -> Bench:
+    """A stack that does not exist yet, with a script in a folder of its own."""
+    extra = "job: {framework: jax, secrets: {TOKEN: 'env:LAPTOP'}}"
+    bench = project.stack(type_name="v6e-8", zones="us-east5-b", extra=extra)
+    (bench.folder / "job").mkdir()
+    (bench.folder / "job/train.py").write_text("print('trained')\n", "utf-8")
+    return bench
+
+
+async def test_export_uploads_what_pods_download_once(bench: Bench) -> None:
+    await provision(bench.stack)
+    store = bench.stack.store
+
+    async def bundles() -> dict[str, int]:
+        objects = await store.list("tpuctl/bundles/")
+        return {each.name: each.size for each in objects}
+
+    def export(*options: str) -> str:
+        command = ("export", "jobset", "job/train.py", "--name", "a", *options, "--", "--x", "1")
+        code, out, errors = bench.type(*command)
+        assert code == 0, errors
+        return out
+
+    first = await asyncio.to_thread(export)
+    uploaded = await bundles()
+    manifest = yaml.safe_load(first)
+    assert list(jobset_validator().iter_errors(manifest)) == []
+    secrets = {f"{bench.stack.stack.name}-secrets": {"TOKEN": ""}}
+    (container,) = containers_of(first, secrets=secrets)
+    assert container.argv[-4:] == ["python", "train.py", "--x", "1"]
+    spec = json.loads(container.environment["TPUCTL_SPEC"])
+    assert {container.environment["TPUCTL_PROGRAMS"], spec["bundle"]["name"]} < set(uploaded)
+    assert await asyncio.to_thread(export, "--no-upload") == first, "equal files, equal names"
+    assert await asyncio.to_thread(export) == first
+    assert await bundles() == uploaded
+    assert [each.name for each in await store.list("tpuctl/jobs/")] == [], "nothing has started"
+    assert bench.answer("jobs")["data"] == []
+
+
+def test_export_writes_new_file_and_says_what_the_cluster_needs(bench: Bench) -> None:
+    file = bench.stack.stack_file
+    secrets = "'env:LAPTOP', OTHER: 'secret:other@3'"
+    file.write_text(file.read_text("utf-8").replace("'env:LAPTOP'", secrets), "utf-8")
+    command = ("export", "jobset", "job/train.py", "--no-upload", "-o", "jobset.yaml")
+    code, out, errors = bench.type(*command)
+    assert code == 0, errors
+    assert yaml.safe_load((bench.folder / "jobset.yaml").read_text("utf-8"))["kind"] == "JobSet"
+    name = f"{bench.stack.stack.name}-secrets"
+    assert out.splitlines() == [
+        "jobset.yaml",
+        "",
+        f"Once, create the secret {name}, with bash:",
+        f"    kubectl create secret generic {name} \\",
+        '        --from-file=TOKEN=<(printf %s "$LAPTOP") \\',
+        "        --from-file=OTHER=<(gcloud secrets versions access 3 --secret=other "
+        f"--project={bench.stack.project})",
+        "",
+        "Next:",
+        "    kubectl apply -f jobset.yaml",
+    ]
+    code, _, errors = bench.type(*command)
+    assert code == 1
+    assert "jobset.yaml exists and is not overwritten" in errors
+
+
+def test_export_in_json(bench: Bench) -> None:
+    envelope = bench.answer("export", "jobset", "job/train.py", "--no-upload")
+    Draft202012Validator(envelope_schema()).validate(envelope)
+    data = envelope["data"]
+    assert yaml.safe_load(data["text"])["metadata"]["name"] == data["name"]
+    assert (data["file"], data["is_uploaded"]) == (None, False)
+    assert data["secret"]["name"].endswith("-secrets")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("job/train.py",), 1, "bucket"),
+        (("job/absent.py",), 2, "absent.py"),
+        ((), 2, "tpuctl export jobset train.py"),
+        (("job/train.py", "--no-upload", "--name", "Bert"), 2, "--name cannot be 'Bert'"),
+        (("job/train.py", "--no-upload", "--name", "b" * 42), 2, "up to 41"),
+    ],
+)
+def test_export_rejects_bad_input(
+    bench: Bench, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
+    exit_code, out, errors = bench.type("export", "jobset", *arguments)
+    assert (exit_code, out) == (code, ""), errors
+    assert expected in errors
+    assert "Traceback" not in errors

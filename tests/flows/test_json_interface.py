@@ -34,8 +34,9 @@ STACK = (
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
 # `dashboard`, `forward` and `notebook` run until a signal, `rehearse` downloads an image, `ci` is
-# tested with pipelines, `local replay` with recordings, and `mcp` speaks another protocol.
-TESTED_SEPARATELY = {"dashboard", "forward", "notebook", "rehearse", "mcp"}
+# tested with pipelines, `export` with JobSets, `local replay` with recordings, and `mcp` speaks
+# another protocol.
+TESTED_SEPARATELY = {"dashboard", "export jobset", "forward", "notebook", "rehearse", "mcp"}
 TESTED_SEPARATELY |= {"ci", "ci start", "ci follow", "ci summary"}
 TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
 COMMANDS_WITHOUT_STACK = (
@@ -245,6 +246,7 @@ def test_json_of_commands_without_stack(
         ("quota v9", 2),
         ("help nonesuch", 2),
         ("ci nonesuch", 2),
+        ("export jobset train.py", 2),  # of a TPU that GKE does not sell
         ("local up --pace warp", 2),
         ("local fault add nonesuch", 2),
         ("nonesuch", 2),

@@ -45,7 +45,7 @@ class Container:
     def start(
         self, *command: str, variables: Mapping[str, str] | None = None, **spec: Any
     ) -> subprocess.Popen[str]:
-        shared = {"job": "bert", "hosts": 1, "workers": 1, "bucket": "none", "bundle": {}, **spec}
+        shared = {"job": "bert", "slices": 1, "workers": 1, "bucket": "none", "bundle": {}, **spec}
         environment = {
             **{"HOME": str(self.home), "PATH": os.environ["PATH"], "TPUCTL_PROGRAMS": "programs"},
             **{"TPUCTL_SPEC": json.dumps(shared), "JOB_COMPLETION_INDEX": "0"},
@@ -91,10 +91,11 @@ def test_exit_code_is_that_of_the_job(
 
 
 def test_workers_and_attempts_are_numbered_across_slices(container: Container) -> None:
-    script = "echo $TPUCTL_WORKER $TPUCTL_ATTEMPT ${TPUCTL_SPEC-none} ${JOBSET_JOB_INDEX-none}"
+    numbers = "$TPUCTL_SLICE/$TPUCTL_SLICES $TPUCTL_WORKER $TPUCTL_ATTEMPT"
+    script = f"echo {numbers} ${{TPUCTL_SPEC-none}} ${{JOBSET_JOB_INDEX-none}}"
     index = {"JOBSET_JOB_INDEX": "2", "JOB_COMPLETION_INDEX": "3", "JOBSET_RESTART_ATTEMPT": "4"}
-    code, output = container.run("sh", "-c", script, variables=index, hosts=4, workers=12)
-    assert (code, output) == (0, "11 5 none none\n")
+    code, output = container.run("sh", "-c", script, variables=index, slices=3, workers=12)
+    assert (code, output) == (0, "2/3 11 5 none none\n")
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -46,7 +46,7 @@ DEFAULT_IMAGE = "python:3.12"
 CONTAINER, REPLICATED_JOB = "job", "slice"
 # Kubernetes names pods NAME-slice-INDEX-INDEX-SUFFIX, with up to 63 characters (JobSet's webhook).
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,39}[a-z0-9])?")
-TPU_PORT, MEGASCALE_PORT = 8471, 8080
+PORTS = (8471, 8080)  # of libtpu: within a slice, and between slices
 GKE = "cloud.google.com"
 
 
@@ -87,7 +87,15 @@ def require_exportable(stack: Stack) -> None:
             hint=f"Choose a type of {', '.join(GKE_GENERATIONS)}:\n    tpuctl types",
             where="tpu.type",
         )
-    if len(stack.nodes) > 1 and accelerator.workers == 1:
+    if len(stack.nodes) > stack.slices:
+        raise Usage(
+            "Not available on GKE",
+            f"{len(stack.nodes)} independent nodes for one job: on GKE they are slices of a "
+            "multislice job",
+            hint="Ask for slices instead:\n    tpu: {slices: N}",
+            where="tpu.queue.nodes",
+        )
+    if stack.slices > 1 and accelerator.workers == 1:
         raise Usage(
             "Not available on GKE",
             f"several slices of {accelerator.name}: GKE runs multislice jobs only on slices with "
@@ -141,7 +149,7 @@ def build_manifest(
             "replicatedJobs": [
                 {
                     "name": REPLICATED_JOB,
-                    "replicas": len(stack.nodes),
+                    "replicas": record.slices,
                     "template": {"spec": _job(stack, record, settings, programs)},
                 }
             ],
@@ -156,7 +164,7 @@ def _metadata(stack: Stack, settings: JobSetSettings) -> dict[str, Any]:
     if settings.queue:
         labels["kueue.x-k8s.io/queue-name"] = settings.queue
     annotations = {}
-    if stack.accelerator.workers > 1:  # one node pool is one slice; other pools have several
+    if stack.accelerator.workers > 1:  # one node pool is one slice
         key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
         annotations[key] = f"{GKE}/gke-nodepool"
     queue = stack.file.tpu.queue
@@ -230,7 +238,7 @@ def _pod(
                 "command": ["python3", "-S", "-I", "-c", _literal(program("pod_start.py"))],
                 "args": [Quoted(_literal(word)) for word in (*argv, *record.argv[1:])],
                 "env": _environment(stack, record, programs),
-                "ports": [{"containerPort": TPU_PORT}, {"containerPort": MEGASCALE_PORT}],
+                "ports": [{"containerPort": port} for port in PORTS],
                 "resources": {"requests": tpu, "limits": dict(tpu)},
                 "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],
             }
@@ -299,7 +307,7 @@ def _spec(stack: Stack, record: JobRecord) -> dict[str, Any]:
     return {
         "job": record.id,
         "workers": record.worker_count,
-        "hosts": stack.accelerator.workers,
+        "slices": record.slices,
         "bucket": record.bucket,
         "bundle": {"sha256": record.bundle, "name": record.bundle_name},
         "install": record.installation.model_dump(exclude_defaults=True),

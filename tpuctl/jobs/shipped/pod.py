@@ -162,10 +162,12 @@ def read_spec(command: list[str]) -> dict[str, Any]:
     """The attempt's spec, from the container's environment, without what is only tpuctl's."""
     spec: dict[str, Any] = json.loads(os.environ.pop("TPUCTL_SPEC"))
     del os.environ["TPUCTL_PROGRAMS"]
-    job_index, index = os.environ.pop("JOBSET_JOB_INDEX"), os.environ["JOB_COMPLETION_INDEX"]
-    spec["worker"] = int(job_index) * spec["hosts"] + int(index)
+    in_slice, index = int(os.environ.pop("JOBSET_JOB_INDEX")), os.environ["JOB_COMPLETION_INDEX"]
+    spec["worker"] = in_slice * (spec["workers"] // spec["slices"]) + int(index)
     spec["attempt"] = int(os.environ.pop("JOBSET_RESTART_ATTEMPT")) + 1
     variables = {"TPUCTL_ATTEMPT": str(spec["attempt"]), "TPUCTL_WORKER": str(spec["worker"])}
+    if spec["slices"] > 1:
+        variables.update(TPUCTL_SLICE=str(in_slice), TPUCTL_SLICES=str(spec["slices"]))
     return {**spec, "argv": command, "env": variables}
 
 
