@@ -95,6 +95,21 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
         }
         assert sorted(report["cwd"]) == ["requirements.txt", "train.py", "wheels"]
 
+    # Without its files: a corrupt download may succeed later, a deleted one never.
+    manifest = manifest.replace("DELAYS = (1, 2, 4, 8, 16, 32)", "DELAYS = (0,)")
+    container = containers_of(manifest, secrets=secrets)[0]
+    programs = container.environment["TPUCTL_PROGRAMS"]
+    for damage, code, message in (
+        (stack.store.put_bytes(programs, b"corrupt"), 75, "checksum mismatch"),
+        (stack.store.delete(programs), 1, "HTTP Error 404"),
+    ):
+        await damage
+        async with stack.connections() as machines:
+            result = await run_pod(machines[0], container)
+        assert result.exit_code == code
+        name = f"gs://{stack.stack.bucket}/{programs}"
+        assert f"tpuctl: cannot download {name}: {message}" in result.stdout.decode()
+
 
 # The command ------------------------------------------------------------------------------------
 

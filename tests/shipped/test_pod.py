@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,9 +46,14 @@ class Container:
     ) -> subprocess.Popen[str]:
         shared = {"job": "bert", "slices": 1, "workers": 1, "bucket": "none", "bundle": {}, **spec}
         environment = {
-            **{"HOME": str(self.home), "PATH": os.environ["PATH"], "TPUCTL_PROGRAMS": "programs"},
-            **{"TPUCTL_SPEC": json.dumps(shared), "JOB_COMPLETION_INDEX": "0"},
-            **{"JOBSET_JOB_INDEX": "0", "JOBSET_RESTART_ATTEMPT": "0", **(variables or {})},
+            "HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "TPUCTL_PROGRAMS": "programs",
+            "TPUCTL_SPEC": json.dumps(shared),
+            "JOB_COMPLETION_INDEX": "0",
+            "JOBSET_JOB_INDEX": "0",
+            "JOBSET_RESTART_ATTEMPT": "0",
+            **(variables or {}),
         }
         argv = [self.python, "-S", "-I", str(self.folder / "pod.py"), str(self.folder), *command]
         process = subprocess.Popen(

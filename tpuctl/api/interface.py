@@ -282,11 +282,12 @@ class Tpuctl:
 
         Without `upload`, no request is sent, and the manifest's bundle may not exist.
         """
-        from tpuctl.flows.export import export_jobset, prepare_jobset
+        from tpuctl.flows.export import export_jobset, exportable
+        from tpuctl.flows.run import prepare
         from tpuctl.jobs.jobset import JobSetSettings
 
-        submission = prepare_jobset(
-            self.stack,
+        submission = prepare(
+            exportable(self.stack),
             script,
             arguments,
             cloud=self.cloud_name,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
-from tpuctl.flows.run import prepare
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import new_record, upload, with_bundle
 from tpuctl.jobs.bundle_upload import record_name
@@ -28,12 +25,12 @@ from tpuctl.jobs.jobset import (
 )
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.framework import is_tensorflow
-from tpuctl.model.job import JobKind, new_job_id
+from tpuctl.model.job import new_job_id
 from tpuctl.model.secret_sources import Source
 from tpuctl.model.stack import Stack
 from tpuctl.version import __version__
 
-__all__ = ["ExportedJobSet", "export_jobset", "prepare_jobset"]
+__all__ = ["ExportedJobSet", "export_jobset", "exportable"]
 
 
 @dataclass(frozen=True)
@@ -48,27 +45,15 @@ class ExportedJobSet:
     secret_command: tuple[str, ...]  # lines of the command that creates it
 
 
-def prepare_jobset(
-    stack: Stack,
-    script: str | Path,
-    arguments: Sequence[str] = (),
-    *,
-    cloud: str,
-    emit: Emit,
-    form: JobKind = "script",
-    check: bool = True,
-) -> Submission:
-    """`run.prepare` without the values of secrets, for a job that GKE can run.
+def exportable(stack: Stack) -> Stack:
+    """The stack, to prepare its jobs without the values of their secrets.
 
-    Raises Usage if it cannot.
+    Raises Usage if GKE cannot run its jobs.
     """
     stack.require_valid()
     require_exportable(stack)
     job = stack.file.job.model_copy(update={"secrets": {}})
-    bare = replace(stack, file=stack.file.model_copy(update={"job": job}))
-    submission = prepare(bare, script, arguments, cloud=cloud, emit=emit, form=form, check=check)
-    require_all_workers(submission.workers, submission.worker_count)
-    return submission
+    return replace(stack, file=stack.file.model_copy(update={"job": job}))
 
 
 async def export_jobset(
@@ -80,10 +65,12 @@ async def export_jobset(
     store: ObjectStore | None,
     emit: Emit,
 ) -> ExportedJobSet:
-    """The manifest of the JobSet `name`, by default a new one, for a job from `prepare_jobset`.
+    """The manifest of the JobSet `name`, by default a new one, for a job of `exportable` stacks.
 
     What its pods download is uploaded to `store`, the stack's bucket; None: nothing is uploaded.
+    Raises Usage if not all workers run the job.
     """
+    require_all_workers(submission.workers, submission.worker_count)
     now = datetime.now(UTC)
     name = name or f"job-{new_job_id(now, random.SystemRandom())}"
     require_name(name)
