@@ -294,13 +294,12 @@ class InstanceMachines(Collection):
 
     def _finish_start(self, arguments: Arguments) -> None:
         """The time that it may run begins anew with each start."""
-        name = arguments["target"]
-        row = self.change(name, status="RUNNING", lastStartTimestamp=pacific_text())
+        name, now = arguments["target"], time.time()
+        row = self.change(name, status="RUNNING", lastStartTimestamp=pacific_text(now))
         seconds = run_seconds(row["scheduling"]) if row is not None else None
-        if row is not None and seconds is not None:
-            run_end = time.time() + seconds
-            self.change(name, run_end=run_end)
-            limit = {"target": name, "run_end": run_end}
+        if seconds is not None:
+            limit = {"target": name, "run_end": now + seconds}
+            self.change(name, run_end=limit["run_end"])
             self.context.registry.operations.begin(
                 _INTERNAL_PARENT, f"{self.kind}.limit", limit, seconds
             )
