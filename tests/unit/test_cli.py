@@ -64,6 +64,22 @@ def test_json_envelope_of_success(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert (answer["command"], answer["status"], answer["exit_code"]) == ("check", "ok", 0)
 
 
+def test_check_prices_all_slices(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tpu = "type: v5p-16, zones: [us-east5-a], api: compute"
+    prices = {}
+    for slices in (1, 2):
+        text = f"project: {{id: my-project}}\ntpu: {{{tpu}, slices: {slices}}}\n"
+        (tmp_path / "tpuctl.yaml").write_text(text, "utf-8")
+        price = envelope(capsys, "check")["data"]["price"]
+        prices[slices] = float(price.removeprefix("$").partition("/")[0])
+    assert prices[2] == pytest.approx(2 * prices[1], abs=0.02)
+    assert run(["check"]) == 0
+    assert "2 x v5p-16" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tpuctl.catalog.tpu import AcceleratorType, data, read_date, region_of
@@ -41,6 +41,10 @@ class Price:
     def kind(self) -> str:
         """The capacity in words, with a remark on its price."""
         return KINDS[self.capacity]
+
+    def __mul__(self, count: int) -> Price:
+        """The price of several nodes or machines."""
+        return replace(self, per_hour=self.per_hour * count)
 
     def __str__(self) -> str:
         return f"{dollars(self.per_hour)}/h ({self.kind}, prices of {self.read})"

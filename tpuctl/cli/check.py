@@ -127,12 +127,13 @@ def check(
 
 
 def _check_stack(state: State) -> None:
-    facts = _facts(_load(state))
+    stack = _load(state)
+    facts = _facts(stack)
 
     def show() -> None:
         from tpuctl.view.tables import print_facts
 
-        print_facts(facts.items())
+        print_facts({**facts, "type": stack.counted_type}.items())
 
     state.answer(lambda: responses.checks.CheckedStack(**facts), show)
 
@@ -144,7 +145,7 @@ def _facts(stack: Stack) -> dict[str, str]:
         "zone": stack.zone,
         "runtime": stack.runtime.version,
         "bucket": stack.bucket,
-        "price": str(stack.price) if stack.price else "unknown",
+        "price": str(stack.price * len(stack.nodes)) if stack.price else "unknown",
     }
 
 

@@ -74,7 +74,7 @@ def up(context: typer.Context, race: Race = False) -> None:
 
     def show() -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
-        print(f"{nothing} {stack.name} is up: {stack.accelerator.name} in {stack.zone}.")
+        print(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
         print(cost_sentence(prepared.cost, is_free=state.is_free))
         script = guess_script(state.stack_file)
         print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")

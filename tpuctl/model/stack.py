@@ -260,6 +260,12 @@ class Stack:
         return all(name.startswith(prefix) for name in self.secret_names)
 
     @property
+    def counted_type(self) -> str:
+        """The type and the number of nodes: `v5p-16`, `2 x v5p-16`."""
+        count, name = len(self.nodes), self.accelerator.name
+        return name if count == 1 else f"{count} x {name}"
+
+    @property
     def price(self) -> Price | None:
         """Hourly price of one node."""
         return node_price(self.accelerator, self.zone, capacity=self.file.tpu.capacity)

@@ -179,8 +179,7 @@ class QueuedNodes(StackResource):
             return None
 
     def diff(self, observed: Request | None) -> Change:
-        count, type_name = len(self.nodes), self.stack.accelerator.name
-        nodes = type_name if count == 1 else f"{count} x {type_name}"
+        nodes = self.stack.counted_type
         if observed is None:
             because = f"requesting {nodes} in {self.stack.zone}{self._duration_text()}"
             return self.create(because + runtime_reason(self.stack))
