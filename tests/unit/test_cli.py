@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,9 @@ def test_global_options_after_double_dash_belong_to_script() -> None:
     assert context.meta[AFTER_DASHES] == ["--json", "--cloud", "x"]
 
 
-def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     code = run([*arguments, "--json"])
-    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert answer["exit_code"] == code
     assert set(answer) == {"version", "command", "status", "exit_code", "data", "diagnostics"}
     return answer
