@@ -107,12 +107,12 @@ async def test_resize_adds_and_deletes_instances(engine: Any) -> None:
         engine.create_template()
         engine.wait_ok(engine.insert_group(size=1))
         (first,) = {member.name for member in engine.managed_instances()}
-        three = resize(3)
-        assert first in three
-        assert len(three) == 3
-        one = resize(1)
-        assert one < three
-        name = one.pop()
+        enlarged = resize(3)
+        assert first in enlarged
+        assert len(enlarged) == 3
+        remaining = resize(1)
+        assert remaining < enlarged
+        name = remaining.pop()
         request = {
             **engine.in_zone,
             "instance_group_manager": "bert",

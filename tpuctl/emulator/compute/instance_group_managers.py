@@ -282,8 +282,8 @@ class InstanceGroupManagers(Collection):
         with self.store.transaction():
             if complete["targetSize"] != row["targetSize"]:
                 self._resize(name, complete["targetSize"])
-            kept = {field: complete[field] for field in merged if field in complete}
-            return self.begin("patch", name, caller, {"row": kept}, request.request_id)
+            changed = {field: complete[field] for field in merged if field in complete}
+            return self.begin("patch", name, caller, {"row": changed}, request.request_id)
 
     @idempotent
     async def delete_instances(self, name: str, request: Any, caller: Caller) -> Any:
@@ -411,15 +411,15 @@ def _check_size(size: int) -> None:
         raise bad_field("resource.targetSize", str(size), f"Must be from 0 to {_MAX_SIZE}.")
 
 
-def _new_entries(base: str, count: int, taken: Iterable[str]) -> Rows:
+def _new_entries(base: str, count: int, existing: Iterable[str]) -> Rows:
     """Entries of instances to create: the group's base name with a random suffix.
 
     By name, as a slice's workers are numbered.
     """
-    existing, names = set(taken), set[str]()
+    names: set[str] = set()
     while len(names) < count:
         suffix = "".join(secrets.choice(_SUFFIX_CHARACTERS) for _ in range(4))
-        names |= {f"{base}-{suffix}"} - existing
+        names |= {f"{base}-{suffix}"}.difference(existing)
     return [{"name": name, "currentAction": "CREATING"} for name in sorted(names)]
 
 

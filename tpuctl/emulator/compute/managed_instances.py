@@ -402,9 +402,9 @@ class ManagedInstances:
             self._save(group, row)
 
     def _remove_entries(self, group: str, names: Iterable[str]) -> None:
-        row, gone = self._find(group), set(names)
-        if row is not None and gone:
-            row["managed"] = [entry for entry in row["managed"] if entry["name"] not in gone]
+        row, removed = self._find(group), set(names)
+        if row is not None and removed:
+            row["managed"] = [entry for entry in row["managed"] if entry["name"] not in removed]
             self._save(group, row)
 
     def _record_error(self, group: str, names: Iterable[str], error: Row) -> None:
