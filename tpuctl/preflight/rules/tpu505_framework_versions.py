@@ -201,10 +201,12 @@ def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     """Packages that require different releases of libtpu, or one that PyPI does not have."""
     first: tuple[Requirement, str] | None = None
     for requirement, clauses in _libtpu_clauses(requirements):
-        if not clauses or (requirement.name == "jax" and _pin(requirement) in JAX_WITH_NIGHTLY):
-            if requirement.path.suffix != ".py" and not _names_other_index(requirement.path):
-                text = f"{requirement.text} cannot be installed: {NIGHTLY}"
-                yield _finding(requirement, text, f"Use a later release of {requirement.name}.")
+        is_jax = requirement.name == "jax"
+        is_nightly = not clauses or (is_jax and _pin(requirement) in JAX_WITH_NIGHTLY)
+        is_script = requirement.path.suffix == ".py"
+        if is_nightly and not is_script and not _names_other_index(requirement.path):
+            text = f"{requirement.text} cannot be installed: {NIGHTLY}"
+            yield _finding(requirement, text, f"Use a later release of {requirement.name}.")
         if not clauses:
             continue
         if first is None:
