@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.errors import NoCapacity, NotFound, TpuctlError, Usage
+from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Usage
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.events import Event, Note
-from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.inventory import InventoryItem, find_orphaned
 from tpuctl.model.stack import Candidate
 
 ZONE = "us-east5-a"
@@ -372,3 +372,41 @@ async def test_lost_machine_recreates_the_slice(make: MakeStack) -> None:
     after = await stack.node()
     assert after.state == "READY"
     assert after.id != before.id
+
+
+async def test_slice_of_changed_type_is_not_left_running(make: MakeStack) -> None:
+    stack = make("v6e-16")
+    await provision(stack)
+    text = stack.stack_file.read_text("utf-8")
+    stack.stack_file.write_text(text.replace("v6e-16", "v6e-4"), "utf-8")
+    changed = Tpuctl(stack.stack_file, cloud="local")
+    with pytest.raises(Conflict, match=r"\(v6e-16\), the stack file says 1 x v6e-4"):
+        await changed.plan()
+    assert not (await changed.down()).leaks
+    assert await items(changed) == {}
+
+
+async def test_parts_of_a_running_group_do_not_look_orphaned(make: MakeStack) -> None:
+    stack = make("v6e-16")
+    await provision(stack)
+    found = [item for item in await stack.orphans() if item.stack == stack.stack.name]
+    assert find_orphaned(found) == []
+    await stack.cloud.call(
+        "the group",
+        stack.cloud.client("instance_group_managers").delete_unary,
+        project="local-project",
+        zone=ZONE,
+        instance_group_manager=stack.stack.names.node,
+    )
+
+    async def orphaned() -> set[str]:
+        found = [item for item in await stack.orphans() if item.stack == stack.stack.name]
+        return {each.item.kind for each in find_orphaned(found)}
+
+    await async_until(
+        lambda: _includes(orphaned(), {"template", "workload-policy"}), "both looking orphaned"
+    )
+
+
+async def _includes(kinds: Awaitable[set[str]], expected: set[str]) -> bool:
+    return expected <= await kinds

@@ -16,7 +16,7 @@ from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
-from tpuctl.flows.zones import has_active, home
+from tpuctl.flows.zones import has_active, home, refuse_other_slices
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import InventoryItem, ResourceKind
@@ -152,8 +152,10 @@ async def prepare_up(
             stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
         )
         used_zones = {stack_in_use.zone} if entered is None else entered.zones
+        addresses = {resource.address for resource in resources}
+        refuse_other_slices(stack_in_use, of_stack, addresses)
         resources += in_other_zones(
-            [item for item in of_stack if _is_left_over(item, stack_in_use, used_zones)],
+            [item for item in of_stack if _is_left_over(item, stack_in_use, used_zones, addresses)],
             stack_in_use,
             cloud,
             resources,
@@ -173,10 +175,15 @@ async def prepare_up(
                 task.cancel()  # no longer needed if still running
 
 
-def _is_left_over(item: InventoryItem, stack: Stack, used_zones: Collection[str]) -> bool:
-    """Whether it is in a zone that is not used, or a TPU of the other API."""
-    is_of_other_api = item.kind_class.api not in (None, stack.api)
-    return is_of_other_api or not any(map(item.serves, used_zones))
+def _is_left_over(
+    item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
+) -> bool:
+    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
+    longer has."""
+    api = item.kind_class.api
+    is_of_other_api = api not in (None, stack.api)
+    is_of_other_slice = api == "compute" and item.local_address not in addresses
+    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
 
 
 def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:

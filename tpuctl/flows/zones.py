@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
@@ -20,6 +20,7 @@ __all__ = [
     "may_continue",
     "next_candidate",
     "no_zone_error",
+    "refuse_other_slices",
     "widest_error",
 ]
 
@@ -73,6 +74,23 @@ def _place(tpu: InventoryItem) -> Candidate:
     api = tpu.kind_class.api
     assert api is not None, "every kind of TPU is sold by an API"
     return Candidate(tpu.zone, api)
+
+
+def refuse_other_slices(
+    stack: Stack, items: Sequence[InventoryItem], addresses: Collection[str]
+) -> None:
+    """Raise Conflict if slices are in use that the stack no longer has, such as one of several
+    hosts before its type was changed: those are charged. `addresses` are the stack's resources."""
+    for item in items:
+        is_there = item.kind_class.is_tpu and _place(item) == stack.candidate
+        is_machine = item.kind_class.api == "compute"
+        if is_there and is_machine and _is_in_use(item) and item.local_address not in addresses:
+            raise Conflict(
+                "Node differs",
+                f"stack {stack.name} has {item.address} ({item.detail}), the stack file says "
+                f"{stack.slices} x {stack.accelerator.name}",
+                hint="To recreate it, delete it first:\n    tpuctl down",
+            )
 
 
 def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:

@@ -114,6 +114,11 @@ class InventoryItem:
     def address(self) -> str:
         return f"{self.kind}/{self.zone}/{self.name}" if self.zone else f"{self.kind}/{self.name}"
 
+    @property
+    def local_address(self) -> str:
+        """Its address among the resources of its zone."""
+        return f"{self.kind}/{self.name}"
+
     def serves(self, zone: str) -> bool:
         """Whether it is usable in a zone: in the zone, its region, or global."""
         return self.zone in ("", zone, region_of(zone))
@@ -182,7 +187,7 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
         )
     running = [each for each in stack_items if each.kind_class.is_machine and _is_running(each)]
     same_zone = {
-        each.kind_class for each in stack_items if each.zone == item.zone and _is_usable(each)
+        each.kind_class for each in stack_items if item.serves(each.zone) and _is_usable(each)
     }
     kinds = {each.kind for each in same_zone}
     if item.kind == "queued" and item.state == "ACTIVE" and not _has_nodes(item, stack_items):
