@@ -111,8 +111,10 @@ async def test_plan_shows_candidates_in_order_with_their_prices(make: MakeStack)
     assert prepared.stack.candidate == Candidate(ZONE)
     compute = Candidate(ZONE, "compute")
     assert [*prepared.fallback_costs] == [compute]
-    lines = {line.item: line.per_hour for line in prepared.fallback_costs[compute].lines}
-    assert lines["boot disk, 200 GB hyperdisk-balanced"] == pytest.approx(200 * 0.08 / 730)
+    cost = prepared.fallback_costs[compute]
+    lines = {line.item: line.per_hour for line in cost.lines}
+    assert "$20.00 per month" in str(cost)
+    assert lines["boot disk, 200 GB hyperdisk-balanced"] == pytest.approx(200 * 0.10 / 730)
     [tpu_line] = [line for line in prepared.cost.lines if line.item.startswith("node")]
     assert lines[tpu_line.item] == tpu_line.per_hour, "the price is the same at both"
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tpuctl.catalog import HOURS_PER_MONTH
 from tpuctl.model.cost import (
     Cost,
     CostLine,
@@ -16,6 +17,7 @@ from tpuctl.model.cost import (
     storage_cost,
 )
 from tpuctl.model.stack import Candidate, Stack
+from tpuctl.units import dollars
 
 __all__ = ["cost_of", "fallback_costs"]
 
@@ -31,11 +33,7 @@ def cost_of(stack: Stack) -> Cost:
         node_cost(stack.accelerator, stack.zone, capacity=tpu.capacity, nodes=len(stack.nodes))
     ]
     if stack.is_compute:
-        disk = tpu.boot_disk
-        count = len(stack.nodes) * stack.machine.hosts
-        lines.append(
-            disk_cost(stack.boot_disk_type, disk.size_gb, stack.zone, count=count, item="boot disk")
-        )
+        lines.append(_boot_disks(stack))
     if stack.controller is not None:
         lines += controller_cost(
             stack.controller.machine_type,
@@ -51,6 +49,16 @@ def cost_of(stack: Stack) -> Cost:
     lines += _addresses(stack)
     bucket = storage_cost(stack.bucket_location)
     return Cost((*lines, replace(bucket, item=f"bucket in {stack.bucket_location}")))
+
+
+def _boot_disks(stack: Stack) -> CostLine:
+    """The boot disks of a TPU's machines at Compute Engine; the Cloud TPU API includes them."""
+    count = len(stack.nodes) * stack.machine.hosts
+    size_gb = stack.file.tpu.boot_disk.size_gb
+    line = disk_cost(stack.boot_disk_type, size_gb, stack.zone, count=count, item="boot disk")
+    if line.per_hour is None:
+        return line
+    return replace(line, note=f"{line.note}: {dollars(line.per_hour * HOURS_PER_MONTH)} per month")
 
 
 def fallback_costs(stack: Stack) -> dict[Candidate, Cost]:
