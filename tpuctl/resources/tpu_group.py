@@ -67,9 +67,10 @@ class TpuGroup(MachineNode):
     display_name = "node"
     permissions = """
         read compute.viewer compute.instanceGroupManagers.get compute.instanceGroupManagers.list
-        read compute.viewer compute.instances.list
+        read compute.viewer compute.instances.get compute.instances.list
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.create
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.delete
+        create compute.instanceAdmin.v1 compute.instanceGroups.delete
         create compute.instanceAdmin.v1 compute.instanceTemplates.useReadOnly
         create compute.instanceAdmin.v1 compute.resourcePolicies.use
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
@@ -254,8 +255,7 @@ class TpuGroup(MachineNode):
         except TpuctlError:
             await self._delete(report)
             raise
-        if existing is not None:
-            await self._update_stale()
+        await self._update_stale()  # the template has other keys, if another program created it
 
     def _body(self) -> dict[str, Any]:
         stack, regional = self.stack, f"projects/{self.stack.project}/regions/{self.stack.region}"
