@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from tests.support.locations import V6E_ZONE
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
@@ -18,7 +19,6 @@ from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
-ZONE = "us-east5-b"
 ENVIRONMENT = """
 import json, os
 names = ("TPUCTL_", "TPU_")
@@ -36,7 +36,7 @@ print(urllib.request.urlopen(asked).read().decode())
 
 @pytest.fixture
 async def instance(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(type_name="v6e-4", runtime="auto, api: compute", zone=ZONE)
+    stack = make_stack(type_name="v6e-4", runtime="auto, api: compute", zone=V6E_ZONE)
     await stack.up()
     yield stack
     assert (await stack.down(delete_bucket=True)).leaks == ()
@@ -54,7 +54,7 @@ async def test_job_on_instance_returns_its_exit_code(instance: Tpuctl, events: l
 
 @pytest.fixture
 async def spot_instance(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(type_name="v6e-4", runtime="auto, api: compute, capacity: spot", zone=ZONE)
+    stack = make_stack(type_name="v6e-4", runtime="auto, api: compute, capacity: spot", zone=V6E_ZONE)
     await stack.up()
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
@@ -100,7 +100,7 @@ async def test_deleted_instance_ends_the_job(spot_instance: Tpuctl, events: list
 
 @pytest.fixture
 async def group(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(type_name="v6e-16", runtime="auto, api: compute, capacity: spot", zone=ZONE)
+    stack = make_stack(type_name="v6e-16", runtime="auto, api: compute, capacity: spot", zone=V6E_ZONE)
     await stack.up()
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
@@ -153,7 +153,7 @@ async def test_idle_machines_delete_their_slice(
     stack = make_stack(
         type_name=type_name,
         runtime="auto, api: compute",
-        zone=ZONE,
+        zone=V6E_ZONE,
         extra="limits: {idle: 5s}\n",
     )
     await stack.up()
@@ -172,7 +172,7 @@ async def test_workers_are_reached_through_iap_by_their_names(
     stack = make_stack(
         type_name="v6e-16",
         runtime="auto, api: compute",
-        zone=ZONE,
+        zone=V6E_ZONE,
         extra="network: {ssh: iap}\n",
     )
     await stack.up()
@@ -209,7 +209,7 @@ async def test_controller_recovers_unattended_job(
     stack = make_stack(
         type_name=type_name,
         runtime="auto, api: compute, capacity: spot",
-        zone=ZONE,
+        zone=V6E_ZONE,
         extra="controller: {}\nlimits: {idle: 10m}\n",
     )
     await stack.up()

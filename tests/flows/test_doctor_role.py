@@ -26,7 +26,7 @@ from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_text
 from tpuctl.view.responses.checks import Role
 
-KINDS = ("vm", "queued", "node")
+KINDS = ("vm", "queued", "node", "instance", "group")
 SAMPLE = 2  # permissions that are removed in the suite; `make soak` removes each one
 # Without it every API is assumed to be disabled, and is enabled again, which the role allows.
 OPTIONAL = {"serviceusage.services.list"}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.callers import Member, grant, make_role, revoke
-from tests.support.locations import ZONE
+from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
@@ -115,7 +115,7 @@ def controller(
 ) -> Callable[[str], Awaitable[Controller]]:
     async def make(kind: str) -> Controller:
         type_name, *sections = KINDS[kind]
-        zone = "us-east5-b" if type_name.startswith("v6e") else ZONE
+        zone = V6E_ZONE if type_name.startswith("v6e") else ZONE
         bench = project.stack(*sections, type_name=type_name, zones=zone)
         return await Controller(bench, null_cloud, tmp_path, monkeypatch).preempt_node()
 

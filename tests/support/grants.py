@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.support.callers import Member, grant, make_role
+from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of
@@ -23,11 +24,14 @@ __all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]
 ANN = "user:ann@example.com"
 APIS = ("cloudresourcemanager", "compute", "logging", "monitoring", "storage", "tpu")
 ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"
+# Keys of the stack file's section `tpu`, and its type.
 KINDS = {
-    "vm": ("", ""),
-    "disk": ("data_disks: [{size_gb: 20}]", ""),
-    "queued": ("queue: true", ""),
-    "node": ("kind: node", ""),
+    "vm": ("", "v3-8"),
+    "disk": ("data_disks: [{size_gb: 20}]", "v3-8"),
+    "queued": ("queue: true", "v3-8"),
+    "node": ("kind: node", "v3-8"),
+    "instance": ("api: compute", "v6e-4"),
+    "group": ("api: compute", "v6e-16"),
 }
 
 
@@ -57,7 +61,9 @@ class Bench:
         owner.send_ok("PUT", f"/v1/projects/{project.id}/billingInfo", json=link)
         apis = {"serviceIds": ["iam.googleapis.com"]}  # there are no roles before
         owner.send_ok("POST", f"/v1/projects/{project.id}/services:batchEnable", json=apis)
-        self.bench = project.stack(*KINDS[kind])
+        tpu, type_name = KINDS[kind]
+        zone = V6E_ZONE if type_name.startswith("v6e") else ZONE
+        self.bench = project.stack(tpu, type_name=type_name, zones=zone)
         self.file = self.bench.stack.stack_file
         text = self.file.read_text("utf-8")
         project_options = f", create: true, billing_account: {ACCOUNT.partition('/')[2]}"

@@ -9,6 +9,7 @@ __all__ = [
     "REGION",
     "US_PARENT",
     "US_ZONE",
+    "V6E_ZONE",
     "ZONE",
 ]
 
@@ -20,3 +21,4 @@ PARENT = f"{PROJECT_NAME}/locations/{ZONE}"
 # A zone with other TPU types.
 US_ZONE = "us-central1-b"
 US_PARENT = f"{PROJECT_NAME}/locations/{US_ZONE}"
+V6E_ZONE = "us-east5-b"  # with TPUs of both APIs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tpuctl.jobs.shipped
-from tests.support.locations import US_ZONE
+from tests.support.locations import US_ZONE, V6E_ZONE
 from tpuctl.jobs.shipped.watchdog import (
     Process,
     activity,
@@ -328,7 +328,6 @@ def test_unknown_commands_are_rejected(python: str) -> None:
 
 # Compute Engine -------------------------------------------------------------------------------
 
-V6E_ZONE = "us-east5-b"
 COMPUTE = f"https://compute.googleapis.com/compute/v1/projects/my-project/zones/{V6E_ZONE}"
 INSTANCES = f"{COMPUTE}/instances?filter=labels.tpuctl-stack%3Dbert"
 

@@ -56,7 +56,6 @@ RECOVERY = (
 RECOVERY_COMPUTE = (
     "compute.instanceGroupManagers.list",
     "compute.instances.getGuestAttributes",
-    "compute.networks.get",
     "compute.zoneOperations.list",
 )
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
@@ -76,12 +75,14 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
 def recovery_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the controller needs to recreate the TPU."""
     if stack.is_compute:
-        kind = TpuInstance if stack.machine.hosts == 1 else TpuGroup
+        is_group = stack.machine.hosts > 1
+        kind = TpuGroup if is_group else TpuInstance
         lines = (line.split() for line in kind.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
         create -= {"compute.disks.delete"}  # boot disks are deleted with their machines
-        return tuple(sorted({*create, *RECOVERY_COMPUTE}))
+        network = () if is_group else ("compute.networks.get",)  # in the group's template
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *network}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
 

@@ -73,13 +73,9 @@ class TpuGroup(MachineNode):
         create compute.instanceAdmin.v1 compute.instanceGroups.delete
         create compute.instanceAdmin.v1 compute.instanceTemplates.useReadOnly
         create compute.instanceAdmin.v1 compute.resourcePolicies.use
-        create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
+        create compute.instanceAdmin.v1 compute.instances.create compute.disks.create
         create compute.instanceAdmin.v1 compute.instances.setMetadata
-        create compute.instanceAdmin.v1 compute.instances.setServiceAccount
-        create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
         create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
-        create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
-        create compute.instanceAdmin.v1 compute.disks.setLabels
         create iam.serviceAccountUser iam.serviceAccounts.actAs
         update:labels compute.instanceAdmin.v1 compute.instances.setLabels
         update:tags compute.instanceAdmin.v1 compute.instances.setTags
