@@ -394,6 +394,7 @@ COMPUTE = "type: v6e-4, api: compute"
             "provisioning_timeout",
         ),
         ("type: v2-8, kind: node, slices: 2", "Not for TPU nodes", "tpu.slices"),
+        ("type: v3-8, slices: 2", "No slices of this generation", "newer type"),
         ("type: v6e-4, slices: 2, queue: {nodes: 2}", "Slices and independent nodes", "Remove one"),
     ],
 )

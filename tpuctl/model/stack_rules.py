@@ -61,6 +61,8 @@ MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 # (compute/docs/instances/create-flex-start-vm).
 MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 90, 7200
 NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
+# docs.cloud.google.com/tpu/docs/multislice-introduction; AI-Hypercomputer/maxtext#158
+SINGLE_SLICE_GENERATIONS = ("v2", "v3")
 DEFAULT_MACHINE_TYPES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
 # Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
 # their types are left to Compute Engine to check.
@@ -304,7 +306,9 @@ def _compute_problems(
         )
 
 
-def _slice_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+def _slice_problems(
+    file: StackFile, accelerator: AcceleratorType, text: StackText
+) -> Iterator[Diagnostic]:
     """Invalid combinations with several slices.
 
     All slices of a stack are in one zone and one network, so they can always reach each other.
@@ -317,6 +321,14 @@ def _slice_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
             "Not for TPU nodes",
             "tpu.slices is only for TPU VMs",
             "Remove it, or use\n    kind: vm",
+            text.where("tpu.slices"),
+        )
+    elif accelerator.generation in SINGLE_SLICE_GENERATIONS:
+        yield Diagnostic(
+            "No slices of this generation",
+            f"several slices can train together from v4 on, and {accelerator.name} is "
+            f"{accelerator.generation}",
+            "Choose a newer type, or for independent nodes\n    tpu: {queue: {nodes: N}}",
             text.where("tpu.slices"),
         )
     if tpu.queue is not None and tpu.queue.nodes > 1:
@@ -409,7 +421,7 @@ def _option_problems(
         yield from _node_problems(file, accelerator, text)
     else:
         yield from _vm_problems(file, accelerator, text)
-    yield from _slice_problems(file, text)
+    yield from _slice_problems(file, accelerator, text)
     yield from _capacity_problems(file, accelerator, text)
     yield from _disk_problems(file, accelerator, text)
     yield from _machine_problems(file, accelerator, text)
