@@ -7,6 +7,7 @@ several that do so at the same time exactly one starts each attempt.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -410,10 +411,10 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
     is_reported = False
     conflicts = 0
     await _wait_for_maintenance(context, record)
-    while True:
+    for tries in itertools.count():
         await _require_not_aborted(context, record)
         try:
-            await _bring_up(context, record)
+            await _bring_up(context, record, is_first=tries == 0)
             return
         except Conflict:
             conflicts += 1
@@ -448,10 +449,10 @@ async def _is_being_replaced(context: Context, record: JobRecord) -> bool:
     return machines.state in ("DELETING", "") or machines.is_replaced
 
 
-async def _bring_up(context: Context, record: JobRecord) -> None:
+async def _bring_up(context: Context, record: JobRecord, *, is_first: bool) -> None:
     """Run `up`; replace machines that are READY but unreachable and not running the job."""
     prepared = await plan(context)
-    if context.stack.slices > 1:
+    if is_first and context.stack.slices > 1:
         for change in prepared.plan.changes:
             if change.action is Action.CREATE and kind_of(change.address).is_tpu:
                 context.emit(Note(f"{change.address}: {change.because}."))

@@ -198,7 +198,7 @@ def _from_machines(
         )
     if machines.is_replaced and machines.has_slices:
         return Failure(
-            "infrastructure", "replaced", "Google has replaced one of the slices.", RETRY_HINT
+            "infrastructure", "replaced", "One of the slices was replaced by a new one.", RETRY_HINT
         )
     if state in DELETED_STATES or machines.is_replaced:
         return Failure(
