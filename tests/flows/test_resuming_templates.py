@@ -152,12 +152,14 @@ async def test_template_on_slice_survives_signals_of_one_worker(
 async def test_jax_template_on_two_slices_survives_loss_of_one(
     make_stack: Callable[..., Tpuctl], reset_cloud: LocalCloud, events: list[Event]
 ) -> None:
+    # Gloo waits 30 s for each process, and only the first one finds its compiled program again.
+    env = "{PIP_RETRIES: '0', JAX_ENABLE_COMPILATION_CACHE: 'false'}"
     stack = make_stack(
         name="jax-slices",
         type_name="v4-16",
         runtime="tpu-ubuntu2204-base, slices: 2, capacity: spot",
         zone="us-central2-b",
-        extra="job: {env: {PIP_RETRIES: '0'}, retries: {failure: 1}}\n",
+        extra=f"job: {{env: {env}, retries: {{failure: 1}}}}\n",
     )
     script = copy_template("jax", stack)
     await stack.up()
