@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from tests.support.jobset_schema import jobset_validator
 from tests.support.pods import Container, containers_of
 from tests.support.projects import Bench, Project, provision
 from tests.support.wheels import make_wheel
+from tpuctl import assets
 from tpuctl.api import Tpuctl
-from tpuctl.remote.transport import Result, Transport
+from tpuctl.remote.transport import Transport
 from tpuctl.view.schemas import envelope_schema
 
 MakeStack = Callable[..., Tpuctl]
@@ -54,12 +57,21 @@ def write_job(stack: Tpuctl) -> Path:
     return folder / "train.py"
 
 
-async def run_pod(machine: Transport, container: Container) -> Result:
-    """Run the command in a new home folder, with the network and the account of a machine."""
+async def run_pod(machine: Transport, container: Container) -> tuple[int, str]:
+    """Run the command in a new home folder, with the network and the account of a machine.
+
+    Returns the exit code and the output; until then, they are `~/pod` (its PID) and `~/pod.log`.
+    """
     home = (await machine.run(["mktemp", "-d"])).stdout.decode().strip()
     variables = {**container.environment, "HOME": home}
     pairs = [f"{name}={value}" for name, value in variables.items()]
-    return await machine.run(["env", *pairs, *container.argv])
+    start = 'echo $$ > ~/pod; exec "$@" > ~/pod.log 2>&1'
+    result = await machine.run(["sh", "-c", start, "sh", "env", *pairs, *container.argv])
+    return result.exit_code, await log_on(machine)
+
+
+async def log_on(machine: Transport) -> str:
+    return (await machine.run(["sh", "-c", "cat ~/pod.log || :"])).stdout.decode()
 
 
 async def test_pods_run_exported_job(stack: Tpuctl) -> None:
@@ -74,10 +86,9 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
         results = await asyncio.gather(
             *(run_pod(machines[worker], pod) for worker, pod in enumerate(containers))
         )
-    for worker, result in enumerate(results):
-        lines = result.stdout.decode().splitlines()
-        assert result.exit_code == worker, lines
-        (report,) = [json.loads(line) for line in lines if line.startswith("{")]
+    for worker, (exit_code, log) in enumerate(results):
+        assert exit_code == worker, log
+        (report,) = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
         output = f"gs://{stack.stack.bucket}/tpuctl/jobs/bert-1/output"
         assert report == {
             "JOB": "bert-1",
@@ -105,10 +116,44 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
     ):
         await damage
         async with stack.connections() as machines:
-            result = await run_pod(machines[0], container)
-        assert result.exit_code == code
+            exit_code, log = await run_pod(machines[0], container)
         name = f"gs://{stack.stack.bucket}/{programs}"
-        assert f"tpuctl: cannot download {name}: {message}" in result.stdout.decode()
+        assert f"tpuctl: cannot download {name}: {message}" in log
+        assert exit_code == code
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+async def test_evicted_pods_of_slice_resume(make_stack: MakeStack) -> None:
+    """The template for JAX on two hosts: saved at SIGTERM, then restarted by JobSet."""
+    extra = "job: {workers: all, framework: jax, env: {PIP_RETRIES: '0'}}\n"
+    stack = make_stack(type_name="v4-16", zone="us-central2-b", extra=extra)
+    folder = stack.stack_file.parent / "jax"
+    shutil.copytree(assets.templates() / "jobs/jax", folder)
+    await stack.up()
+    arguments = ["--steps", "300", "--batch", "16", "--save-every", "1000"]
+    exported = await stack.export_jobset(folder / "train.py", arguments, name="bert-1")
+
+    async def attempt(machines: Mapping[int, Transport], restarts: int) -> list[tuple[int, str]]:
+        pods = enumerate(containers_of(exported.manifest, restarts=restarts))
+        return await asyncio.gather(*(run_pod(machines[worker], pod) for worker, pod in pods))
+
+    async with stack.connections() as machines:
+        first = asyncio.ensure_future(attempt(machines, 0))
+        async with asyncio.timeout(600):
+            while '"step"' not in await log_on(machines[0]):
+                await asyncio.sleep(0.2)
+        for machine in machines.values():
+            await machine.run(["sh", "-c", "kill -TERM $(cat ~/pod)"])
+        evicted = await first
+        restarted = await attempt(machines, 1)
+    assert [exit_code for exit_code, _ in evicted] == [143, 143], evicted
+    (step,) = re.findall(r"stopped after step (\d+), which is saved\n", evicted[0][1])
+    log = restarted[0][1]
+    assert f"resuming after step {step}\n" in log
+    assert "from the bucket" in log, "the requirements were installed once"
+    assert [exit_code for exit_code, _ in restarted] == [0, 0], restarted
+    await stack.down(delete_bucket=True)
 
 
 # The command ------------------------------------------------------------------------------------
