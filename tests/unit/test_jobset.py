@@ -15,19 +15,26 @@ from tpuctl.api import Tpuctl
 from tpuctl.errors import Usage
 from tpuctl.flows.export import ExportedJobSet
 from tpuctl.jobs.jobset import JobSetSettings
+from tpuctl.model.events import Event, WarningIssued, ignore
 
 CASES = sorted((Path(__file__).parents[1] / "cases/jobset").glob("*.toml"))
 SETTINGS = JobSetSettings(queue="research", image="example.com/jax:1", service_account="trainer")
 
 
-def export(folder: Path, stack: str) -> ExportedJobSet:
+def export(
+    folder: Path,
+    stack: str,
+    settings: JobSetSettings = SETTINGS,
+    events: list[Event] | None = None,
+) -> ExportedJobSet:
     """The job `train.py --steps 10` of a stack file, without an upload."""
-    (folder / "job").mkdir()
+    (folder / "job").mkdir(exist_ok=True)
     (folder / "job/train.py").write_text("print('trained')\n", "utf-8")
     (folder / "tpuctl.yaml").write_text(f"stack: bert\nproject: {{id: my-project}}\n{stack}")
-    tpuctl = Tpuctl(folder / "tpuctl.yaml")
+    emit = events.append if events is not None else ignore
+    tpuctl = Tpuctl(folder / "tpuctl.yaml", emit=emit)
     work = tpuctl.export_jobset(
-        folder / "job/train.py", ["--steps", "10"], SETTINGS, "bert-1", check=False, upload=False
+        folder / "job/train.py", ["--steps", "10"], settings, "bert-1", check=False, upload=False
     )
     return asyncio.run(work)
 
@@ -96,3 +103,31 @@ def test_schema_rejects_what_kubernetes_would_drop(tmp_path: Path) -> None:
     messages = " ".join(error.message for error in jobset_validator().iter_errors(manifest))
     assert "'maxRestarts' was unexpected" in messages
     assert "'8471' is not of type 'integer'" in messages
+
+
+@pytest.mark.parametrize(
+    ("job", "requirements", "settings", "expected"),
+    [
+        ("{framework: tensorflow}", "numpy", JobSetSettings(), ["The image has no TensorFlow"]),
+        ("{framework: tensorflow}", "tensorflow-tpu==2.18", JobSetSettings(), []),
+        ("{framework: tensorflow}", "numpy", SETTINGS, []),
+        ("{framework: jax}", "numpy", JobSetSettings(), []),
+        (
+            "{framework: jax, retries: {failure: 1}}",
+            "numpy",
+            JobSetSettings(),
+            ["A script that fails is restarted more often"],
+        ),
+    ],
+)
+def test_differences_are_warned_of(
+    tmp_path: Path, job: str, requirements: str, settings: JobSetSettings, expected: list[str]
+) -> None:
+    events: list[Event] = []
+    stack = f"tpu: {{type: v6e-1, zones: [us-east5-b]}}\njob: {job}\n"
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/requirements.txt").write_text(requirements, "utf-8")
+    export(tmp_path, stack, settings, events)
+    warnings = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
+    assert [warning.summary for warning in warnings] == expected
+    assert all(warning.hint for warning in warnings)

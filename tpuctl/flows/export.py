@@ -24,13 +24,15 @@ from tpuctl.jobs.jobset import (
     secret_name,
 )
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.framework import is_tensorflow
 from tpuctl.model.job import new_job_id
+from tpuctl.model.requirement_files import required
 from tpuctl.model.secret_sources import Source
 from tpuctl.model.stack import Stack
 from tpuctl.version import __version__
 
 __all__ = ["ExportedJobSet", "export_jobset", "exportable"]
+
+TENSORFLOW_FOR_TPUS = {"tensorflow-tpu", "tf-nightly-tpu"}
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,14 @@ async def export_jobset(
     assert bundle is not None
     if store is not None:
         await upload(bundle, store, {}, emit)
-        await store.put_bytes(
-            programs_name(programs), programs
-        )  # even if it exists: it is new then
+        await store.put_bytes(programs_name(programs), programs)  # renewed, if it exists
     _warn_of_image(submission, settings, emit)
     _warn_of_retries(submission, emit)
     record = new_record(submission, bundle, name, now)
     record = record.model_copy(update={"bundle_name": record_name(bundle)})
     comment = (
-        f"Written by tpuctl {__version__}: {record.command_line}\n"
-        f"The bundle, in gs://{record.bucket}, is deleted after some weeks: export the job again."
+        f"Written by tpuctl {__version__} for the stack {stack.name}.\n"
+        f"gs://{record.bucket} keeps the bundle for some weeks; then export the job again."
     )
     return ExportedJobSet(
         name=name,
@@ -124,10 +124,16 @@ def _print_secret(source: Source) -> str:
 
 
 def _warn_of_image(submission: Submission, settings: JobSetSettings, emit: Emit) -> None:
-    if settings.image == DEFAULT_IMAGE and is_tensorflow(submission.framework):
+    """Emit a warning if the pods would have no TensorFlow, which the images of TPU VMs have."""
+    choice, requirements = submission.framework, submission.installation.requirements
+    if choice is None or choice.framework != "tensorflow" or settings.image != DEFAULT_IMAGE:
+        return
+    assert submission.root is not None
+    names = {package.name for package in required(submission.root, requirements)}
+    if not names & TENSORFLOW_FOR_TPUS:
         problem = Diagnostic(
             "The image has no TensorFlow",
-            f"{settings.image} has only Python, unlike the images of TPU VMs",
+            f"{settings.image} has only Python, and no requirement installs tensorflow-tpu",
             hint="Add tensorflow-tpu to the requirements, or choose an image with --image.",
         )
         emit(WarningIssued(problem))
