@@ -97,7 +97,7 @@ def test_json_envelope_of_failure(
 ) -> None:
     answer = envelope(capsys, *arguments)
     assert (answer["status"], answer["exit_code"]) == ("failed", code)
-    assert len(answer["diagnostics"]) == 1  # type: ignore[arg-type]
+    assert len(answer["diagnostics"]) == 1
 
 
 def test_error_in_arguments_names_nested_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +264,7 @@ def test_script_arguments_before_double_dash_are_explained(
 ) -> None:
     answer = envelope(capsys, "run", "train.py", "--steps", "3")
     assert (answer["command"], answer["exit_code"]) == ("run", 2)
-    assert " -- " in answer["diagnostics"][0]["hint"]  # type: ignore[index]
+    assert " -- " in answer["diagnostics"][0]["hint"]
 
 
 def test_interrupted_command_is_reported(
@@ -276,7 +276,7 @@ def test_interrupted_command_is_reported(
     monkeypatch.setattr("tpuctl.emulator.client.server_process.status", interrupt)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
-    assert [diagnostic["summary"] for diagnostic in answer["diagnostics"]] == ["Interrupted"]  # type: ignore
+    assert [diagnostic["summary"] for diagnostic in answer["diagnostics"]] == ["Interrupted"]
 
 
 def test_bug_is_reported_as_internal_error(
