@@ -243,7 +243,7 @@ class TpuGroup(MachineNode):
                 insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
             )
 
-        existing = await self.create_or_adopt(create, self.observe, report, check=self.check)
+        await self.create_or_adopt(create, self.observe, report, check=self.check)
         try:
             await self.wait_until_ready(report)
         except Unreachable:
