@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from tpuctl.catalog import apis_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
 from tpuctl.model.inventory import GROUPS
@@ -129,7 +130,8 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
     """The kinds that a stack needs permissions for: its resources, whoever sells its TPU, and IAP
     if it is used."""
-    by_api = {candidate.api: stack.at(candidate) for candidate in stack.candidates}
+    sellers = apis_of(stack.accelerator)  # without a stack file, of a placeholder
+    by_api = {each.api: stack.at(each) for each in stack.candidates if each.api in sellers}
     kinds = {
         kind_of(resource.address)
         for each in by_api.values()
