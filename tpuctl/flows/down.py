@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpuctl.catalog import HOURS_PER_MONTH
+from tpuctl.catalog import HOURS_PER_MONTH, Api
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import Snapshot, observe, plan_down
 from tpuctl.engine.resource import Resource
@@ -40,6 +40,7 @@ class Teardown:
     stack: Stack
     plan: Plan
     resources: tuple[Resource, ...]
+    unused_apis: frozenset[Api] = frozenset()  # without permission to list what they sell
 
 
 async def down(
@@ -76,11 +77,13 @@ async def prepare_down(
 ) -> Teardown:
     """Plan the deletion of everything in the project that belongs to the stack.
 
-    Raises NotFound if the project does not exist and `must_exist`.
+    Raises NotFound if the project does not exist and `must_exist`, for a stack without a file, of
+    which nothing is known.
     """
+    unused_apis = frozenset[Api]() if must_exist else stack.unused_apis
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
     project_resources, snapshot = await _list_and_observe(
-        cloud, stack, resources, must_exist=must_exist
+        cloud, stack, resources, unused_apis, must_exist=must_exist
     )
     leftovers = in_other_zones(
         project_resources, stack, cloud, resources, delete_bucket=delete_bucket
@@ -89,15 +92,26 @@ async def prepare_down(
     if leftovers:
         resources += leftovers
         snapshot = await observe(resources)
-    return Teardown(stack, plan_down(resources, snapshot), tuple(resources))
+    return Teardown(stack, plan_down(resources, snapshot), tuple(resources), unused_apis)
 
 
 async def _list_and_observe(
-    cloud: Cloud, stack: Stack, resources: Sequence[Resource], *, must_exist: bool = False
+    cloud: Cloud,
+    stack: Stack,
+    resources: Sequence[Resource],
+    unused_apis: Collection[Api],
+    *,
+    must_exist: bool = False,
 ) -> tuple[list[InventoryItem], Snapshot]:
     """Both at the same time; an error of the listing says more, and is raised first."""
     work: list[Awaitable[Any]] = [
-        list_resources(cloud, stack.project, stack=stack.name, must_exist=must_exist),
+        list_resources(
+            cloud,
+            stack.project,
+            stack=stack.name,
+            must_exist=must_exist,
+            unused_apis=unused_apis,
+        ),
         observe(resources),
     ]
     listed, snapshot = await gather_all(work)
@@ -111,7 +125,9 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     remaining bucket is reported with its size and monthly cost.
     """
     stack = teardown.stack
-    existing, snapshot = await _list_and_observe(cloud, stack, teardown.resources)
+    existing, snapshot = await _list_and_observe(
+        cloud, stack, teardown.resources, teardown.unused_apis
+    )
     checked = [_remaining(resource, teardown.plan, snapshot) for resource in teardown.resources]
     addresses = {resource.address for resource in teardown.resources}
     for leftover in existing:

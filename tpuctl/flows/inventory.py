@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpuctl.catalog import Api
@@ -16,7 +17,6 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query, SharedLists
 from tpuctl.resources.composition import KINDS
 from tpuctl.resources.node_lifecycle import NodeLifecycle
-from tpuctl.resources.tpu_instance import MachineNode
 
 __all__ = ["is_tpu_of", "list_nodes", "list_resources"]
 
@@ -29,6 +29,7 @@ async def list_resources(
     include: Callable[[type[ResourceKind]], bool] | None = None,
     other_nodes: bool = False,
     must_exist: bool = False,
+    unused_apis: Collection[Api] = (),
     on_denied: Callable[[TpuctlError], None] | None = None,
 ) -> list[InventoryItem]:
     """List the resources of one stack or all stacks, of the kinds that `include` accepts.
@@ -36,18 +37,19 @@ async def list_resources(
     All kinds are listed in parallel. `other_nodes` adds nodes and requests that no stack created:
     they use the same quota. A disabled API counts as an empty list, and so does a missing project
     unless it `must_exist`, which raises NotFound. Raises Denied if a kind may not be listed, or
-    passes the error to `on_denied` for kinds that are not billable.
+    passes the error to `on_denied` for kinds that are not billable. Kinds of `unused_apis`, from
+    which the stack cannot have anything, need no permission.
     """
     kinds = [
         kind for kind in KINDS if not kind.unlisted_reason and (include is None or include(kind))
     ]
-    answers = await _list_kinds(cloud, project, stack, kinds)
+    answers = await _list_kinds(cloud, project, stack, kinds, unused_apis)
     if any(isinstance(answer, list) for answer in answers.values()):  # the project is there
         # In a project that is just being created, early listings were denied: list those again.
         denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
-        answers |= await _list_kinds(cloud, project, stack, denied)
+        answers |= await _list_kinds(cloud, project, stack, denied, unused_apis)
         for kind, answer in answers.items():
-            if isinstance(answer, Denied):
+            if isinstance(answer, Denied) and kind.api not in unused_apis:
                 if on_denied is None or kind.is_billable:
                     raise answer
                 on_denied(answer)
@@ -72,8 +74,7 @@ def is_tpu_of(kind: type[ResourceKind], stack: Stack) -> bool:
 
     A controller may list no others.
     """
-    api: Api = "compute" if issubclass(kind, MachineNode) else "tpu"
-    return kind.is_tpu and api in stack.apis
+    return kind.is_tpu and kind.api in stack.apis
 
 
 async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
@@ -88,23 +89,35 @@ async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
 
 
 async def _list_kinds(
-    cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
+    cloud: Cloud,
+    project: str,
+    stack: str | None,
+    kinds: Sequence[type[CloudKind]],
+    unused_apis: Collection[Api],
 ) -> dict[type[CloudKind], list[InventoryItem] | TpuctlError]:
     lists = SharedLists()
     answers = await asyncio.gather(
-        *(_list_kind(cloud, project, stack, kind, lists) for kind in kinds)
+        *(
+            _list_kind(
+                Query(cloud, project, stack, lists=lists),
+                kind,
+                must_be_listed=kind.is_billable and kind.api not in unused_apis,
+            )
+            for kind in kinds
+        )
     )
     return dict(zip(kinds, answers, strict=True))
 
 
 async def _list_kind(
-    cloud: Cloud, project: str, stack: str | None, kind: type[CloudKind], lists: SharedLists
+    query: Query, kind: type[CloudKind], *, must_be_listed: bool
 ) -> list[InventoryItem] | TpuctlError:
     """List one kind. Returns the error if it may mean that the project does not exist, which only
     the answers for the other kinds can tell: Google answers both with the same message."""
+    cloud, project = query.cloud, query.project
 
     def list_kind(**options: Any) -> list[InventoryItem]:
-        return list(kind.list_all(Query(cloud, project, stack, options, lists)))
+        return list(kind.list_all(replace(query, options=options)))
 
     try:
         return await cloud.call(f"the list of every {kind.kind}", list_kind)
@@ -119,6 +132,6 @@ async def _list_kind(
     except Denied as error:
         if "or it may not exist" in str(error) or f"resource project {project}" in str(error):
             return error
-        if not kind.is_billable:
+        if not must_be_listed:
             return error
         raise

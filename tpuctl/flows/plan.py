@@ -139,7 +139,12 @@ async def prepare_up(
     region = None
     try:
         in_project = await list_resources(
-            cloud, stack.project, stack=stack.name, include=may_have, other_nodes=candidate is None
+            cloud,
+            stack.project,
+            stack=stack.name,
+            include=may_have,
+            other_nodes=candidate is None,
+            unused_apis=stack.unused_apis,
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))

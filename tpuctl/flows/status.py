@@ -43,6 +43,7 @@ async def status(context: Context) -> StackStatus:
             stack=stack.name,
             include=lambda kind: kind.is_billable,
             must_exist=not context.has_file,
+            unused_apis=stack.unused_apis if context.has_file else (),
         ),
         stack.file.tpu.capacity if context.has_file else None,
     )

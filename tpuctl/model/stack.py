@@ -11,6 +11,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from tpuctl.catalog import (
+    APIS,
     AcceleratorType,
     Api,
     NodeVersion,
@@ -95,6 +96,11 @@ class Stack:
     def api(self) -> Api:
         """Who sells the TPU in use."""
         return self.candidate.api
+
+    @property
+    def unused_apis(self) -> frozenset[Api]:
+        """Who cannot have sold the stack's TPU, unless the stack file was changed since."""
+        return frozenset(APIS) - self.apis
 
     @property
     def apis(self) -> frozenset[Api]:

@@ -63,7 +63,7 @@ class Query:
     cloud: Cloud
     project: str
     stack: str | None
-    options: Mapping[str, Any]  # of the calls: timeout and retry
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the calls: timeout and retry
     lists: SharedLists = field(default_factory=SharedLists)
 
     @property
