@@ -113,8 +113,8 @@ async def test_plan_shows_candidates_in_order_with_their_prices(make: MakeStack)
     assert [*prepared.fallback_costs] == [compute]
     cost = prepared.fallback_costs[compute]
     lines = {line.item: line.per_hour for line in cost.lines}
-    assert "$20.00 per month" in str(cost)
-    assert lines["boot disk, 200 GB hyperdisk-balanced"] == pytest.approx(200 * 0.10 / 730)
+    assert "$16.00 per month" in str(cost)
+    assert lines["boot disk, 200 GB hyperdisk-balanced"] == pytest.approx(200 * 0.08 / 730)
     [tpu_line] = [line for line in prepared.cost.lines if line.item.startswith("node")]
     assert lines[tpu_line.item] == tpu_line.per_hour, "the price is the same at both"
 
@@ -412,3 +412,9 @@ async def test_parts_of_a_running_group_do_not_look_orphaned(make: MakeStack) ->
 
 async def _includes(kinds: Awaitable[set[str]], expected: set[str]) -> bool:
     return expected <= await kinds
+
+
+async def test_compute_engine_has_no_race(make: MakeStack) -> None:
+    stack = make(zones=f"{ZONE}, us-east5-b")
+    with pytest.raises(Usage, match="queued resources, which Compute Engine does not have"):
+        await stack.plan(race=True)
