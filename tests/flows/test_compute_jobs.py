@@ -54,9 +54,7 @@ async def test_job_on_instance_returns_its_exit_code(instance: Tpuctl, events: l
 
 @pytest.fixture
 async def spot_instance(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(
-        type_name="v6e-4", runtime="auto, api: compute, capacity: spot", zone=V6E_ZONE
-    )
+    stack = make_stack(type_name="v6e-4", runtime=SPOT, zone=V6E_ZONE)
     await stack.up()
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
@@ -102,9 +100,7 @@ async def test_deleted_instance_ends_the_job(spot_instance: Tpuctl, events: list
 
 @pytest.fixture
 async def group(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(
-        type_name="v6e-16", runtime="auto, api: compute, capacity: spot", zone=V6E_ZONE
-    )
+    stack = make_stack(type_name="v6e-16", runtime=SPOT, zone=V6E_ZONE)
     await stack.up()
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
