@@ -242,6 +242,8 @@ def test_export_in_json(bench: Bench) -> None:
         ((), 2, "tpuctl export jobset train.py"),
         (("job/train.py", "--no-upload", "--name", "Bert"), 2, "--name cannot be 'Bert'"),
         (("job/train.py", "--no-upload", "--name", "b" * 42), 2, "up to 41"),
+        (("job/train.py", "--no-upload", "--queue", "a b"), 2, "--queue cannot be 'a b'"),
+        (("job/train.py", "--no-upload", "--service-account", ""), 2, "--service-account cannot"),
     ],
 )
 def test_export_rejects_bad_input(

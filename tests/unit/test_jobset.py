@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.command_lines import parse
 from tests.support.jobset_schema import jobset_validator
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Usage
@@ -131,3 +133,11 @@ def test_differences_are_warned_of(
     warnings = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
     assert [warning.summary for warning in warnings] == expected
     assert all(warning.hint for warning in warnings)
+
+
+def test_defaults_of_the_command_are_those_of_the_python_interface() -> None:
+    defaults = {
+        option.name: option.default for option in parse(["export", "jobset"]).command.params
+    }
+    settings = JobSetSettings()
+    assert {name: defaults[name] for name in asdict(settings)} == asdict(settings)

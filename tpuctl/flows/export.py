@@ -20,7 +20,7 @@ from tpuctl.jobs.jobset import (
     programs_name,
     require_all_workers,
     require_exportable,
-    require_name,
+    require_names,
     secret_name,
 )
 from tpuctl.model.events import Emit, WarningIssued
@@ -75,7 +75,7 @@ async def export_jobset(
     require_all_workers(submission.workers, submission.worker_count)
     now = datetime.now(UTC)
     name = name or f"job-{new_job_id(now, random.SystemRandom())}"
-    require_name(name)
+    require_names(name, settings)
     submission = await with_bundle(submission, emit)
     bundle, programs = submission.bundle, programs_archive()
     assert bundle is not None

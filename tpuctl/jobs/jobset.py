@@ -38,7 +38,7 @@ __all__ = [
     "programs_name",
     "require_all_workers",
     "require_exportable",
-    "require_name",
+    "require_names",
     "secret_name",
 ]
 
@@ -46,6 +46,8 @@ DEFAULT_IMAGE = "python:3.12"
 CONTAINER, REPLICATED_JOB = "job", "slice"
 # Kubernetes names pods NAME-slice-INDEX-INDEX-SUFFIX, with up to 63 characters (JobSet's webhook).
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,39}[a-z0-9])?")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+LABEL_RULE = "up to 63 lower-case letters, digits and hyphens"
 PORTS = (8471, 8080)  # of libtpu: within a slice, and between slices
 GKE = "cloud.google.com"
 
@@ -54,20 +56,23 @@ GKE = "cloud.google.com"
 class JobSetSettings:
     """What a stack file does not say."""
 
-    queue: str = ""  # a LocalQueue of Kueue; empty: the JobSet does not wait in one
+    queue: str = "tpu"  # a LocalQueue of Kueue; empty: the JobSet does not wait in one
     image: str = DEFAULT_IMAGE
     service_account: str = "tpuctl"  # of Kubernetes
 
 
-def require_name(name: str) -> None:
-    """Raise Usage if JobSet would reject the name."""
-    if not NAME.fullmatch(name):
-        raise Usage(
-            "Invalid name",
-            f"--name cannot be {name!r}",
-            hint="Use up to 41 lower-case letters, digits and hyphens, a letter first.",
-            where="--name",
-        )
+def require_names(name: str, settings: JobSetSettings) -> None:
+    """Raise Usage for names that JobSet or Kubernetes would reject."""
+    names = {
+        "--name": (name, NAME, "up to 41 lower-case letters, digits and hyphens, a letter first"),
+        "--queue": (settings.queue or "none", LABEL, LABEL_RULE),
+        "--service-account": (settings.service_account, LABEL, LABEL_RULE),
+    }
+    for option, (value, pattern, rule) in names.items():
+        if not pattern.fullmatch(value):
+            raise Usage(
+                "Invalid name", f"{option} cannot be {value!r}", hint=f"Use {rule}.", where=option
+            )
 
 
 def require_exportable(stack: Stack) -> None:
@@ -95,11 +100,11 @@ def require_exportable(stack: Stack) -> None:
             hint="Ask for slices instead:\n    tpu: {slices: N}",
             where="tpu.queue.nodes",
         )
-    if stack.slices > 1 and accelerator.workers == 1:
+    if stack.slices > 1 and (accelerator.workers == 1 or accelerator.generation == "v3"):
         raise Usage(
             "Not available on GKE",
             f"several slices of {accelerator.name}: GKE runs multislice jobs only on slices with "
-            "several hosts",
+            "several hosts, of v4 and later",
             hint="Choose a larger type, or one slice:\n    tpu: {slices: 1}",
             where="tpu.slices",
         )
