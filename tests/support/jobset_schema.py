@@ -47,10 +47,10 @@ def _essence(schema: dict[str, Any]) -> dict[str, Any]:
     essence = {}
     for key, value in schema.items():
         if key == "properties":
-            kept = {name: part for name, part in value.items() if name not in OMITTED}
-            if "emptyDir" in kept:
-                kept = {name: kept[name] for name in VOLUME}
-            essence[key] = {name: _essence(part) for name, part in kept.items()}
+            parts = {name: part for name, part in value.items() if name not in OMITTED}
+            if "emptyDir" in parts:
+                parts = {name: parts[name] for name in VOLUME}
+            essence[key] = {name: _essence(part) for name, part in parts.items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             essence[key] = _essence(value)
         elif key == "anyOf":
