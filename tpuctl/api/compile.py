@@ -15,6 +15,7 @@ from tpuctl.api.job_folders import copy_job_folder
 from tpuctl.catalog import (
     FIRST_LIBTPU,
     TENSORFLOW_GENERATIONS,
+    AcceleratorType,
     accelerator_type,
     accelerator_types,
     announced_tpu,
@@ -126,40 +127,21 @@ def _compile_request(
             where="--type",
         )
     name = type_name or (stack.accelerator.name if stack is not None else "")
-    accelerator = accelerator_type(name)
-    announced = announced_tpu(name)
-    if accelerator is None and announced is not None:
-        raise Refused(
-            "TPU is not sold yet",
-            f"{announced.name} was announced on {announced.announced}, and no compiler on PyPI "
-            "knows it",
-            hint="Choose a type of another generation:\n    tpuctl types",
-            where="--type",
-        )
-    if accelerator is None:
-        like = nearest(name, accelerator_types())
-        hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
-        raise Usage("Unknown TPU type", name, hint=hint, where="--type")
+    accelerator = _accelerator(name)
     generation = accelerator.generation
-    if generation not in FIRST_LIBTPU:
-        raise Refused(
-            "TPU generation unknown to the compiler",
-            f"{name} is a {generation}; libtpu knows {', '.join(FIRST_LIBTPU)}",
-            where="--type",
-            hint="Choose a type of one of these generations:\n    tpuctl types",
-        )
-    of = stack if stack is not None and name == stack.accelerator.name else None
-    nodes, slices = (len(of.nodes), of.slices) if of is not None else (1, 1)
-    runtime = of.runtime if of is not None else runtime_for(accelerator)
+    nodes, slices = 1, 1
+    runtime, topology = runtime_for(accelerator), accelerator.topology
+    if stack is not None and name == stack.accelerator.name:
+        nodes, slices = len(stack.nodes), stack.slices
+        runtime, topology = stack.runtime, stack.file.tpu.topology or topology
     version = runtime.tensorflow if runtime is not None else None
     is_jax = _is_jax(script, stack, version)
-    topology = (of.file.tpu.topology if of is not None else None) or accelerator.topology
     if is_jax and not topology:
         raise Refused(
             "Topology of the TPU type unknown",
             f"no topology of {name} was published",
             where="tpu.topology",
-            hint="Set it in the stack file, for example\n    tpu: {topology: 4x4x12}",
+            hint="Set it in the stack file:\n    tpu: {topology: AxBxC}",
         )
     if not is_jax and generation not in TENSORFLOW_GENERATIONS:
         raise Refused(
@@ -198,6 +180,31 @@ def _compile_request(
         hosts=accelerator.workers,
         slices=slices if is_jax else 1,
     )
+
+
+def _accelerator(name: str) -> AcceleratorType:
+    """The type of this name, which the compiler knows. Raises Usage or Refused."""
+    accelerator, announced = accelerator_type(name), announced_tpu(name)
+    if accelerator is None and announced is not None:
+        raise Refused(
+            "TPU is not sold yet",
+            f"{announced.name} was announced on {announced.announced}, and no compiler on PyPI "
+            "knows it",
+            hint="Choose a type of another generation:\n    tpuctl types",
+            where="--type",
+        )
+    if accelerator is None:
+        like = nearest(name, accelerator_types())
+        hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
+        raise Usage("Unknown TPU type", name, hint=hint, where="--type")
+    if accelerator.generation not in FIRST_LIBTPU:
+        raise Refused(
+            "TPU generation unknown to the compiler",
+            f"{name} is a {accelerator.generation}; libtpu knows {', '.join(FIRST_LIBTPU)}",
+            where="--type",
+            hint="Choose a type of one of these generations:\n    tpuctl types",
+        )
+    return accelerator
 
 
 def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
