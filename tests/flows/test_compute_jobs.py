@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.locations import V6E_ZONE
 from tests.support.polling import async_until
-from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
+from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
 from tpuctl.flows.inventory import list_nodes
+from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]
+SPOT = "auto, api: compute, capacity: spot"
 ENVIRONMENT = """
 import json, os
 names = ("TPUCTL_", "TPU_")
@@ -26,6 +30,13 @@ print(json.dumps({name: os.environ[name] for name in os.environ if name.startswi
 raise SystemExit(3)
 """
 
+EXPECTED = {
+    "TPUCTL_WORKER": "0",
+    "TPU_WORKER_ID": "0",
+    "TPU_WORKER_HOSTNAMES": "",
+    "TPU_ACCELERATOR_TYPE": "v6e-4",
+    "TPU_TOPOLOGY": "2x2",
+}
 ASK = """
 import os, urllib.request
 url = f"http://{os.environ['GCE_METADATA_HOST']}/computeMetadata/v1/instance/attributes/worker-id"
@@ -45,10 +56,12 @@ async def instance(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
 async def test_job_on_instance_returns_its_exit_code(instance: Tpuctl, events: list[Event]) -> None:
     record = await instance.submit(script(instance, ENVIRONMENT), check=False)
     assert await instance.follow(record) == 3
-    log = (await instance.store.get_bytes(record.log_name(0))).decode()
-    print(log)
-    (result,) = await instance.run_on_workers("echo from $HOSTNAME")
-    print(result, [event for event in events if isinstance(event, CommandOutput)])
+    node = await instance.node()
+    variables = json.loads(await instance.store.get_bytes(record.log_name(0)))
+    assert {name: variables[name] for name in variables if name in EXPECTED} == {
+        **EXPECTED,
+        "TPU_WORKER_HOSTNAMES": node.inner_addresses[0],
+    }
     assert (await instance.up()).plan.is_empty
 
 
@@ -70,9 +83,7 @@ async def test_job_of_preempted_instance_resumes_with_its_output(
     await async_until(lambda: "step 13\n" in log_of(events, 1), "step 13")
     first = await spot_instance.node()
     await inject_fault(local_cloud, "preempt", node=first.name)
-    code = await asyncio.wait_for(following, 120)
-    print(notes(events), [e for e in events if isinstance(e, WarningIssued)])
-    assert code == 0
+    assert await asyncio.wait_for(following, 120) == 0
     again = await spot_instance.node()
     assert again.id != first.id
     (attempt,) = await read_attempts(spot_instance.store, record)
@@ -117,6 +128,7 @@ async def test_workers_of_a_group_are_numbered_as_their_machines_are(
             assert done.stdout.decode().strip() == str(worker)
 
 
+@pytest.mark.soak
 async def test_job_of_preempted_group_resumes_with_its_output(
     group: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
@@ -126,9 +138,7 @@ async def test_job_of_preempted_group_resumes_with_its_output(
     await async_until(lambda: "step 5\n" in log_of(events, 1), "step 5")
     first = await group.node()
     await inject_fault(local_cloud, "preempt", node=first.instances[1])
-    code = await asyncio.wait_for(following, 180)
-    print(notes(events), [e for e in events if isinstance(e, WarningIssued)])
-    assert code == 0
+    assert await asyncio.wait_for(following, 180) == 0
     again = await group.node()
     assert again.id != first.id
     (attempt,) = await read_attempts(group.store, record)
@@ -141,8 +151,8 @@ async def test_job_of_preempted_group_resumes_with_its_output(
 
 @pytest.mark.parametrize(
     "type_name",
-    ["v6e-16", pytest.param("v6e-4", marks=pytest.mark.soak)],
-    ids=["group", "instance"],
+    ["v6e-4", pytest.param("v6e-16", marks=pytest.mark.soak)],
+    ids=["instance", "group"],
 )
 async def test_idle_machines_delete_their_slice(
     make_stack: MakeStack, local_cloud: LocalCloud, type_name: str
@@ -167,7 +177,7 @@ async def test_idle_machines_delete_their_slice(
 
 
 async def test_workers_are_reached_through_iap_by_their_names(
-    make_stack: MakeStack, events: list[Event]
+    make_stack: MakeStack, events: list[Event], tmp_path: Path
 ) -> None:
     stack = make_stack(
         type_name="v6e-16",
@@ -176,18 +186,20 @@ async def test_workers_are_reached_through_iap_by_their_names(
         extra="network: {ssh: iap}\n",
     )
     await stack.up()
-    (node,) = [await stack.node()]
+    node = await stack.node()
     assert node.addresses == node.inner_addresses, "without external addresses"
     results = await stack.run_on_workers("hostname")
     assert [result.exit_code for result in results] == [0] * 4
     names = {event.data.decode().strip() for event in events if isinstance(event, CommandOutput)}
     assert names == {*node.instances}
-    command = await stack.ssh_command(2, "hostname; exit 9")
+    (tmp_path / "sent").write_bytes(b"bytes")
+    await stack.copy(parse_copy([str(tmp_path / "sent"), "2:there"], all_workers=False))
+    command = await stack.ssh_command(2, "cat there; hostname; exit 9")
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 9, done.stderr
-    assert done.stdout.strip() in node.instances
+    assert done.stdout.removeprefix("bytes").strip() in node.instances
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
@@ -208,7 +220,7 @@ async def test_controller_recovers_unattended_job(
         pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
     stack = make_stack(
         type_name=type_name,
-        runtime="auto, api: compute, capacity: spot",
+        runtime=SPOT,
         zone=V6E_ZONE,
         extra="controller: {}\nlimits: {idle: 10m}\n",
     )
