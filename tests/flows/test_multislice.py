@@ -190,9 +190,9 @@ async def test_compute_engine_creates_lost_slice_alone(
 
 
 def test_cost_is_that_of_all_slices(make_slices: MakeStack) -> None:
-    one, two = (cost_of(make_slices(fields=f"slices: {count}").stack) for count in (1, 2))
-    assert two.lines[0].item.startswith("2 nodes v5litepod-8")
-    assert two.lines[0].per_hour == pytest.approx(2 * (one.lines[0].per_hour or 0))
+    single, double = (cost_of(make_slices(fields=f"slices: {count}").stack) for count in (1, 2))
+    assert double.lines[0].item.startswith("2 nodes v5litepod-8")
+    assert double.lines[0].per_hour == pytest.approx(2 * (single.lines[0].per_hour or 0))
 
 
 def test_rehearsal_has_variables_of_slice_0(make_slices: MakeStack) -> None:

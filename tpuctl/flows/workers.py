@@ -439,11 +439,11 @@ async def _in_worker_order(context: Context, node: NodeStatus) -> NodeStatus:
 async def _ask_order(context: Context, node: NodeStatus) -> list[str]:
     """The names of the instances by their numbers, or by name if they do not have any."""
     transports = await _transports_of_node(context, node, 0)
-    ask = program("worker_number.py").encode()
+    source = program("worker_number.py").encode()
     try:
         await connect_workers(context.cloud, transports)
         answers = await gather_all(
-            each.run(["python3", "-S", "-I", "-"], input=ask) for each in transports
+            each.run(["python3", "-S", "-I", "-"], input=source) for each in transports
         )
     finally:
         await gather_all(each.close() for each in transports)

@@ -288,8 +288,8 @@ def _topology(options: dict[str, Any]) -> Any:
     try:
         return topologies.get_topology_desc(platform="tpu", **options)
     except Exception as error:
-        known = f"libtpu {_version('libtpu')} does not know {options['topology_name']}"
-        raise LoweringFailed(f"{known}: {_text(error)}", "compiler") from error
+        unsupported = f"libtpu {_version('libtpu')} does not know {options['topology_name']}"
+        raise LoweringFailed(f"{unsupported}: {_text(error)}", "compiler") from error
 
 
 def _collectives(text: str) -> dict[str, list[int]]:
