@@ -141,8 +141,8 @@ class AnnouncedTpu:
 
     def __str__(self) -> str:
         return (
-            f"Google announced {self.name} on {self.announced}, {self.remark}. It is not sold yet, "
-            f"and no API lists a type of it; its hosts are announced as {self.architecture} (Arm)"
+            f"{self.name} was announced on {self.announced}, {self.remark}. It is not sold yet: no "
+            f"API lists a type of it. Its hosts will have Arm processors ({self.architecture})"
         )
 
 

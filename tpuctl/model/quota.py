@@ -256,7 +256,7 @@ def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
         pool = other.line
         return Diagnostic(
             "Quota of the wrong pool",
-            f"{detail}. {API_NAMES[other.api].capitalize()} has a pool of its own, with room: "
+            f"{detail}. There is room in the pool of {API_NAMES[other.api]}, which is another: "
             f"{pool.limit} in {pool.place} allows {pool.allowed:g} {pool.unit}, {pool.used:g} used",
             "The request will probably be rejected, and then made at that API."
             if other.is_next

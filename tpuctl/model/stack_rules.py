@@ -8,10 +8,11 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tpuctl.catalog import (
+    API_NAMES,
     AcceleratorType,
     Api,
     accelerator_type,
@@ -53,8 +54,6 @@ __all__ = [
     "egress_note",
     "find_problems",
 ]
-
-API_NAMES: Mapping[Api, str] = {"tpu": "the Cloud TPU API", "compute": "Compute Engine"}
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 # How long a flex-start machine of Compute Engine may wait: `requestValidForDuration`
@@ -208,8 +207,7 @@ def _type_problem(name: str, where: str) -> Diagnostic:
     if announced is not None:
         return Diagnostic(
             "TPU type not sold yet",
-            f"{announced.name} was announced on {announced.announced}, {announced.remark}; no API "
-            "offers it yet",
+            str(announced),
             "To list the types that are offered:\n    tpuctl types",
             where,
         )
