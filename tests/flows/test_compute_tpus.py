@@ -58,8 +58,8 @@ def make(
 
 async def items(stack: Tpuctl) -> dict[str, InventoryItem]:
     """What the stack has in zones and regions, by address."""
-    found = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
-    return {item.address: item for item in found if item.zone}
+    existing = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
+    return {item.address: item for item in existing if item.zone}
 
 
 async def test_instance_from_plan_to_down(make: MakeStack) -> None:
@@ -84,12 +84,12 @@ async def test_group_from_plan_to_down(make: MakeStack) -> None:
     stack = make("v6e-16")
     name = stack.stack.names.node
     await provision(stack)
-    found = await items(stack)
-    group = found[f"group/{ZONE}/{name}"]
+    existing = await items(stack)
+    group = existing[f"group/{ZONE}/{name}"]
     assert (group.state, group.detail) == ("READY", "v6e-16")
     assert group.node is not None
     assert len(group.node.instances) == 4
-    assert {f"template/us-east5/{name}", f"workload-policy/us-east5/{name}"} <= found.keys()
+    assert {f"template/us-east5/{name}", f"workload-policy/us-east5/{name}"} <= existing.keys()
     again = await stack.plan()
     assert again.plan.is_empty, [change for change in again.plan if change.is_work]
     down = await stack.down()
@@ -149,8 +149,8 @@ async def test_cloud_tpu_api_is_tried_after_stockout_of_compute_engine(
     stockout(cloud, "ct6e-standard-4t")
     prepared = await provision(stack)
     assert prepared.stack.candidate == Candidate(ZONE)
-    found = await items(stack)
-    assert [item.kind for item in found.values()] == ["node"], "the group is gone"
+    existing = await items(stack)
+    assert [item.kind for item in existing.values()] == ["node"], "the group is gone"
 
 
 async def stop_machine(stack: Tpuctl) -> None:
@@ -288,8 +288,8 @@ async def test_reservation_of_other_project_must_be_shared(
     make: MakeStack, project: Project
 ) -> None:
     await reserve(make(), "ct6e-standard-4t")
-    theirs = "capacity: reserved, reservation: projects/local-project/reservations/ours"
-    bench = project.stack(f"api: compute, {theirs}", type_name="v6e-4", zones=ZONE)
+    shared = "capacity: reserved, reservation: projects/local-project/reservations/ours"
+    bench = project.stack(f"api: compute, {shared}", type_name="v6e-4", zones=ZONE)
     with pytest.raises(Usage, match=f"is not shared with project {project.id}"):
         await bench.stack.plan()
 
@@ -391,8 +391,8 @@ async def test_slice_of_changed_type_is_not_left_running(make: MakeStack) -> Non
 async def test_parts_of_a_running_group_do_not_look_orphaned(make: MakeStack) -> None:
     stack = make("v6e-16")
     await provision(stack)
-    found = [item for item in await stack.orphans() if item.stack == stack.stack.name]
-    assert find_orphaned(found) == []
+    existing = [item for item in await stack.orphans() if item.stack == stack.stack.name]
+    assert find_orphaned(existing) == []
     await stack.cloud.call(
         "the group",
         stack.cloud.client("instance_group_managers").delete_unary,
@@ -402,8 +402,8 @@ async def test_parts_of_a_running_group_do_not_look_orphaned(make: MakeStack) ->
     )
 
     async def orphaned() -> set[str]:
-        found = [item for item in await stack.orphans() if item.stack == stack.stack.name]
-        return {each.item.kind for each in find_orphaned(found)}
+        existing = [item for item in await stack.orphans() if item.stack == stack.stack.name]
+        return {each.item.kind for each in find_orphaned(existing)}
 
     await async_until(
         lambda: _includes(orphaned(), {"template", "workload-policy"}), "both looking orphaned"
@@ -418,3 +418,27 @@ async def test_compute_engine_has_no_race(make: MakeStack) -> None:
     stack = make(zones=f"{ZONE}, us-east5-b")
     with pytest.raises(Usage, match="queued resources, which Compute Engine does not have"):
         await stack.plan(race=True)
+
+
+async def test_interrupted_group_is_given_up_by_the_next_up(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    """Left alone, it would create its machines as soon as there is capacity."""
+    stack = make("v6e-16")
+    hold = remote_control.add_fault(
+        cloud, "hold", method="InstanceGroupManagers/ListManagedInstances"
+    )["id"]
+    stockout(cloud, "ct6e-standard-4t")
+
+    async def is_held() -> bool:
+        return bool(remote_control.fault(cloud, hold).get("held_calls"))
+
+    async with in_background(provision(stack)):
+        await async_until(is_held, "the group being created")
+    remote_control.release(cloud, hold, drop=True)
+    remote_control.remove_fault(cloud, hold)
+    change = (await stack.plan()).plan.change(f"group/{stack.stack.names.node}")
+    assert change.fields == ("readiness",)
+    with pytest.raises(NoCapacity):
+        await provision(stack)
+    assert "group" not in {item.kind for item in (await items(stack)).values()}

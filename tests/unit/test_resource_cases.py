@@ -36,7 +36,11 @@ from tpuctl.resources.tpu_queued import Request
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 # Next to them are the cases of rules and of the local cloud's storage, which other tests use.
-FOLDERS = [folder for folder in sorted(CASES.iterdir()) if folder.name not in ("check", "storage")]
+FOLDERS = [
+    folder
+    for folder in sorted(CASES.iterdir())
+    if folder.name not in ("check", "jobset", "storage")
+]
 MINIMAL_STACK = """
 stack: bert
 project: {PROJECT}

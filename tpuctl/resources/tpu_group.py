@@ -98,9 +98,9 @@ class TpuGroup(MachineNode):
             machines = in_worker_order(
                 each for place, each in instances if (place, owning_group(each)) == (zone, name)
             )
-            actions = {_snake_case(key): n for key, n in manager["currentActions"].items()}
+            actions = {_snake_case(key): n for key, n in manager.get("currentActions", {}).items()}
             statuses = [each.get("status", "") for each in machines]
-            state = _state(manager["targetSize"], actions, statuses)
+            state = _state(manager.get("targetSize", 0), actions, statuses)
             status = slice_status(name, manager["id"], zone, state, machines)
             yield InventoryItem(
                 cls,
@@ -216,7 +216,7 @@ class TpuGroup(MachineNode):
                 await self._delete(report)
             await self._create(report)
         elif "readiness" in change.fields:
-            await self._adopt(report)
+            await self._finish(report)
         else:
             await self._update(change.fields)
 
@@ -244,14 +244,7 @@ class TpuGroup(MachineNode):
             )
 
         await self.create_or_adopt(create, self.observe, report, check=self.check)
-        try:
-            await self.wait_until_ready(report)
-        except Unreachable:
-            raise
-        except TpuctlError:
-            await self._delete(report)
-            raise
-        await self._update_stale()  # the template has other keys, if another program created it
+        await self._finish(report)
 
     def _body(self) -> dict[str, Any]:
         stack, regional = self.stack, f"projects/{self.stack.project}/regions/{self.stack.region}"
@@ -269,12 +262,18 @@ class TpuGroup(MachineNode):
             },
         }
 
-    async def _adopt(self, report: Report) -> None:
-        """Wait for a group that another program is creating, perhaps with other keys."""
-        await self.wait_until_ready(report)
-        await self._update_stale()
+    async def _finish(self, report: Report) -> None:
+        """Wait for a group that this program or another is creating, perhaps with other keys.
 
-    async def _update_stale(self) -> None:
+        If it fails it is deleted: otherwise it would create its machines whenever it can.
+        """
+        try:
+            await self.wait_until_ready(report)
+        except Unreachable:
+            raise
+        except TpuctlError:
+            await self._delete(report)
+            raise
         change = self.diff(await self.observe())
         if change.action is Action.UPDATE:
             await self._update(change.fields)

@@ -21,8 +21,6 @@ from tpuctl.resources.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.tpu_node_spec import tags_of
 
 __all__ = [
-    "PROVISIONING_MODELS",
-    "accelerator_name",
     "capacity_of",
     "external_addresses",
     "group_of",
@@ -148,17 +146,20 @@ def machine_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str,
     desired_model = PROVISIONING_MODELS[stack.file.tpu.capacity]
     if model != desired_model:
         yield "capacity", CAPACITIES.get(model, model), stack.file.tpu.capacity
+    size_gb = stack.file.tpu.boot_disk.size_gb
+    for disk in observed.disks:
+        if disk.boot and disk.disk_size_gb not in (0, size_gb):
+            yield "boot disk", f"{disk.disk_size_gb} GB", f"{size_gb} GB"
 
 
 @cache
-def accelerator_name(machine_type: str, hosts: int = 1, topology: str = "") -> str:
+def accelerator_name(machine_type: str, hosts: int = 1) -> str:
     """The accelerator type of a slice of these machines; the machine type if it is unknown."""
     names = [
         accelerator.name
         for accelerator in accelerator_types().values()
         if (machine := tpu_machine(accelerator)) is not None
         and (machine.machine_type, machine.hosts) == (machine_type, hosts)
-        and topology in ("", machine.topology)
     ]
     return next(iter(names), machine_type)
 
@@ -195,16 +196,11 @@ def external_addresses(instance: Mapping[str, Any]) -> list[str]:
 
 
 def slice_status(
-    name: str,
-    id: str,
-    zone: str,
-    state: str,
-    workers: Sequence[Mapping[str, Any]],
-    topology: str = "",
+    name: str, id: str, zone: str, state: str, workers: Sequence[Mapping[str, Any]]
 ) -> NodeStatus:
     """The status of a slice: its instances in worker order."""
     machine_type = workers[0].get("machineType", "").rpartition("/")[2] if workers else ""
-    type_name = accelerator_name(machine_type, len(workers), topology)
+    type_name = accelerator_name(machine_type, len(workers))
     accelerator = accelerator_type(type_name)
     machine = tpu_machine(accelerator) if accelerator is not None else None
     inner = [_inner_address(worker) for worker in workers]
