@@ -216,7 +216,7 @@ def test_rehearsal_has_variables_of_slice_0(make_slices: MakeStack) -> None:
 def test_job_that_cannot_use_all_slices_is_refused(
     make_slices: MakeStack, text: str, fields: str, says: str
 ) -> None:
-    stack = make_slices(extra=f"job: {{{fields}}}\n")
+    stack = make_slices(extra=f"job: {{{fields}}}\n", runtime="auto")
     with pytest.raises(Usage) as refused:
         prepare(stack.stack, script(stack, text), cloud="local", emit=print)
     assert says in refused.value.diagnostics[0].detail
