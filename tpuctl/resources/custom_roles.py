@@ -58,6 +58,8 @@ RECOVERY_COMPUTE = (
     "compute.instances.getGuestAttributes",
     "compute.zoneOperations.list",
 )
+# What only `down` needs: boot disks are deleted with their machines.
+CLEANUP = {"compute.addresses.list", "compute.disks.list", "compute.disks.delete"}
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
@@ -80,7 +82,7 @@ def recovery_permissions(stack: Stack) -> tuple[str, ...]:
         lines = (line.split() for line in kind.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
-        create -= {"compute.disks.delete"}  # boot disks are deleted with their machines
+        create -= CLEANUP
         network = () if is_group else ("compute.networks.get",)  # in the group's template
         return tuple(sorted({*create, *RECOVERY_COMPUTE, *network}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
