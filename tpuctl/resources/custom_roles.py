@@ -58,8 +58,10 @@ RECOVERY_COMPUTE = (
     "compute.instances.getGuestAttributes",
     "compute.zoneOperations.list",
 )
-# What only `down` needs: boot disks are deleted with their machines.
-CLEANUP = {"compute.addresses.list", "compute.disks.list", "compute.disks.delete"}
+RECOVERY_KEYS = ("compute.instances.get",)
+RECOVERY_NETWORK = ("compute.networks.get",)
+# What only `down` needs.
+CLEANUP = {"compute.addresses.list", "compute.disks.list"}
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
@@ -83,8 +85,9 @@ def recovery_permissions(stack: Stack) -> tuple[str, ...]:
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
         create -= CLEANUP
-        network = () if is_group else ("compute.networks.get",)  # in the group's template
-        return tuple(sorted({*create, *RECOVERY_COMPUTE, *network}))
+        # A group's template has the network, but not the controller's SSH key.
+        more = RECOVERY_KEYS if is_group else RECOVERY_NETWORK
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
 

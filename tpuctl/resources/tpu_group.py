@@ -67,7 +67,7 @@ class TpuGroup(MachineNode):
     display_name = "node"
     permissions = """
         read compute.viewer compute.instanceGroupManagers.get compute.instanceGroupManagers.list
-        read compute.viewer compute.instances.get compute.instances.list
+        read compute.viewer compute.instances.list
         create compute.viewer compute.addresses.list compute.disks.list
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.create
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.delete
@@ -81,6 +81,7 @@ class TpuGroup(MachineNode):
         update:labels compute.instanceAdmin.v1 compute.instances.setLabels
         update:tags compute.instanceAdmin.v1 compute.instances.setTags
         update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.instances.setMetadata
+        update:labels,tags,ssh-keys,limits,metadata compute.viewer compute.instances.get
         update:labels,tags,ssh-keys,limits,metadata compute.viewer compute.zoneOperations.get
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """

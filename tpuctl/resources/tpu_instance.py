@@ -99,7 +99,7 @@ class TpuInstance(MachineNode):
         create compute.instanceAdmin.v1 compute.instances.setTags compute.disks.create
         create compute.instanceAdmin.v1 compute.subnetworks.use compute.zoneOperations.get
         create compute.instanceAdmin.v1 compute.subnetworks.useExternalIp
-        create compute.instanceAdmin.v1 compute.instances.delete compute.disks.delete
+        create compute.instanceAdmin.v1 compute.instances.delete
         create compute.instanceAdmin.v1 compute.disks.setLabels
         create iam.serviceAccountUser iam.serviceAccounts.actAs
         update:state compute.instanceAdmin.v1 compute.instances.start compute.zoneOperations.get
