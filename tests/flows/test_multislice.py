@@ -25,7 +25,7 @@ from tpuctl.model.events import Event, JobEnded, LogChunk
 from tpuctl.model.stack_cost import cost_of
 
 MakeStack = Callable[..., Tpuctl]
-ZONE = "us-east1-b"
+V5E_ZONE = "us-east1-b"
 MEGASCALE = ("COORDINATOR_ADDRESS", "NUM_SLICES", "SLICE_ID", "PORT")
 NAMES = ("TPUCTL_WORKER", "TPUCTL_WORKERS", "TPUCTL_SLICE", "TPUCTL_SLICES", "TPU_NAME")
 REPORT = f"""
@@ -58,7 +58,7 @@ def make_slices(make_stack: MakeStack) -> MakeStack:
         runtime: str = "v2-alpha-tpuv5-lite",
     ) -> Tpuctl:
         fields = f"{runtime}, {fields}"
-        return make_stack(type_name=type_name, runtime=fields, zone=ZONE, extra=extra)
+        return make_stack(type_name=type_name, runtime=fields, zone=V5E_ZONE, extra=extra)
 
     return make
 

@@ -11,8 +11,8 @@ IMAGE = (
     "--image-family=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
     "--image-project=ubuntu-os-accelerator-images",
 )
-ZONE = "--zone=us-east5-a"
-V6E = ("--machine-type=ct6e-standard-4t", *IMAGE, "--maintenance-policy=TERMINATE", ZONE)
+IN_ZONE = "--zone=us-east5-a"
+V6E = ("--machine-type=ct6e-standard-4t", *IMAGE, "--maintenance-policy=TERMINATE", IN_ZONE)
 LIMITED = ("--max-run-duration=4h", "--instance-termination-action=DELETE")
 
 pytestmark = pytest.mark.long
@@ -28,11 +28,11 @@ def test_spot_instance(gcloud: Gcloud) -> None:
     assert instance["disks"][0]["diskSizeGb"] == "100"
     table = gcloud.run(*INSTANCES, "list", "--filter=machineType~ct6e").stdout
     assert table.splitlines()[1].split()[:3] == ["bert-tpu", "us-east5-a", "ct6e-standard-4t"]
-    types = gcloud.json("compute", "machine-types", "list", "--filter=name~ct6e", ZONE.replace(
+    types = gcloud.json("compute", "machine-types", "list", "--filter=name~ct6e", IN_ZONE.replace(
         "zone", "zones"))  # fmt: skip
     assert {row["name"] for row in types} == {f"ct6e-standard-{chips}t" for chips in (1, 4, 8)}
     assert types[0]["accelerators"][0]["guestAcceleratorType"] == "ct6e"
-    gcloud.run(*INSTANCES, "delete", "bert-tpu", ZONE)
+    gcloud.run(*INSTANCES, "delete", "bert-tpu", IN_ZONE)
     assert gcloud.json("compute", "disks", "list") == []
 
 
@@ -56,7 +56,7 @@ def test_flex_start_and_standard_instances(gcloud: Gcloud) -> None:
 @pytest.mark.soak
 def test_reserved_instances(gcloud: Gcloud) -> None:
     name = "--reservation=mine"
-    gcloud.run("compute", "reservations", "create", "mine", ZONE, "--vm-count=1",
+    gcloud.run("compute", "reservations", "create", "mine", IN_ZONE, "--vm-count=1",
                "--machine-type=ct6e-standard-4t", "--require-specific-reservation")  # fmt: skip
     bound = ("--provisioning-model=RESERVATION_BOUND", "--instance-termination-action=DELETE")
     affinity = ("--reservation-affinity=specific", name)
@@ -65,16 +65,16 @@ def test_reserved_instances(gcloud: Gcloud) -> None:
     assert reservation["specificReservation"]["inUseCount"] == "1"
     result = gcloud.run(*INSTANCES, "create", "other", *V6E, *bound, *affinity, check=False)
     assert "No available resources in specified reservations" in result.stderr
-    gcloud.run(*INSTANCES, "delete", "bert-tpu", ZONE)
-    gcloud.run("compute", "reservations", "delete", "mine", ZONE)
+    gcloud.run(*INSTANCES, "delete", "bert-tpu", IN_ZONE)
+    gcloud.run("compute", "reservations", "delete", "mine", IN_ZONE)
 
     request = ("beta", "compute", "future-reservations")
-    gcloud.run(*request, "create", "booked", ZONE, "--tpu-version=V6E", "--chip-count=4",
+    gcloud.run(*request, "create", "booked", IN_ZONE, "--tpu-version=V6E", "--chip-count=4",
                "--workload-type=BATCH", "--start-time=2030-01-01T00:00:00Z", "--duration=864000",
                "--reservation-mode=CALENDAR", "--planning-status=SUBMITTED",
                "--deployment-type=DENSE", "--require-specific-reservation",
                "--auto-delete-auto-created-reservations", "--reservation-name=slot")  # fmt: skip
-    described = gcloud.json(*request, "describe", "booked", ZONE)
+    described = gcloud.json(*request, "describe", "booked", IN_ZONE)
     assert described["status"]["procurementStatus"] == "APPROVED"
     (listed,) = gcloud.json(*request, "list")
     assert listed["name"] == "booked"
@@ -104,5 +104,5 @@ def test_ssh_to_an_instance(machine_gcloud: Gcloud) -> None:
     script = 'curl -sH Metadata-Flavor:Google "$GCE_METADATA_HOST/$0"'
     path = "computeMetadata/v1/instance/attributes/accelerator-type"
     command = f"--command={script.replace('$0', path)}"
-    done = gcloud.run("compute", "ssh", "bert-tpu", ZONE, command)
+    done = gcloud.run("compute", "ssh", "bert-tpu", IN_ZONE, command)
     assert done.stdout.splitlines()[-1] == "v6e-4"

@@ -9,6 +9,7 @@ __all__ = [
     "REGION",
     "US_PARENT",
     "US_ZONE",
+    "V5P_ZONE",
     "V6E_ZONE",
     "ZONE",
 ]
@@ -21,4 +22,6 @@ PARENT = f"{PROJECT_NAME}/locations/{ZONE}"
 # A zone with other TPU types.
 US_ZONE = "us-central1-b"
 US_PARENT = f"{PROJECT_NAME}/locations/{US_ZONE}"
-V6E_ZONE = "us-east5-b"  # with TPUs of both APIs
+# With TPUs that both APIs sell.
+V6E_ZONE = "us-east5-b"
+V5P_ZONE = "us-east5-a"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.locations import PROJECT
+from tests.support.locations import PROJECT, V5P_ZONE
 
-__all__ = ["NAME", "TPU7X_IMAGE", "V6E", "V6E_IMAGE", "WHICH", "ZONE", "tpu_instance"]
+__all__ = ["NAME", "TPU7X_IMAGE", "V6E", "V6E_IMAGE", "WHICH", "tpu_instance"]
 
-ZONE = "us-east5-a"  # sells v5p, v6e and v5e
-NAME = f"projects/{PROJECT}/zones/{ZONE}/instances/bert-tpu"
-WHICH = {"project": PROJECT, "zone": ZONE, "instance": "bert-tpu"}
+NAME = f"projects/{PROJECT}/zones/{V5P_ZONE}/instances/bert-tpu"
+WHICH = {"project": PROJECT, "zone": V5P_ZONE, "instance": "bert-tpu"}
 V6E = "ct6e-standard-4t"
 _IMAGES = "projects/ubuntu-os-accelerator-images/global/images/family"
 V6E_IMAGE = f"{_IMAGES}/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
@@ -21,7 +20,7 @@ def tpu_instance(
     machine_type: str = V6E,
     name: str = "bert-tpu",
     *,
-    zone: str = ZONE,
+    zone: str = V5P_ZONE,
     image: str = V6E_IMAGE,
     disk: str = "",
     scheduling: dict[str, Any] | None = None,

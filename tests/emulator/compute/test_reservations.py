@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.locations import PROJECT
-from tests.support.tpu_instances import V6E, ZONE, tpu_instance
+from tests.support.locations import PROJECT, V5P_ZONE
+from tests.support.tpu_instances import V6E, tpu_instance
 
-IN_ZONE = {"project": PROJECT, "zone": ZONE}
+IN_ZONE = {"project": PROJECT, "zone": V5P_ZONE}
 
 
 def reserve(engine: Any, name: str, **more: Any) -> Any:
@@ -48,7 +48,7 @@ def get(engine: Any, name: str) -> Any:
 async def test_instance_uses_a_reservation(engine: Any) -> None:
     """Neither a stockout nor quota concerns it; the reservation is full then, and kept."""
     registry = engine.cloud.server.registry
-    registry.faults.add({"kind": "stockout", "zone": ZONE, "times": "unlimited"})
+    registry.faults.add({"kind": "stockout", "zone": V5P_ZONE, "times": "unlimited"})
     quota = {"TPUS-PER-TPU-FAMILY-per-project-region": {"us-east5": 0}}
     registry.settings.put("quota", quota)
 
@@ -113,7 +113,7 @@ async def test_reservation_is_shared_with_other_projects(engine: Any) -> None:
         "status": "READY",
         "shareSettings": {"shareType": "SPECIFIC_PROJECTS", "projectMap": {PROJECT: {}}},
     }
-    name = f"projects/other-project/zones/{ZONE}/reservations/shared"
+    name = f"projects/other-project/zones/{V5P_ZONE}/reservations/shared"
     registry.store.put_json("compute.reservations", name, row)
     request = bound_to("projects/other-project/reservations/shared")
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
@@ -188,7 +188,7 @@ async def test_calendar_request_waits_for_its_start(engine: Any) -> None:
         (listed,) = engine.future_reservations.list(IN_ZONE)
         assert listed.name == "next-week"
         everywhere = dict(engine.future_reservations.aggregated_list({"project": PROJECT}))
-        (counterpart,) = everywhere[f"zones/{ZONE}"].future_reservations
+        (counterpart,) = everywhere[f"zones/{V5P_ZONE}"].future_reservations
         assert counterpart == listed
         engine.wait_ok(
             engine.future_reservations.delete_unary({**IN_ZONE, "future_reservation": "next-week"})

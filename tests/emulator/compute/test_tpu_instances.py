@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.locations import PROJECT
-from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, WHICH, ZONE, tpu_instance
+from tests.support.locations import PROJECT, V5P_ZONE
+from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, WHICH, tpu_instance
 
 
 @pytest.mark.parametrize(
     ("machine_type", "zone", "image", "accelerator"),
     [
-        ("ct6e-standard-1t", ZONE, V6E_IMAGE, "v6e-1"),
-        ("ct6e-standard-4t", ZONE, V6E_IMAGE, "v6e-4"),
-        ("ct6e-standard-8t", ZONE, V6E_IMAGE, "v6e-8"),
-        ("ct5p-hightpu-1t-tpu", ZONE, V6E_IMAGE, "v5p-2"),
-        ("ct5p-hightpu-4t", ZONE, V6E_IMAGE, "v5p-8"),
+        ("ct6e-standard-1t", V5P_ZONE, V6E_IMAGE, "v6e-1"),
+        ("ct6e-standard-4t", V5P_ZONE, V6E_IMAGE, "v6e-4"),
+        ("ct6e-standard-8t", V5P_ZONE, V6E_IMAGE, "v6e-8"),
+        ("ct5p-hightpu-1t-tpu", V5P_ZONE, V6E_IMAGE, "v5p-2"),
+        ("ct5p-hightpu-4t", V5P_ZONE, V6E_IMAGE, "v5p-8"),
         ("tpu7x-standard-4t", "us-central1-c", TPU7X_IMAGE, "tpu7x-8"),
     ],
 )
@@ -43,7 +43,7 @@ async def test_instance_is_a_tpu(
 
 async def test_machine_types_of_a_zone_include_its_tpus(engine: Any) -> None:
     def run() -> None:
-        key = {"project": PROJECT, "zone": ZONE}
+        key = {"project": PROJECT, "zone": V5P_ZONE}
         here = {kind.name: kind for kind in engine.machine_types.list(key)}
         assert {"ct5p-hightpu-4t", "ct6e-standard-4t", "ct5lp-hightpu-1t"} < set(here)
         assert "tpu7x-standard-4t" not in here
@@ -88,22 +88,22 @@ async def test_disk_types_that_the_machine_lacks_are_refused(engine: Any) -> Non
 async def test_boot_disk_has_a_type_that_the_machine_supports_by_default(engine: Any) -> None:
     request = tpu_instance()
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
-    which = {"project": PROJECT, "zone": ZONE, "disk": "bert-tpu"}
+    which = {"project": PROJECT, "zone": V5P_ZONE, "disk": "bert-tpu"}
     disk = await asyncio.to_thread(engine.disks.get, which)
     assert disk.type_.endswith("/hyperdisk-balanced")
 
 
 async def test_attached_disks_must_fit_the_machine(engine: Any) -> None:
-    key = {"project": PROJECT, "zone": ZONE}
+    key = {"project": PROJECT, "zone": V5P_ZONE}
 
     def run() -> None:
         engine.wait_ok(engine.instances.insert_unary(tpu_instance(), timeout=60))
         for name, kind in (("fits", "hyperdisk-ml"), ("other", "pd-ssd")):
-            disk = {"name": name, "size_gb": 10, "type_": f"zones/{ZONE}/diskTypes/{kind}"}
+            disk = {"name": name, "size_gb": 10, "type_": f"zones/{V5P_ZONE}/diskTypes/{kind}"}
             engine.wait_ok(engine.disks.insert_unary({**key, "disk_resource": disk}, timeout=60))
-        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{ZONE}/disks/fits"}}
+        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{V5P_ZONE}/disks/fits"}}
         engine.wait_ok(engine.instances.attach_disk_unary(request, timeout=60))
-        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{ZONE}/disks/other"}}
+        request = {**WHICH, "attached_disk_resource": {"source": f"zones/{V5P_ZONE}/disks/other"}}
         text = "pd-ssd disk type cannot be used by ct6e-standard-4t machine type."
         with pytest.raises(exceptions.BadRequest, match=text):
             engine.instances.attach_disk_unary(request, timeout=60)

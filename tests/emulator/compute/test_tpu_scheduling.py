@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.locations import PROJECT
+from tests.support.locations import PROJECT, V5P_ZONE
 from tests.support.polling import async_until
-from tests.support.tpu_instances import NAME, V6E, WHICH, ZONE, tpu_instance
+from tests.support.tpu_instances import NAME, V6E, WHICH, tpu_instance
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.compute import capacity
 
-IN_ZONE = {"project": PROJECT, "zone": ZONE}
+IN_ZONE = {"project": PROJECT, "zone": V5P_ZONE}
 FLEX_START = {
     "provisioning_model": "FLEX_START",
     "max_run_duration": {"seconds": 3600},
@@ -93,7 +93,7 @@ async def test_invalid_scheduling_is_refused(
 
 
 async def test_flex_start_waits_for_capacity(engine: Any) -> None:
-    fault = add_fault(engine, zone=ZONE, type=V6E, times="unlimited")
+    fault = add_fault(engine, zone=V5P_ZONE, type=V6E, times="unlimited")
     request = tpu_instance(scheduling=FLEX_START, **wait_for(7200))
     operation = await asyncio.to_thread(engine.instances.insert_unary, request)
     instance = await until_status(engine, "PENDING")
@@ -105,7 +105,7 @@ async def test_flex_start_waits_for_capacity(engine: Any) -> None:
 
 
 async def test_flex_start_request_expires(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_fault(engine, zone=ZONE, type=V6E, times="unlimited")
+    add_fault(engine, zone=V5P_ZONE, type=V6E, times="unlimited")
     request = tpu_instance(scheduling=FLEX_START, **wait_for(90))
     operation = await asyncio.to_thread(engine.instances.insert_unary, request)
     await until_status(engine, "PENDING")
@@ -118,7 +118,7 @@ async def test_flex_start_request_expires(engine: Any, monkeypatch: pytest.Monke
 
 
 async def test_flex_start_that_may_not_wait_fails_at_once(engine: Any) -> None:
-    add_fault(engine, zone=ZONE, type=V6E)
+    add_fault(engine, zone=V5P_ZONE, type=V6E)
     for more in (wait_for(0), {}):
         request = tpu_instance(scheduling=FLEX_START, **more)
         operation = await asyncio.to_thread(engine.instances.insert_unary, request)
@@ -129,7 +129,7 @@ async def test_flex_start_that_may_not_wait_fails_at_once(engine: Any) -> None:
 
 
 async def test_pending_instance_can_be_deleted(engine: Any) -> None:
-    add_fault(engine, zone=ZONE, type=V6E, times="unlimited")
+    add_fault(engine, zone=V5P_ZONE, type=V6E, times="unlimited")
     request = tpu_instance(scheduling=FLEX_START, **wait_for(7200))
     insertion = await asyncio.to_thread(engine.instances.insert_unary, request)
     await until_status(engine, "PENDING")
@@ -300,7 +300,7 @@ async def test_waiting_and_limits_survive_a_restart(make_cloud: Any, make_engine
     engine = make_engine(cloud)
     running = tpu_instance(scheduling=FLEX_START)
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(running)))
-    fault = add_fault(engine, zone=ZONE, times="unlimited")
+    fault = add_fault(engine, zone=V5P_ZONE, times="unlimited")
     pending = tpu_instance(name="later", scheduling=FLEX_START, **wait_for(7200))
     operation = await asyncio.to_thread(engine.instances.insert_unary, pending)
     which = {**WHICH, "instance": "later"}
