@@ -435,10 +435,31 @@ async def test_interrupted_group_is_given_up_by_the_next_up(
 
     async with in_background(provision(stack)):
         await async_until(is_held, "the group being created")
-    remote_control.release(cloud, hold, drop=True)
+    remote_control.release(cloud, hold)
     remote_control.remove_fault(cloud, hold)
     change = (await stack.plan()).plan.change(f"group/{stack.stack.names.node}")
     assert change.fields == ("readiness",)
     with pytest.raises(NoCapacity):
         await provision(stack)
     assert "group" not in {item.kind for item in (await items(stack)).values()}
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["RegionInstanceTemplates/Insert", "ResourcePolicies/Insert", "InstanceGroupManagers/Insert"],
+)
+async def test_down_deletes_what_an_interrupted_up_created(
+    make: MakeStack, cloud: LocalCloud, method: str
+) -> None:
+    stack = make("v6e-16")
+    hold = remote_control.add_fault(cloud, "hold", method=method, hold_response=True)["id"]
+
+    async def is_held() -> bool:
+        return bool(remote_control.fault(cloud, hold).get("held_calls"))
+
+    async with in_background(provision(stack)):
+        await async_until(is_held, "the creation being interrupted")
+    remote_control.release(cloud, hold)
+    remote_control.remove_fault(cloud, hold)
+    assert not (await stack.down()).leaks
+    assert await items(stack) == {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tpuctl.cloud.classification import classify
 from tpuctl.errors import (
     Conflict,
     Denied,
@@ -296,3 +298,12 @@ def test_error_names_the_api_that_failed(tmp_path: Path) -> None:
     assert error.exit_code == 75
     assert "us-east5-a through Compute Engine: No capacity" in str(error)
     assert "us-east5-b: not tried, because its API failed" in str(error)
+
+
+def test_advice_without_capacity_depends_on_the_api(tmp_path: Path) -> None:
+    stockout = classify("UNKNOWN", "There is no more capacity in the zone", subject="instance/x")
+    for api, advice in (("tpu", "queue: true"), ("compute", "capacity: flex-start")):
+        stack = replace(compute_stack(tmp_path, api), candidates=(Candidate("us-east5-a", api),))
+        error = no_zone_error([Refusal(stack.candidate, stockout)], stack, stack.candidates)
+        assert isinstance(error, NoCapacity)
+        assert advice in error.diagnostics[0].hint.replace("\n", " ")

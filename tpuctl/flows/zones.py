@@ -202,7 +202,7 @@ def no_zone_error(
     """
     candidates = stack.candidates
     if len(candidates) == 1:
-        return refusals[0].error
+        return _only_error(refusals[0].error, stack)
     if len(tried) == 1:
         error = refusals[0].error
         diagnostic = error.diagnostics[0]
@@ -235,6 +235,17 @@ def no_zone_error(
     return error
 
 
+def _only_error(error: TpuctlError, stack: Stack) -> TpuctlError:
+    """The error of the only candidate; without capacity at Compute Engine, which has no queue, with
+    other advice."""
+    diagnostic = error.diagnostics[0]
+    if "tpu" in stack.apis or diagnostic.summary != table().by_name("no-capacity").summary:
+        return error
+    advised = type(error)(diagnostic.summary, diagnostic.detail, hint=_general_advice(stack))
+    advised.scope = error.scope
+    return advised
+
+
 def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
     """Each distinct hint of the errors, with the zones that it applies to.
 
@@ -250,9 +261,14 @@ def _advice(refusals: Sequence[Refusal]) -> Iterator[str]:
 
 
 def _general_advice(stack: Stack) -> str:
-    waiting = ":\n    tpu: {queue: true}" if stack.queue is None else " longer with valid_until."
+    if stack.file.tpu.queue is not None:
+        waiting = " longer with valid_until."
+    elif "tpu" in stack.apis:
+        waiting = " in a queue:\n    tpu: {queue: true}"
+    else:
+        waiting = " with flex-start:\n    tpu: {capacity: flex-start, queue: {run_for: 4h}}"
     return (
-        f"Try again later, add zones to tpu.zones, or wait in a queue{waiting}\n"
+        f"Try again later, add zones to tpu.zones, or wait{waiting}\n"
         f"List the zones that offer the type:\n    tpuctl zones {stack.file.tpu.type}"
     )
 

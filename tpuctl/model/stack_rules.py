@@ -597,7 +597,8 @@ def _capacity_problems(
         yield Diagnostic(
             "Flex-start not available",
             f"no zone is known to offer {accelerator.name} with flex-start",
-            "Choose a v5e, v5p or v6e type, or another capacity with\n    queue: true",
+            "Choose a v5e, v5p or v6e type, or another capacity"
+            + (" with\n    queue: true" if "tpu" in apis else "."),
             text.where("tpu.capacity"),
         )
     if capacity == "flex-start" and (queue is None or queue.run_for is None):
