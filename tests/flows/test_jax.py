@@ -47,8 +47,9 @@ print("process", jax.process_index(), "of", jax.process_count(), "found", found)
     [
         ({"type_name": "v3-32", "zone": "europe-west4-a"}, 4),
         ({"type_name": "v6e-4", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 1),
+        ({"type_name": "v6e-16", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 4),
     ],
-    ids=["slice", "instance"],
+    ids=["slice", "instance", "group"],
 )
 async def test_processes_of_slice_train_together(
     make_stack: Callable[..., Tpuctl], events: list[Event], tpu: dict[str, str], workers: int

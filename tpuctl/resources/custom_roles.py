@@ -54,7 +54,6 @@ RECOVERY = (
 )
 # Likewise, in addition to what a kind declares; a preemption is told by an operation.
 RECOVERY_COMPUTE = (
-    "compute.instanceGroupManagers.list",
     "compute.instances.getGuestAttributes",
     "compute.zoneOperations.list",
 )
