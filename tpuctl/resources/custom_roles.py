@@ -59,8 +59,11 @@ RECOVERY_COMPUTE = (
 )
 RECOVERY_KEYS = ("compute.instances.get",)
 RECOVERY_NETWORK = ("compute.networks.get",)
-# What only `down` needs.
-CLEANUP = {"compute.addresses.list", "compute.disks.list"}
+# What only `down` needs, to find what is left over.
+CLEANUP = {
+    *("compute.addresses.list", "compute.disks.list"),
+    *("compute.instanceTemplates.list", "compute.resourcePolicies.list"),
+}
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 

@@ -93,7 +93,8 @@ class TpuInstance(MachineNode):
     permissions = """
         read compute.viewer compute.instances.get compute.instances.list
         create compute.viewer compute.addresses.list compute.disks.list
-        create compute.viewer compute.instanceGroupManagers.list
+        create compute.viewer compute.instanceGroupManagers.list compute.instanceTemplates.list
+        create compute.viewer compute.resourcePolicies.list
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels
         create compute.instanceAdmin.v1 compute.instances.setMetadata
         create compute.instanceAdmin.v1 compute.instances.setServiceAccount
