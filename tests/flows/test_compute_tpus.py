@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.locations import V5P_ZONE
 from tests.support.polling import async_until
 from tests.support.projects import Project, numbers, provision, use_cloud
 from tests.support.queued import in_background
@@ -23,7 +24,6 @@ from tpuctl.model.events import Event, Note
 from tpuctl.model.inventory import InventoryItem, find_orphaned
 from tpuctl.model.stack import Candidate
 
-ZONE = "us-east5-a"
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
 
@@ -42,7 +42,7 @@ def make(
     use_cloud(cloud, monkeypatch)
 
     def make(
-        type_name: str = "v6e-4", *, tpu: str = "", zones: str = ZONE, extra: str = ""
+        type_name: str = "v6e-4", *, tpu: str = "", zones: str = V5P_ZONE, extra: str = ""
     ) -> Tpuctl:
         name, api = f"compute-{next(numbers)}", "" if "api:" in tpu else ", api: compute"
         path = tmp_path / f"{name}.yaml"
@@ -69,7 +69,7 @@ async def test_instance_from_plan_to_down(make: MakeStack) -> None:
     assert "ct6e-standard-4t" in plan.change(f"instance/{name}").because
     await provision(stack)
     (item,) = [item for item in (await items(stack)).values() if item.kind == "instance"]
-    assert (item.state, item.detail, item.zone) == ("READY", "v6e-4", ZONE)
+    assert (item.state, item.detail, item.zone) == ("READY", "v6e-4", V5P_ZONE)
     assert item.node is not None
     assert item.node.instances == (name,)
     assert len(item.node.addresses) == len(item.node.ssh_ports) == 1
@@ -85,7 +85,7 @@ async def test_group_from_plan_to_down(make: MakeStack) -> None:
     name = stack.stack.names.node
     await provision(stack)
     existing = await items(stack)
-    group = existing[f"group/{ZONE}/{name}"]
+    group = existing[f"group/{V5P_ZONE}/{name}"]
     assert (group.state, group.detail) == ("READY", "v6e-16")
     assert group.node is not None
     assert len(group.node.instances) == 4
@@ -97,7 +97,7 @@ async def test_group_from_plan_to_down(make: MakeStack) -> None:
     assert await items(stack) == {}
 
 
-def stockout(cloud: LocalCloud, type_name: str, zone: str = ZONE) -> str:
+def stockout(cloud: LocalCloud, type_name: str, zone: str = V5P_ZONE) -> str:
     """No capacity for an accelerator type of the Cloud TPU API, or for a machine type."""
     fault = remote_control.add_fault(
         cloud, "stockout", zone=zone, type=type_name, times="unlimited"
@@ -108,8 +108,8 @@ def stockout(cloud: LocalCloud, type_name: str, zone: str = ZONE) -> str:
 async def test_plan_shows_candidates_in_order_with_their_prices(make: MakeStack) -> None:
     stack = make(tpu=", api: auto, boot_disk: {size_gb: 200}")
     prepared = await stack.plan()
-    assert prepared.stack.candidate == Candidate(ZONE)
-    compute = Candidate(ZONE, "compute")
+    assert prepared.stack.candidate == Candidate(V5P_ZONE)
+    compute = Candidate(V5P_ZONE, "compute")
     assert [*prepared.fallback_costs] == [compute]
     cost = prepared.fallback_costs[compute]
     lines = {line.item: line.per_hour for line in cost.lines}
@@ -125,13 +125,13 @@ async def test_compute_engine_is_tried_after_stockout_of_cloud_tpu_api(
     stack = make(tpu=", api: auto")
     stockout(cloud, "v6e-4")
     prepared = await provision(stack)
-    assert prepared.stack.candidate == Candidate(ZONE, "compute")
+    assert prepared.stack.candidate == Candidate(V5P_ZONE, "compute")
     assert [item.kind for item in (await items(stack)).values() if item.kind_class.is_tpu] == [
         "instance"
     ]
     notes = " ".join(event.text for event in events if isinstance(event, Note))
-    assert f"{ZONE}: No capacity" in notes
-    assert f"Created in {ZONE} through Compute Engine" in notes
+    assert f"{V5P_ZONE}: No capacity" in notes
+    assert f"Created in {V5P_ZONE} through Compute Engine" in notes
     again = await stack.plan()
     assert again.plan.is_empty, "the TPU stays, although the first candidate has capacity now"
     assert not (await stack.down()).leaks
@@ -145,10 +145,10 @@ async def test_cloud_tpu_api_is_tried_after_stockout_of_compute_engine(
     await provision(stack)
     remote_control.remove_fault(cloud, fault)
     await stop_machine(stack)
-    assert (await stack.plan()).stack.candidate == Candidate(ZONE, "compute"), "where it was"
+    assert (await stack.plan()).stack.candidate == Candidate(V5P_ZONE, "compute"), "where it was"
     stockout(cloud, "ct6e-standard-4t")
     prepared = await provision(stack)
-    assert prepared.stack.candidate == Candidate(ZONE)
+    assert prepared.stack.candidate == Candidate(V5P_ZONE)
     existing = await items(stack)
     assert [item.kind for item in existing.values()] == ["node"], "the group is gone"
 
@@ -156,7 +156,7 @@ async def test_cloud_tpu_api_is_tried_after_stockout_of_compute_engine(
 async def stop_machine(stack: Tpuctl) -> None:
     """Stop a machine of the stack's slice."""
     cloud, name = stack.cloud, (await stack.node()).instances[0]
-    where: dict[str, Any] = {"project": "local-project", "zone": ZONE, "instance": name}
+    where: dict[str, Any] = {"project": "local-project", "zone": V5P_ZONE, "instance": name}
     operation = await cloud.call(name, cloud.client("instances").stop_unary, **where)
     await compute_operation(cloud, operation, subject=name, seconds=60)
 
@@ -170,8 +170,8 @@ async def test_refusals_of_both_apis_are_one_error_and_leave_nothing(
     with pytest.raises(NoCapacity) as caught:
         await provision(stack)
     (diagnostic,) = caught.value.diagnostics
-    assert f"{ZONE}: " in diagnostic.detail
-    assert f"{ZONE} through Compute Engine: " in diagnostic.detail
+    assert f"{V5P_ZONE}: " in diagnostic.detail
+    assert f"{V5P_ZONE} through Compute Engine: " in diagnostic.detail
     assert await items(stack) == {}
 
 
@@ -289,7 +289,7 @@ async def test_reservation_of_other_project_must_be_shared(
 ) -> None:
     await reserve(make(), "ct6e-standard-4t")
     shared = "capacity: reserved, reservation: projects/local-project/reservations/ours"
-    bench = project.stack(f"api: compute, {shared}", type_name="v6e-4", zones=ZONE)
+    bench = project.stack(f"api: compute, {shared}", type_name="v6e-4", zones=V5P_ZONE)
     with pytest.raises(Usage, match=f"is not shared with project {project.id}"):
         await bench.stack.plan()
 
@@ -308,7 +308,7 @@ async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
 async def reserve(stack: Tpuctl, machine_type: str) -> None:
     """Create the reservation `ours`, replacing an existing one."""
     cloud = stack.cloud
-    where: dict[str, Any] = {"project": "local-project", "zone": ZONE}
+    where: dict[str, Any] = {"project": "local-project", "zone": V5P_ZONE}
     client = cloud.client("reservations")
     with contextlib.suppress(NotFound):
         deletion = await cloud.call("ours", client.delete_unary, **where, reservation="ours")
@@ -330,7 +330,7 @@ async def test_failed_attempt_in_another_region_leaves_nothing(
 ) -> None:
     """Template and policy are regional, and have the same names there."""
     egress = "bucket: {allow_egress: true}\n"
-    stack = make("v6e-16", zones=f"{ZONE}, us-east5-b, europe-west4-a", extra=egress)
+    stack = make("v6e-16", zones=f"{V5P_ZONE}, us-east5-b, europe-west4-a", extra=egress)
     stockout(cloud, "ct6e-standard-4t")
     stockout(cloud, "ct6e-standard-4t", "us-east5-b")
     prepared = await provision(stack)
@@ -397,7 +397,7 @@ async def test_parts_of_a_running_group_do_not_look_orphaned(make: MakeStack) ->
         "the group",
         stack.cloud.client("instance_group_managers").delete_unary,
         project="local-project",
-        zone=ZONE,
+        zone=V5P_ZONE,
         instance_group_manager=stack.stack.names.node,
     )
 
@@ -415,7 +415,7 @@ async def _includes(kinds: Awaitable[set[str]], expected: set[str]) -> bool:
 
 
 async def test_compute_engine_has_no_race(make: MakeStack) -> None:
-    stack = make(zones=f"{ZONE}, us-east5-b")
+    stack = make(zones=f"{V5P_ZONE}, us-east5-b")
     with pytest.raises(Usage, match="queued resources, which Compute Engine does not have"):
         await stack.plan(race=True)
 
