@@ -30,16 +30,18 @@ class Google(BaseHTTPRequestHandler):
     ahead: float | None = 0.0  # None: without a Date header
 
     def do_GET(self) -> None:
+        value = {"queryValue": {"items": [{"key": "last-active", "value": str(self.active)}]}}
         responses: dict[str, Any] = {
             "/node": {"createTime": self.created, "state": "READY"},
-            "/node:getGuestAttributes": {
-                "guestAttributes": [
-                    {"queryValue": {"items": [{"key": "last-active", "value": str(self.active)}]}}
-                ]
-            },
+            "/node:getGuestAttributes": {"guestAttributes": [value]},
+            "/zone/instances?filter=labels": {"items": [{"name": "tpu-a1"}]},
+            "/zone/instances/tpu-a1/getGuestAttributes?queryPath=tpuctl/": value,
+            "/zone/instances/me": {"creationTimestamp": self.created, "status": "RUNNING"},
         }
         response = responses.get(self.path, {"access_token": "x"})
         text = json.dumps(response).encode()
+        if self.path.endswith("/instance/name"):
+            text = b"me"
         self.send_response_only(200)
         if self.ahead is not None:
             self.send_header("Date", formatdate(TIME() + self.ahead, usegmt=True))
@@ -126,6 +128,30 @@ def test_peer_activity_counts_from_its_time(
     watchdog.active -= 2 * HOUR
     assert bool(watchdog.reason()) == is_idle
     assert watchdog.last_active() == pytest.approx(TIME() - min(ago, 2 * HOUR), abs=60)
+
+
+@pytest.mark.parametrize(("ago", "is_idle"), [(HOUR / 2, False), (2 * HOUR, True)])
+def test_activity_on_instances_counts(
+    google: type[Google], tmp_path: Path, ago: float, is_idle: bool
+) -> None:
+    """Of Compute Engine, where only the list of machines tells their names."""
+    google.created, google.active = timestamp(9 * HOUR), TIME() - ago
+    watchdog = make_watchdog(tmp_path, idle_seconds=HOUR)
+    zone = f"http://{watchdog.cloud.host}/zone"
+    watchdog.config["tpu"] = f"{zone}/instances/{{instance}}"
+    watchdog.config["peers"] = [f"{zone}/instances?filter=labels"]
+    watchdog.active -= 2 * HOUR
+    assert bool(watchdog.reason()) == is_idle
+
+
+@pytest.mark.parametrize(("age", "because"), [(HOUR / 2, ""), (2 * HOUR, "old")])
+def test_age_of_instance_counts_from_its_creation(
+    google: type[Google], tmp_path: Path, age: float, because: str
+) -> None:
+    google.created = timestamp(age)
+    watchdog = make_watchdog(tmp_path, max_seconds=HOUR)
+    watchdog.config["tpu"] = f"http://{watchdog.cloud.host}/zone/instances/{{instance}}"
+    assert watchdog.reason() == because
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 07:00:00 GMT"])

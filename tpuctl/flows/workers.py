@@ -33,6 +33,7 @@ __all__ = [
     "connect_workers",
     "connections",
     "controller_transport",
+    "in_order",
     "kept_connections",
     "nodes_of",
     "ordered_nodes",
@@ -437,7 +438,7 @@ async def _in_worker_order(context: Context, node: NodeStatus) -> NodeStatus:
 
 
 async def _ask_order(context: Context, node: NodeStatus) -> list[str]:
-    """The names of the instances by their numbers, or by name if they do not have any."""
+    """The names of the instances in the order of the workers, as the machines know it."""
     transports = await _transports_of_node(context, node, 0)
     source = program("worker_number.py").encode()
     try:
@@ -448,10 +449,15 @@ async def _ask_order(context: Context, node: NodeStatus) -> list[str]:
     finally:
         await gather_all(each.close() for each in transports)
     texts = [each.check("asking for the worker's number").stdout.decode() for each in answers]
-    numbers = [int(text) for text in texts if text.strip().isdecimal()]
-    if sorted(numbers) != [*range(len(node.instances))]:
-        return sorted(node.instances)
-    return [name for _, name in sorted(zip(numbers, node.instances, strict=True))]
+    return in_order(node.instances, texts)
+
+
+def in_order(instances: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """The instances by the numbers that they answered; by name, unless each has its own."""
+    numbers = [int(text) for text in answers if text.strip().isdecimal()]
+    if sorted(numbers) != [*range(len(instances))]:
+        return sorted(instances)
+    return [name for _, name in sorted(zip(numbers, instances, strict=True))]
 
 
 async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
