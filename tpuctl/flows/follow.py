@@ -155,7 +155,10 @@ async def follow_attempt(
         for task_to_cancel in starting:
             task_to_cancel.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
-        if stopping is not None:
+        if stopping is not None and not waiting:  # machines that are gone would be retried
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+        elif stopping is not None:
             await stopping
     return AttemptResult(record, job_status(record, records), records, offsets)
 
