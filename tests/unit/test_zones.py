@@ -27,9 +27,10 @@ from tpuctl.flows.zones import (
     no_zone_error,
     widest_error,
 )
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack import Candidate, Stack, load_stack
+from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_node import TpuNode

@@ -17,13 +17,14 @@ from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import has_active, home, refuse_other_slices
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.cost import Cost
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import QuotaReport
 from tpuctl.model.race_cost import RaceCost, race_cost
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of

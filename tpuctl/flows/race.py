@@ -12,9 +12,10 @@ from tpuctl.flows.apply import errors_of
 from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.zones import Refusal, no_zone_error, widest_error
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Note
 from tpuctl.model.plan import Plan
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import beside_tpu
 from tpuctl.resources.tpu_queued import Race, RacedRequest
 from tpuctl.units import format_duration

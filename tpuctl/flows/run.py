@@ -28,6 +28,7 @@ from tpuctl.flows.submit import submit, with_bundle
 from tpuctl.flows.up import up as bring_up
 from tpuctl.flows.workers import connections, kept_connections, ordered_nodes
 from tpuctl.jobs.start_barrier import begin
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import (
     Emit,
     Event,
@@ -44,7 +45,7 @@ from tpuctl.model.events import (
 from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.framework import runtime_warning

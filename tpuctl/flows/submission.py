@@ -17,12 +17,13 @@ from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.attempt import Placement, Retries
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.hang import JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.job import JobKind, JobRecord
 from tpuctl.model.secret_sources import Secrets
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.model.sweep import SweepValues
 from tpuctl.model.worker_numbering import WorkerNumbering

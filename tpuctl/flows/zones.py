@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.inventory import DEAD_STATES, InventoryItem
 from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 
 __all__ = [
     "Refusal",

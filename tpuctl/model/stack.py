@@ -30,20 +30,16 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.attempt import Retry
+from tpuctl.model.candidates import Candidate, candidates_of
 from tpuctl.model.framework import FrameworkChoice, framework_in, is_tensorflow
 from tpuctl.model.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.secret_sources import Source, source_of
-from tpuctl.model.stack_rules import (
-    Candidate,
-    candidates_of,
-    default_machine_type,
-    find_problems,
-)
+from tpuctl.model.stack_rules import default_machine_type, find_problems
 from tpuctl.model.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.worker_numbering import WorkerNumbering
 
-__all__ = ["Candidate", "Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
+__all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
 
 PLACEHOLDER_TYPE = "v2-8"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tpuctl.catalog import HOURS_PER_MONTH
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.cost import (
     Cost,
     CostLine,
@@ -16,7 +17,7 @@ from tpuctl.model.cost import (
     node_cost,
     storage_cost,
 )
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.units import dollars
 
 __all__ = ["cost_of", "fallback_costs"]

@@ -9,7 +9,6 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tpuctl.catalog import (
     API_NAMES,
@@ -39,6 +38,7 @@ from tpuctl.catalog import (
     zones_of,
 )
 from tpuctl.errors import Diagnostic
+from tpuctl.model.candidates import candidates_of, sellers_of
 from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.schema import StackFile
@@ -48,8 +48,6 @@ from tpuctl.spelling import nearest
 __all__ = [
     "MAX_WAIT_SECONDS",
     "MIN_WAIT_SECONDS",
-    "Candidate",
-    "candidates_of",
     "default_machine_type",
     "egress_note",
     "find_problems",
@@ -72,71 +70,6 @@ MAX_CATALOG_VCPUS = 32  # larger types exist, but are not in the catalog
 SHAPES = re.compile(r"(standard|highmem|highcpu)-(\d+)|custom-\d+-\d+(-ext)?")
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Where a TPU may be created: a zone, and the API that sells it there."""
-
-    zone: str
-    api: Api = "tpu"
-
-    @property
-    def key(self) -> str:
-        """`us-east5-a`, or `us-east5-a/compute`."""
-        return self.zone if self.api == "tpu" else f"{self.zone}/{self.api}"
-
-    def __str__(self) -> str:
-        """`us-east5-a`, or `us-east5-a through Compute Engine`."""
-        return self.zone if self.api == "tpu" else f"{self.zone} through {API_NAMES[self.api]}"
-
-
-def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candidate, ...]:
-    """Where to try to create the TPU, in order: all zones of the first API, then of the second.
-
-    Prices are the same at both; the Cloud TPU API comes first, whose images have more software.
-    """
-    apis = _apis(file, accelerator)
-    candidates = [
-        Candidate(zone, api) for api in apis for zone in _zones_at(file, accelerator, api)
-    ]
-    if file.tpu.api == "auto":
-        candidates = [each for each in candidates if _may_offer(file, accelerator, each)]
-    return tuple(candidates) or (Candidate(accelerator.zones[0], apis[0]),)
-
-
-def _may_offer(file: StackFile, accelerator: AcceleratorType, candidate: Candidate) -> bool:
-    """Whether to try a candidate that the stack file does not insist on."""
-    tpu = file.tpu
-    if candidate.api == "compute" and tpu.capacity == "reserved" and tpu.reservation is None:
-        return False  # it must be named
-    return candidate.zone in zones_of(accelerator, candidate.api)
-
-
-def _apis(file: StackFile, accelerator: AcceleratorType) -> tuple[Api, ...]:
-    """Who may sell the TPU, in order."""
-    offered = apis_of(accelerator) or ("tpu",)
-    if file.tpu.kind == "node":
-        return ("tpu",)
-    return offered if file.tpu.api == "auto" else (file.tpu.api or offered[0],)
-
-
-def _zones_at(file: StackFile, accelerator: AcceleratorType, api: Api) -> tuple[str, ...]:
-    """The configured zones, else the cheapest zone that offers the type with this capacity.
-
-    Unknown zones are left out: nothing can exist there.
-    """
-    if requested := tuple(zone for zone in file.tpu.zones if zone in zones()):
-        return requested
-    capacity = file.tpu.capacity
-    offering = flex_start_zones(accelerator, api) if capacity == "flex-start" else ()
-
-    def price(zone: str) -> tuple[float, str]:
-        zone_price = node_price(accelerator, zone, capacity=capacity)
-        return (zone_price.per_hour if zone_price else float("inf"), zone)
-
-    offering = offering or zones_of(accelerator, api) or accelerator.zones
-    return (min(offering, key=price),)
-
-
 def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     """Problems that prevent creating the stack, according to the catalog.
 
@@ -151,7 +84,7 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
         return
     yield from _zone_problems(file, accelerator, text)
     yield from _option_problems(file, accelerator, text)
-    apis = _apis(file, accelerator)
+    apis = sellers_of(file, accelerator)
     if "compute" in apis:
         yield from _compute_problems(file, accelerator, text)
     if file.tpu.kind == "node":
@@ -226,7 +159,7 @@ def _compute_problems(
 ) -> Iterator[Diagnostic]:
     """What Compute Engine, the only seller or the second, cannot do."""
     tpu, machine = file.tpu, tpu_machine(accelerator)
-    is_only = _apis(file, accelerator) == ("compute",)
+    is_only = sellers_of(file, accelerator) == ("compute",)
     is_chosen = file.tpu.api is not None and len(apis_of(accelerator)) > 1
     use_tpu = "use\n    tpu: {api: tpu}" if is_chosen else ""
     assert machine is not None, "Compute Engine sells the type"
@@ -342,7 +275,7 @@ def _zone_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     is_invalid = False
-    apis = _apis(file, accelerator)
+    apis = sellers_of(file, accelerator)
     api = apis[0] if len(apis) == 1 else None
     offering = zones_of(accelerator, api) or accelerator.zones
     for index, zone in enumerate(file.tpu.zones):
@@ -424,7 +357,7 @@ def _option_problems(
     yield from _disk_problems(file, accelerator, text)
     yield from _machine_problems(file, accelerator, text)
     yield from _network_problems(file, text)
-    if "compute" not in _apis(file, accelerator) and "boot_disk" in file.tpu.model_fields_set:
+    if "compute" not in sellers_of(file, accelerator) and "boot_disk" in file.tpu.model_fields_set:
         yield Diagnostic(
             "Only for TPUs of Compute Engine",
             "tpu.boot_disk is for machines of Compute Engine; the Cloud TPU API decides the size "
@@ -576,7 +509,7 @@ def _vm_problems(
         problem = (
             f"{accelerator.name} has {accelerator.chips} chips, which {topology} does not match"
         )
-    elif "compute" in _apis(file, accelerator) and topology not in topologies_of(accelerator):
+    elif "compute" in sellers_of(file, accelerator) and topology not in topologies_of(accelerator):
         problem = f"Compute Engine does not offer {accelerator.name} as {topology}"
     else:
         return
@@ -592,7 +525,7 @@ def _capacity_problems(
     file: StackFile, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     queue, capacity = file.tpu.queue, file.tpu.capacity
-    apis = _apis(file, accelerator)
+    apis = sellers_of(file, accelerator)
     if capacity == "flex-start" and not any(flex_start_zones(accelerator, api) for api in apis):
         yield Diagnostic(
             "Flex-start not available",

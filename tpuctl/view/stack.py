@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tpuctl.catalog import region_of
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Candidate, Stack
+from tpuctl.model.stack import Stack
 from tpuctl.units import billed_size, counted, dollars, format_duration
 from tpuctl.view.cost import on_google, print_cost
 from tpuctl.view.tables import console, print_table

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.advice import Advice
+from tpuctl.model.candidates import Candidate
 from tpuctl.model.plan import Change
-from tpuctl.model.stack import Candidate
 from tpuctl.view.responses.base import (
     ABSENT,
     Dollars,
