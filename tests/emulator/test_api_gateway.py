@@ -95,8 +95,8 @@ async def test_unknown_path_is_not_found(cloud: Any) -> None:
         ),
         (
             "GET",
-            "/projects/local-project/zones/europe-west4-a/instanceGroups/g",
-            "google.cloud.compute.v1.InstanceGroups/Get",
+            "/projects/local-project/zones/europe-west4-a/networkEndpointGroups/g",
+            "google.cloud.compute.v1.NetworkEndpointGroups/Get",
         ),
         ("GET", "/compute/v1/projects/local-project/aggregated/routers", "AggregatedList"),
         ("GET", "/storage/v1/b/a-bucket/acl", "storage.bucketAccessControls"),

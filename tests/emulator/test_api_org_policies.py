@@ -189,6 +189,22 @@ def test_account_creation_and_external_ip_constraints(client: Client) -> None:
     assert client.post(f"{path}inside", node)[0] == 200
 
 
+@with_client
+def test_trusted_image_projects(client: Client) -> None:
+    family = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
+    image = f"projects/ubuntu-os-accelerator-images/global/images/family/{family}"
+    path, body = f"/compute/v1/{PROJECT_NAME}/zones/us-east5-b/disks", {"sourceImage": image}
+    rules = [{"values": {"allowedValues": ["projects/debian-cloud"]}}]
+    client.set("compute.trustedImageProjects", rules=rules)
+    status, text = client.post(path, {"name": "refused", **body})
+    assert status == 412
+    assert "Use of images from project ubuntu-os-accelerator-images is prohibited." in text
+    client.set("compute.trustedImageProjects", ORGANIZATION, rules=[{"allowAll": True}])
+    policies = client.of(PROJECT_NAME)
+    policies.delete(name=f"{PROJECT_NAME}/policies/compute.trustedImageProjects").execute()
+    assert client.post(path, {"name": "accepted", **body})[0] == 200
+
+
 @in_thread
 def _look(cloud: Any) -> None:
     """Viewing a project does not include viewing its organization policies."""

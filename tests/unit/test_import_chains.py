@@ -11,8 +11,8 @@ from tests.support.import_chains import longest_chain
     ("within", "lazy", "most"),
     [
         # Both end with the tables of the catalog.
-        ("", False, 24),
-        ("", True, 29),
+        ("", False, 25),
+        ("", True, 30),
         # A resize request grows a managed group of instances, which capacity is reserved for.
         ("tpuctl.emulator.", True, 19),
         # A role for what groups of machines need, which are created from templates.

@@ -14,11 +14,19 @@ from tpuctl.emulator.compute.collection import (
     idempotent,
 )
 from tpuctl.emulator.compute.context import DISKS, ComputeContext
-from tpuctl.emulator.compute.errors import bad_field, failed, in_use, not_found, unknown_reference
+from tpuctl.emulator.compute.errors import (
+    bad_field,
+    condition_not_met,
+    failed,
+    in_use,
+    not_found,
+    unknown_reference,
+)
 from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.images import boot_fields, find_image, image_id
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.locations import check_zone, region_of, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
@@ -217,6 +225,7 @@ class Disks(Collection):
         min_size, size = 0, int(row.get("sizeGb", 0))
         if row.get("sourceImage"):
             image = find_image(row["sourceImage"], image_field)
+            self._check_trusted(name.split("/")[1], image.project)
             complete |= {"sourceImage": image.full_name, "sourceImageId": image_id(image)}
             complete |= boot_fields(image)
             min_size = image.size_gb
@@ -234,6 +243,15 @@ class Disks(Collection):
             raise bad_field(size_field, str(size), reason)
         complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
         return _DEFAULTS | complete
+
+    def _check_trusted(self, project: str, image_project: str) -> None:
+        """The text is a guess; GoogleCloudPlatform/gce-rescue#137 has it in the operation."""
+        policies, constraint = OrgPolicies(self.store), "compute.trustedImageProjects"
+        if not policies.allows(f"projects/{project}", constraint, f"projects/{image_project}"):
+            raise condition_not_met(
+                f"Constraint constraints/{constraint} violated for project {project}. Use of "
+                f"images from project {image_project} is prohibited."
+            )
 
     def check_deletion(self, name: str) -> None:
         for user in self._users(name.split("/")[1]).get(name, []):

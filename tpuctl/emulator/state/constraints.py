@@ -27,6 +27,7 @@ CONSTRAINTS: Mapping[str, bool] = {
     "compute.requireOsLogin": False,
     "compute.requireShieldedVm": False,
     "compute.skipDefaultNetworkCreation": False,
+    "compute.trustedImageProjects": True,
     "compute.vmExternalIpAccess": True,
     "gcp.resourceLocations": True,
     "iam.allowedPolicyMemberDomains": True,
