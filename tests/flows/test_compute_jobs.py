@@ -13,10 +13,12 @@ import pytest
 from tests.support.locations import V6E_ZONE
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
+from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.attempts import read_attempts
+from tpuctl.flows.forward import PortMapping
 from tpuctl.flows.inventory import list_nodes
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
@@ -200,6 +202,20 @@ async def test_workers_are_reached_through_iap_by_their_names(
     )
     assert done.returncode == 9, done.stderr
     assert done.stdout.removeprefix("bytes").strip() in node.instances
+
+    async with serve_greeting(stack, 38472):
+        events.clear()
+        async with stack.forward_ports([PortMapping(38472)], 0):
+            assert await read_greeting(events) == GREETING
+
+    hosts = await stack.ssh_hosts()
+    configuration = tmp_path / "config"
+    configuration.write_text("\n".join(map(str, hosts)), "utf-8")
+    ssh = ["ssh", "-F", str(configuration), f"{stack.stack.name}-3", "hostname"]
+    done = await asyncio.to_thread(subprocess.run, ssh, capture_output=True, text=True, timeout=60)
+    async with stack.connections() as transports:
+        expected = await transports[3].run(["hostname"])
+    assert done.stdout == expected.stdout.decode(), done.stderr
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import subprocess
-import urllib.request
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 
 import asyncssh
 import pytest
 
-from tests.support.polling import until
+from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows import workers
 from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
-from tpuctl.model.events import CommandOutput, Event, LogChunk, PortForwarded, WarningIssued
+from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
 
 PRINT_LINES = """
 for number in range(3000):
     print(f"{number:06d} {'x' * 60}", flush=number % 100 == 0)
 """
-SERVE_FOLDER = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev/null 2>&1"
 
 
 @pytest.fixture
@@ -97,13 +93,10 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     assert (done.returncode, done.stdout.strip()) == (9, "1000000"), done.stderr
 
     # Ports.
-    async with http_server(slice_, 38471):
+    async with serve_greeting(slice_, 38471):
         events.clear()
         async with slice_.forward_ports([PortMapping(38471)], 0):
-            (port,) = [event for event in events if isinstance(event, PortForwarded)]
-            url = f"http://127.0.0.1:{port.local_port}/greeting"
-            body = await asyncio.to_thread(until, partial(_read, url), f"{url} answering")
-    assert body == b"from the worker\n"
+            assert await read_greeting(events) == GREETING
 
     methods = {call["method"] for call in remote_control.calls(local_cloud)}
     assert {"iap.tunnels.connect", "iap.tunnels.reconnect"} <= methods
@@ -118,23 +111,6 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     with pytest.raises(Unreachable, match="worker 2") as unreachable:
         await slice_.transports()
     assert unreachable.value.diagnostics[0].summary == "Worker has no host name"
-
-
-@contextlib.asynccontextmanager
-async def http_server(stack: Tpuctl, port: int) -> AsyncIterator[None]:
-    async with stack.connections() as transports:
-        make = "mkdir -p tmp-served && echo from the worker > tmp-served/greeting"
-        (await transports[0].run(["sh", "-c", make])).check("making a file")
-        async with transports[0].stream(["sh", "-c", SERVE_FOLDER.format(port=port)]):
-            yield
-
-
-def _read(url: str) -> bytes | None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError), opener.open(url, timeout=60) as answer:
-        body: bytes = answer.read()
-        return body
-    return None  # the server does not listen yet
 
 
 async def test_recreated_node_has_new_host_key(
