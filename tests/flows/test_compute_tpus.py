@@ -23,6 +23,7 @@ from tpuctl.flows.inventory import list_resources
 from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Event, Note
 from tpuctl.model.inventory import InventoryItem, find_orphaned
+from tpuctl.resources.enabled_apis import Services
 
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
@@ -296,6 +297,8 @@ async def test_reservation_of_other_project_must_be_shared(
 
 async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
     stack = make(tpu=", capacity: reserved, reservation: ours")
+    services = Services(stack.stack, stack.cloud)
+    await services.apply(services.diff(await services.observe()), lambda text, progress: None)
     await reserve(stack, "ct6e-standard-1t")
     with pytest.raises(Usage, match="is for ct6e-standard-1t, not ct6e-standard-4t"):
         await stack.plan()
