@@ -115,7 +115,7 @@ async def test_start_with_lost_response_is_stopped(
     direct = transports[0]
 
     class Lossy:
-        worker = 0
+        worker, name = 0, "0"
         lost = False
 
         async def run(self, argv: list[str], *, input: bytes | None = None) -> Result:
