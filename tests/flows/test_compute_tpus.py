@@ -297,8 +297,6 @@ async def test_reservation_of_other_project_must_be_shared(
 
 async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
     stack = make(tpu=", capacity: reserved, reservation: ours")
-    services = Services(stack.stack, stack.cloud)
-    await services.apply(services.diff(await services.observe()), lambda text, progress: None)
     await reserve(stack, "ct6e-standard-1t")
     with pytest.raises(Usage, match="is for ct6e-standard-1t, not ct6e-standard-4t"):
         await stack.plan()
@@ -310,6 +308,8 @@ async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
 
 async def reserve(stack: Tpuctl, machine_type: str) -> None:
     """Create the reservation `ours`, replacing an existing one."""
+    services = Services(stack.stack, stack.cloud)
+    await services.apply(services.diff(await services.observe()), lambda text, progress: None)
     cloud = stack.cloud
     where: dict[str, Any] = {"project": "local-project", "zone": V5P_ZONE}
     client = cloud.client("reservations")
