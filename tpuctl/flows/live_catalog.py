@@ -139,8 +139,8 @@ async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[Reservation, ...]
 async def list_aggregated(
     cloud: Cloud, collection: str, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[str, Any]]:
-    """(zone, resource as JSON) for each resource of a zonal collection of Compute Engine, whoever
-    created it. Raises TpuctlError."""
+    """(zone, resource as JSON) for each resource of a zonal collection of Compute Engine, also
+    of those that no stack created. Raises TpuctlError."""
     path = f"/compute/v1/projects/{cloud.project}/aggregated/{collection}"
 
     def every_page(**options: Any) -> list[Any]:

@@ -128,8 +128,8 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 
 
 def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
-    """The kinds that a stack needs permissions for: its resources, whoever sells its TPU, and IAP
-    if it is used."""
+    """The kinds that a stack needs permissions for: its resources, for each API that may sell its
+    TPU, and IAP if it is used."""
     sellers = apis_of(stack.accelerator)  # without a stack file, of a placeholder
     by_api = {each.api: stack.at(each) for each in stack.candidates if each.api in sellers}
     kinds = {

@@ -52,7 +52,7 @@ RECOVERY = (
     "tpu.operations.get",
     "compute.networks.get",
 )
-# Likewise, in addition to what a kind declares; a preemption is told by an operation.
+# Likewise, in addition to what a kind declares; an operation reports a preemption.
 RECOVERY_COMPUTE = (
     "compute.instances.getGuestAttributes",
     "compute.zoneOperations.list",

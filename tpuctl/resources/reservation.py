@@ -12,7 +12,7 @@ __all__ = ["require_reservation"]
 
 
 async def require_reservation(stack: Stack, cloud: Cloud) -> None:
-    """Raise Usage unless machines of the stack may use its reservation, as far as can be told.
+    """Raise Usage unless machines of the stack may use its reservation, as far as visible.
 
     A project may not be allowed to read another's reservation that is shared with it.
     """

@@ -293,7 +293,7 @@ class InstanceMachines(Collection):
         raise failed(**arguments["refusal"])
 
     def _finish_start(self, arguments: Arguments) -> None:
-        """The time that it may run begins anew with each start."""
+        """The time that it may run restarts with each start."""
         name, now = arguments["target"], time.time()
         row = self.change(name, status="RUNNING", lastStartTimestamp=pacific_text(now))
         seconds = run_seconds(row["scheduling"]) if row is not None else None

@@ -162,7 +162,7 @@ class Nodes:
         }
 
     def _megascale(self, node: Any) -> dict[str, str]:
-        """What the workers of one of several slices are told of the others.
+        """What the metadata of one of several slices says about the others.
 
         JAX reads these lines of `tpu-env` (jax/_src/clusters/cloud_tpu_cluster.py: "for GCE via
         QueuedResources"), and there says that the coordinator is the host of the first process. The
