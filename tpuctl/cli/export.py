@@ -10,7 +10,13 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.command_classes import App
-from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
+from tpuctl.cli.script_arguments import (
+    AFTER_DASHES,
+    AfterDashes,
+    JobArguments,
+    JobScript,
+    parse_program,
+)
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -32,17 +38,8 @@ def register(root: typer.Typer) -> None:
 
 def jobset(
     context: typer.Context,
-    script: Annotated[
-        str | None,
-        typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Arguments passed to the script, after --. Without a script: a command to run in "
-            "the current folder, which is uploaded."
-        ),
-    ] = None,
+    script: JobScript = None,
+    arguments: JobArguments = None,
     module: Annotated[
         str | None,
         typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),

@@ -11,7 +11,13 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.follow import PANEL, AllWorkers
-from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
+from tpuctl.cli.script_arguments import (
+    AFTER_DASHES,
+    AfterDashes,
+    JobArguments,
+    JobScript,
+    parse_program,
+)
 from tpuctl.cli.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import TpuctlError, Usage
@@ -32,17 +38,8 @@ def register(app: typer.Typer) -> None:
 
 def run(
     context: typer.Context,
-    script: Annotated[
-        str | None,
-        typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Arguments passed to the script, after --. Without a script: a command to run in "
-            "the current folder, which is uploaded."
-        ),
-    ] = None,
+    script: JobScript = None,
+    arguments: JobArguments = None,
     module: Annotated[
         str | None,
         typer.Option(

@@ -13,8 +13,27 @@ from tpuctl.errors import Usage
 if TYPE_CHECKING:
     from tpuctl.model.job import JobKind
 
-__all__ = ["AFTER_DASHES", "AfterDashes", "Module", "ScriptArguments", "parse_program"]
+__all__ = [
+    "AFTER_DASHES",
+    "AfterDashes",
+    "JobArguments",
+    "JobScript",
+    "Module",
+    "ScriptArguments",
+    "parse_program",
+]
 
+JobScript = Annotated[
+    str | None,
+    typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),
+]
+JobArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Arguments passed to the script, after --. Without a script: a command to run in "
+        "the current folder, which is uploaded."
+    ),
+]
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
