@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import Capacity
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import (
@@ -21,8 +23,11 @@ from tpuctl.model.cost import CostLine, node_cost, with_addresses
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
+from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, name_taken, wait_until_deleted
+from tpuctl.resources.instance_metadata import public_key_line
+from tpuctl.resources.network import Network
 
 __all__ = [
     "CREATE_SECONDS",
@@ -31,6 +36,7 @@ __all__ = [
     "POLL",
     "TRANSITIONAL_STATES",
     "NodeLifecycle",
+    "SshNode",
     "TpuApiNode",
     "capacity_of",
 ]
@@ -155,6 +161,32 @@ class NodeLifecycle(StackResource):
             backoff=POLL,
             clock=self.cloud.clock,
         )
+
+
+class SshNode(NodeLifecycle):
+    """A node whose machines accept logins with the stack's key."""
+
+    has_ssh = True
+
+    @classmethod
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
+        return cls(Network(stack, cloud), str, name=item.name)
+
+    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.public_key = public_key  # called on demand: generating a key is slow
+        self._name = name or self.stack.names.node
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def key_line(self) -> str:
+        return public_key_line(self.stack.user, self.public_key())
 
 
 class TpuApiNode(NodeLifecycle):

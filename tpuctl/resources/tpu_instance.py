@@ -5,11 +5,10 @@ Slices of several hosts are groups (`tpu_group`), which share the base class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tpuctl.catalog import is_tpu_machine
-from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import TpuctlError
 from tpuctl.model.inventory import InventoryItem
@@ -21,9 +20,8 @@ from tpuctl.model.stack_rules import MAX_WAIT_SECONDS
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import STACK_UPDATE, Query
 from tpuctl.resources.compute_instance import ComputeInstance, metadata_values
-from tpuctl.resources.instance_metadata import metadata_of, prerequisites, public_key_line
-from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DELETE_SECONDS, POLL, NodeLifecycle
+from tpuctl.resources.instance_metadata import metadata_of, prerequisites
+from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DELETE_SECONDS, POLL, SshNode
 from tpuctl.resources.queued_resource_spec import duration_text
 from tpuctl.resources.tpu_machine_spec import (
     capacity_of,
@@ -42,35 +40,14 @@ __all__ = ["MachineNode", "TpuInstance", "update_machine"]
 ENDING_STATES = ("STOPPING", "DELETING")
 
 
-class MachineNode(NodeLifecycle):
+class MachineNode(SshNode):
     """A node that consists of Compute Engine instances."""
 
     api = "compute"
-    has_ssh = True
-
-    @classmethod
-    def from_inventory(
-        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
-    ) -> Self:
-        return cls(Network(stack, cloud), str, name=item.name)
-
-    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
-        super().__init__(network.stack, network.cloud)
-        self.network = network
-        self.public_key = public_key  # called on demand: generating a key is slow
-        self._name = name or self.stack.names.node
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def after(self) -> frozenset[str]:
         return frozenset({self.network.address} | prerequisites(self.stack))
-
-    @property
-    def key_line(self) -> str:
-        return public_key_line(self.stack.user, self.public_key())
 
     def metadata(self) -> dict[str, str]:
         """The metadata of the machines."""

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
-from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import STACK_UPDATE, Query, retry_until_visible, time_of
 from tpuctl.resources.instance_metadata import (
     metadata_of,
     prerequisites,
-    public_key_line,
     ssh_keys_with,
 )
-from tpuctl.resources.network import Network
-from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
+from tpuctl.resources.node_lifecycle import (
+    CREATE_SECONDS,
+    DEAD_STATES,
+    SshNode,
+    TpuApiNode,
+    capacity_of,
+)
 from tpuctl.resources.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
@@ -39,12 +41,11 @@ UPDATE_SECONDS = 900.0
 QUEUED = ("queued_resource",)  # fields of the deletion of a node that its request deletes
 
 
-class TpuNode(TpuApiNode):
+class TpuNode(SshNode, TpuApiNode):
     """Created with the stack's label, tag, account and key; recreated after preemption."""
 
     kind = "node"
     label = "TPU VMs"
-    has_ssh = True
     client_name = "tpu"
     permissions = """
         read tpu.viewer tpu.nodes.get tpu.nodes.list
@@ -56,12 +57,6 @@ class TpuNode(TpuApiNode):
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional = ("update", STACK_UPDATE)
-
-    @classmethod
-    def from_inventory(
-        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
-    ) -> Self:
-        return cls(Network(stack, cloud), str, name=item.name)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -86,24 +81,10 @@ class TpuNode(TpuApiNode):
                     node=status,
                 )
 
-    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
-        super().__init__(network.stack, network.cloud)
-        self.network = network
-        self.public_key = public_key  # called on demand: generating a key is slow
-        self._name = name or self.stack.names.node
-
-    @property
-    def name(self) -> str:
-        return self._name
-
     @property
     def after(self) -> frozenset[str]:
         needed = {self.network.address, *disk_addresses(self.stack)}
         return frozenset(needed | prerequisites(self.stack))
-
-    @property
-    def key_line(self) -> str:
-        return public_key_line(self.stack.user, self.public_key())
 
     def metadata(self, observed: Any) -> dict[str, str]:
         """The metadata of a node that exists."""
