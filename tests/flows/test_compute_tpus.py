@@ -285,11 +285,20 @@ async def test_reservation_that_cannot_be_used_is_one_error_and_leaves_nothing(
     assert [item for item in (await items(stack)).values() if item.is_billable] == []
 
 
+async def test_project_without_compute_engine_has_no_reservation(project: Project) -> None:
+    tpu = "api: compute, capacity: reserved, reservation: nowhere"
+    bench = project.stack(tpu, type_name="v6e-4", zones=V5P_ZONE)
+    new_project = {"project_id": project.id}
+    await bench.call("projects", "create_project", {"project": new_project})
+    with pytest.raises(Usage, match="has no reservation nowhere in us-east5-a"):
+        await bench.stack.plan()
+
+
 async def test_reservation_of_other_project_must_be_shared(
     make: MakeStack, project: Project
 ) -> None:
-    await reserve(make(), "ct6e-standard-4t")
-    shared = "capacity: reserved, reservation: projects/local-project/reservations/ours"
+    await reserve(make(), "theirs", "ct6e-standard-4t")
+    shared = "capacity: reserved, reservation: projects/local-project/reservations/theirs"
     bench = project.stack(f"api: compute, {shared}", type_name="v6e-4", zones=V5P_ZONE)
     with pytest.raises(Usage, match=f"is not shared with project {project.id}"):
         await bench.stack.plan()
@@ -297,35 +306,35 @@ async def test_reservation_of_other_project_must_be_shared(
 
 async def test_reservation_is_used_by_its_name(make: MakeStack) -> None:
     stack = make(tpu=", capacity: reserved, reservation: ours")
-    await reserve(stack, "ct6e-standard-1t")
+    await reserve(stack, "ours", "ct6e-standard-1t")
     with pytest.raises(Usage, match="is for ct6e-standard-1t, not ct6e-standard-4t"):
         await stack.plan()
-    await reserve(stack, "ct6e-standard-4t")
+    await reserve(stack, "ours", "ct6e-standard-4t")
     await provision(stack)
     (item,) = [item for item in (await items(stack)).values() if item.kind == "instance"]
     assert (item.state, item.capacity) == ("READY", "reserved")
 
 
-async def reserve(stack: Tpuctl, machine_type: str) -> None:
-    """Create the reservation `ours`, replacing an existing one."""
+async def reserve(stack: Tpuctl, name: str, machine_type: str) -> None:
+    """Create a reservation, replacing an existing one."""
     services = Services(stack.stack, stack.cloud)
     await services.apply(services.diff(await services.observe()), lambda text, progress: None)
     cloud = stack.cloud
     where: dict[str, Any] = {"project": "local-project", "zone": V5P_ZONE}
     client = cloud.client("reservations")
     with contextlib.suppress(NotFound):
-        deletion = await cloud.call("ours", client.delete_unary, **where, reservation="ours")
-        await compute_operation(cloud, deletion, subject="ours", seconds=60)
+        deletion = await cloud.call(name, client.delete_unary, **where, reservation=name)
+        await compute_operation(cloud, deletion, subject=name, seconds=60)
     body = {
-        "name": "ours",
+        "name": name,
         "specific_reservation_required": True,
         "specific_reservation": {
             "count": 1,
             "instance_properties": {"machine_type": machine_type},
         },
     }
-    operation = await cloud.call("ours", client.insert_unary, **where, reservation_resource=body)
-    await compute_operation(cloud, operation, subject="ours", seconds=60)
+    operation = await cloud.call(name, client.insert_unary, **where, reservation_resource=body)
+    await compute_operation(cloud, operation, subject=name, seconds=60)
 
 
 async def test_failed_attempt_in_another_region_leaves_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.stack import Stack
@@ -21,31 +22,38 @@ async def require_reservation(stack: Stack, cloud: Cloud) -> None:
         return
     project, _, name = reference.removeprefix("projects/").rpartition("/reservations/")
     owner = project or stack.project
+    is_own = owner == stack.project
     client = cloud.client("reservations")
     try:
         reservation = await cloud.call(
             f"reservation {name}", client.get, project=owner, zone=stack.zone, reservation=name
         )
-    except NotFound:
-        other = "" if project else ". For one that another project shares with this one, set\n    "
-        other += "" if project else "tpu: {reservation: projects/PROJECT/reservations/NAME}"
-        raise _error(
-            "Reservation not found",
-            f"project {owner} has no reservation {name} in {stack.zone}",
-            "Reservations belong to one zone. List them:\n"
-            f"    gcloud compute reservations list --project={owner}{other}",
-        ) from None
-    except Denied:
-        if owner == stack.project:
+    except (NotFound, Denied) as error:
+        # Without the API, this project has no reservations. What another project has is then
+        # unknown, as without permission.
+        if isinstance(error, NotFound) or (is_own and isinstance(error, ApiDisabled)):
+            raise _not_found(stack, owner, name) from None
+        if is_own:
             raise
         return
-    problem = _problem(stack, reservation, is_own=owner == stack.project)
+    problem = _problem(stack, reservation, is_own=is_own)
     if problem:
         raise _error(
             "Reservation not usable",
             f"reservation {name} of project {owner} {problem}",
             "Set another reservation, or use another capacity, such as\n    tpu: {capacity: spot}",
         )
+
+
+def _not_found(stack: Stack, owner: str, name: str) -> TpuctlError:
+    hint = "Reservations belong to one zone. List them:\n"
+    hint += f"    gcloud compute reservations list --project={owner}"
+    if owner == stack.project:
+        hint += "\nFor one that another project shares with this one, set\n"
+        hint += "    tpu: {reservation: projects/PROJECT/reservations/NAME}"
+    return _error(
+        "Reservation not found", f"project {owner} has no reservation {name} in {stack.zone}", hint
+    )
 
 
 def _problem(stack: Stack, reservation: Any, *, is_own: bool) -> str:
