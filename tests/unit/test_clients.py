@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -57,3 +59,31 @@ async def test_all_clients_use_endpoint(
     text = str(caught.value)
     assert "127.0.0.1:9" in text or ("host='127.0.0.1'" in text and "port=9)" in text), text
     assert "the-token" not in text
+
+
+async def test_abandoned_calls_are_awaited_but_not_long_polls() -> None:
+    """What an interrupted creation may still do matters; how it ends can be asked again."""
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project", InstantClock())
+    has_started, may_end = threading.Event(), threading.Event()
+
+    def block(*, timeout: float, retry: None) -> None:
+        has_started.set()
+        may_end.wait()
+
+    async def abandon(**options: Any) -> None:
+        has_started.clear()
+        call = asyncio.create_task(cloud.call("it", block, **options))
+        while not has_started.is_set():
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    await abandon(only_waits=True)
+    await cloud.abandoned_calls()
+    await abandon()
+    waiting = asyncio.create_task(cloud.abandoned_calls())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    may_end.set()
+    await waiting

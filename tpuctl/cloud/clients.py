@@ -81,9 +81,12 @@ class Cloud:
         method: Callable[..., T],
         *args: Any,
         timeout: float = 60.0,
+        only_waits: bool = False,
         **fields: Any,
     ) -> T:
         """Call `method(*args, timeout=timeout, retry=None, **fields)`; errors name `subject`.
+
+        With `only_waits` it is a long poll, which `abandoned_calls` need not wait for.
 
         The clients' retries are disabled: some have none, others retry for ten minutes. Every
         method called here is idempotent: names are derived, so that the retry of a creation whose
@@ -93,9 +96,8 @@ class Cloud:
         delays = RETRY.delays()
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                return await self._complete(
-                    in_thread(method, *args, timeout=timeout, retry=None, **fields)
-                )
+                call = in_thread(method, *args, timeout=timeout, retry=None, **fields)
+                return await (call if only_waits else self._complete(call))
             except Exception as error:
                 if not is_foreign(error):
                     raise

@@ -66,6 +66,7 @@ async def compute_operation(cloud: Cloud, operation: Any, *, subject: str, secon
             project=cloud.project,
             operation=operation.name,
             timeout=150.0,
+            only_waits=True,
             **location,
         )
         return now if now.status == done else None
