@@ -203,6 +203,33 @@ async def test_slices_are_created_together_or_not_at_all(
     assert {item.name: item.state for item in groups} == dict.fromkeys(stack.stack.nodes, "READY")
 
 
+async def test_slices_of_two_networks_are_refused(project: Project) -> None:
+    """After a change of the stack file, when one of the slices has to be created again."""
+    bench = project.stack("slices: 2, api: compute", type_name="v6e-16", zones=V5P_ZONE)
+    await bench.provision()
+    network = {"name": "other", "auto_create_subnetworks": True}
+    await bench.call("networks", "insert_unary", project=project.id, network_resource=network)
+    lost, left = bench.stack.stack.nodes
+    await bench.call(
+        "instance_group_managers",
+        "delete_unary",
+        project=project.id,
+        zone=V5P_ZONE,
+        instance_group_manager=lost,
+    )
+    with bench.stack.stack_file.open("a", encoding="utf-8") as file:
+        file.write("network: {name: other}\n")
+    with pytest.raises(Conflict, match="has network default, the stack file says other"):
+        await provision(bench.reopen())
+    existing = await list_resources(
+        bench.stack.cloud,
+        project.id,
+        stack=bench.stack.stack.name,
+        include=lambda kind: kind.is_tpu,
+    )
+    assert {item.name for item in existing} == {left}
+
+
 async def interrupt_while_waiting(stack: Tpuctl) -> None:
     """Interrupt `up` while it waits for capacity."""
 

@@ -41,7 +41,7 @@ from tpuctl.resources.instance_metadata import (
     public_key_line,
     watch_metadata,
 )
-from tpuctl.resources.network import Network
+from tpuctl.resources.network import Network, network_differences
 
 __all__ = ["Controller"]
 
@@ -179,10 +179,10 @@ class Controller(StackResource):
             return self.create(f"no controller in {self.stack.zone}: {creation}")
         self._check(observed)
         actual = observed.machine_type.rpartition("/")[2]
-        if actual != machine_type:
+        for field, existing, desired in self._differences(observed):
             raise Conflict(
                 "Controller differs",
-                f"controller {self.name} is {actual}, the stack file says {machine_type}",
+                f"controller {self.name} has {field} {existing}, the stack file says {desired}",
                 hint="To recreate it, delete it first:\n    tpuctl down",
             )
         status = observed.status
@@ -208,6 +208,14 @@ class Controller(StackResource):
             }
             return self.update(" and ".join(because[field] for field in missing), missing)
         return self.nothing(f"RUNNING as {actual}")
+
+    def _differences(self, observed: Any) -> Iterator[tuple[str, str, str]]:
+        """Differences that cannot be updated, as (field, actual, desired)."""
+        machine_type = observed.machine_type.rpartition("/")[2]
+        if machine_type != self.section.machine_type:
+            yield "machine type", machine_type, self.section.machine_type
+        for interface in observed.network_interfaces:
+            yield from network_differences(self.stack, interface.network, interface.subnetwork)
 
     def _unattached(self, observed: Any) -> list[int]:
         attached = {disk.source.rpartition("/")[2] for disk in observed.disks}

@@ -181,6 +181,19 @@ class Network(StackResource):
         await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
 
+def network_differences(
+    stack: Stack, network: str, subnetwork: str
+) -> Iterator[tuple[str, str, str]]:
+    """How the networks of an existing machine, as paths, differ from the stack file, as (field,
+    actual, desired). A machine cannot move to another network."""
+    section, names = stack.file.network, [path.rpartition("/")[2] for path in (network, subnetwork)]
+    auto = ("default", stack.names.network)
+    if names[0] and names[0] not in (auto if section.name == "auto" else (section.name,)):
+        yield "network", names[0], section.name
+    if names[1] and section.subnetwork not in (None, names[1]):
+        yield "subnetwork", names[1], str(section.subnetwork)
+
+
 class Firewall(StackResource):
     """Allows SSH and the ports in `network.allow` from the given addresses to the workers.
 

@@ -20,7 +20,7 @@ from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource, name_taken, retry_until_visible, time_of
 from tpuctl.resources.compute_instance import metadata_values
 from tpuctl.resources.instance_metadata import prerequisites, public_key_line
-from tpuctl.resources.network import Network
+from tpuctl.resources.network import Network, network_differences
 from tpuctl.resources.tpu_machine_spec import machine_properties
 
 __all__ = ["GroupPart", "GroupTemplate", "Part", "WorkloadPolicy", "get_group"]
@@ -284,9 +284,11 @@ class GroupTemplate(GroupPart):
         rest."""
         if observed.is_used:
             return None
-        network = observed.resource.properties.network_interfaces[0].network.rpartition("/")[2]
-        desired = compute_types().InstanceProperties(self._properties(network))
         actual = observed.resource.properties
+        network = actual.network_interfaces[0].network
+        if any(network_differences(self.stack, network, "")):
+            return "another network"
+        desired = compute_types().InstanceProperties(self._properties(network.rpartition("/")[2]))
         is_same = _comparable(actual) == _comparable(desired)
         return None if is_same else "other properties"
 

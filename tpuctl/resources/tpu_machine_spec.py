@@ -18,6 +18,7 @@ from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import time_of
 from tpuctl.resources.compute_instance import boot_disk, metadata_items, network_interface
 from tpuctl.resources.instance_metadata import SCOPE, metadata_of
+from tpuctl.resources.network import network_differences
 from tpuctl.resources.tpu_node_spec import tags_of
 
 __all__ = [
@@ -150,6 +151,8 @@ def machine_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str,
     for disk in observed.disks:
         if disk.boot and disk.disk_size_gb not in (0, size_gb):
             yield "boot disk", f"{disk.disk_size_gb} GB", f"{size_gb} GB"
+    for interface in observed.network_interfaces:
+        yield from network_differences(stack, interface.network, interface.subnetwork)
 
 
 @cache

@@ -10,6 +10,7 @@ from tpuctl.model.schema import DataDisk
 from tpuctl.model.stack import Stack
 from tpuctl.resources.disk import disk_name, disk_path
 from tpuctl.resources.instance_metadata import SCOPE, metadata_differs, metadata_of
+from tpuctl.resources.network import network_differences
 
 __all__ = [
     "capacity_differences",
@@ -117,6 +118,9 @@ def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, st
     runtime = stack.on_runtime(observed.runtime_version).runtime
     if observed.runtime_version != runtime.version:
         yield "runtime", observed.runtime_version, runtime.version
+
+    config = observed.network_config
+    yield from network_differences(stack, config.network, config.subnetwork)
 
     attached = {disk.source_disk.rpartition("/")[2]: disk.mode.name for disk in observed.data_disks}
     disks = {disk_name(stack, i): _mode(disk) for i, disk in enumerate(stack.file.tpu.data_disks)}

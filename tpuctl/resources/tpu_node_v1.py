@@ -18,7 +18,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import Query, time_of
 from tpuctl.resources.cidr import free_range, ranges_in_use
-from tpuctl.resources.network import Network
+from tpuctl.resources.network import Network, network_differences
 from tpuctl.resources.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
 
 __all__ = ["RemoteNode", "closed_api_warning", "vm_runtime"]
@@ -105,6 +105,7 @@ class RemoteNode(TpuApiNode):
             actual = IPv4Network(observed.cidr_block, strict=False)
             if not actual.subnet_of(IPv4Network(node_range)):
                 fields.append(("range", observed.cidr_block, node_range))
+        fields += network_differences(self.stack, observed.network, "")
         return fields
 
     def removal(self, observed: Any | None) -> Change:
