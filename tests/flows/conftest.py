@@ -47,6 +47,13 @@ def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_proc
 
 
 @pytest.fixture
+def cloud(null_cloud: server_process.LocalCloud) -> Iterator[server_process.LocalCloud]:
+    """Like `null_cloud`; faults are removed after the test."""
+    yield null_cloud
+    remote_control.remove_all_faults(null_cloud)
+
+
+@pytest.fixture
 def project(
     null_cloud: server_process.LocalCloud,
     tmp_path: Path,

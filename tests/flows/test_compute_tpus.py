@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,6 @@ from tpuctl.resources.enabled_apis import Services
 
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    """The local cloud, whose faults are removed afterwards."""
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture

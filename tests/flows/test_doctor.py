@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,6 @@ CHECKS = [
     *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),
     *("permissions", "network", "org policies", "plan", "quota"),
 ]
-
-
-@pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,6 @@ from tpuctl.model.inventory import InventoryItem
 TYPE = "v5litepod-8"
 FIRST, NEIGHBOR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"
 MakeZoned = Callable[..., Tpuctl]
-
-
-@pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    """The local cloud, whose faults are removed afterwards."""
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture

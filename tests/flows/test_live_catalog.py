@@ -24,12 +24,6 @@ Edit = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
-
-
-@pytest.fixture
 def bench(project: Project, cloud: LocalCloud) -> Bench:
     """A stack that is up: its project has the APIs, and a v3-8 in use."""
     stack = project.stack()

@@ -25,12 +25,6 @@ SetQuota = Callable[[dict[str, dict[str, int]]], None]
 
 
 @pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
-
-
-@pytest.fixture
 def set_quota(cloud: LocalCloud) -> Iterator[SetQuota]:
     """Changes every project's quota until the test ends."""
     yield lambda limits: remote_control.change_settings(cloud, quota=limits) and None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,6 @@ MakeStack = Callable[..., Tpuctl]
 AddFault = Callable[..., str]
 A, B, C = "us-central1-b", "us-central1-c", "us-central1-f"
 ZONES = f"{A}, {B}, {C}"
-
-
-@pytest.fixture
-def cloud(null_cloud: LocalCloud) -> Iterator[LocalCloud]:
-    """The local cloud, whose faults and settings are reset afterwards."""
-    yield null_cloud
-    remote_control.remove_all_faults(null_cloud)
 
 
 @pytest.fixture
