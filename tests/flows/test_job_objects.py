@@ -49,6 +49,14 @@ async def test_client_sends_no_other_requests(make_stack: Callable[..., Tpuctl])
     assert len(requests) == 1, requests
 
 
+async def test_hint_names_the_project(make_stack: Callable[..., Tpuctl]) -> None:
+    cloud = make_stack().cloud
+    with pytest.raises(NotFound) as caught:
+        await cloud.objects("no-such-bucket").put_bytes("x", b"")
+    (diagnostic,) = caught.value.diagnostics
+    assert "gcloud storage ls --project=local-project" in diagnostic.hint
+
+
 async def test_refused_token_leaves_no_connection_open(
     local_cloud: server_process.LocalCloud,
 ) -> None:

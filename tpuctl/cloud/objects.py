@@ -56,6 +56,7 @@ class ObjectStore:
             "retry": DEFAULT_RETRY.with_timeout(retry_seconds),
         }
         self._bucket = client.bucket(bucket)
+        self._facts = {"project": client.project} if client.project else {}  # for hints
 
     def uri(self, name: str) -> str:
         return f"gs://{self.name}/{name}"
@@ -218,7 +219,7 @@ class ObjectStore:
         except Exception as error:
             if not is_foreign(error):
                 raise
-            raise convert(error, self.uri(name)) from error
+            raise convert(error, self.uri(name), self._facts) from error
 
 
 class _ProgressReader:
