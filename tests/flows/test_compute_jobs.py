@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,22 @@ async def test_job_on_instance_returns_its_exit_code(instance: Tpuctl, events: l
     assert (await instance.up()).plan.is_empty
 
 
-@pytest.fixture
-async def spot_instance(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(type_name="v6e-4", runtime=SPOT, zone=V6E_ZONE)
+@asynccontextmanager
+async def spot(
+    make_stack: MakeStack, local_cloud: LocalCloud, type_name: str
+) -> AsyncIterator[Tpuctl]:
+    """A spot stack that is up, and taken down afterwards."""
+    stack = make_stack(type_name=type_name, runtime=SPOT, zone=V6E_ZONE)
     await stack.up()
     yield stack
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.fixture
+async def spot_instance(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
+    async with spot(make_stack, local_cloud, "v6e-4") as stack:
+        yield stack
 
 
 async def test_job_of_preempted_instance_resumes_with_its_output(
@@ -113,11 +123,8 @@ async def test_deleted_instance_ends_the_job(spot_instance: Tpuctl, events: list
 
 @pytest.fixture
 async def group(make_stack: MakeStack, local_cloud: LocalCloud) -> AsyncIterator[Tpuctl]:
-    stack = make_stack(type_name="v6e-16", runtime=SPOT, zone=V6E_ZONE)
-    await stack.up()
-    yield stack
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
-    assert (await stack.down(delete_bucket=True)).leaks == ()
+    async with spot(make_stack, local_cloud, "v6e-16") as stack:
+        yield stack
 
 
 async def test_workers_of_a_group_are_numbered_as_their_machines_are(
