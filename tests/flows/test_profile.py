@@ -68,21 +68,31 @@ async def test_job_that_cannot_be_traced_is_refused(
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("runtime", "requirements", "text"),
+    ("place", "requirements", "text"),
     [
-        ("tpu-ubuntu2204-base", "jax==0.10.2\n", JAX),
+        # A TPU that only Compute Engine sells.
+        (
+            {"type_name": "tpu7x-8", "runtime": "auto", "zone": "us-central1-c"},
+            "jax==0.10.2\n",
+            JAX,
+        ),
         pytest.param(
-            "tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
+            {"runtime": "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"},
             "",
             TENSORFLOW,
             marks=pytest.mark.tensorflow("2.18.0"),
         ),
     ],
+    ids=["jax", "tensorflow"],
 )
 async def test_running_job_is_traced(
-    make_stack: MakeStack, events: list[Event], runtime: str, requirements: str, text: str
+    make_stack: MakeStack,
+    events: list[Event],
+    place: dict[str, str],
+    requirements: str,
+    text: str,
 ) -> None:
-    stack = make_stack(runtime=runtime, extra="job: {requirements: requirements.txt}\n")
+    stack = make_stack(**place, extra="job: {requirements: requirements.txt}\n")
     folder = stack.stack_file.parent
     (folder / "requirements.txt").write_text(requirements, "utf-8")
     await stack.up()
