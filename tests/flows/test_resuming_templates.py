@@ -66,7 +66,7 @@ async def test_template_on_preempted_tpu_resumes_where_it_stopped(
         type_name="v5litepod-8",
         runtime="v2-alpha-tpuv5-lite, capacity: spot",
         zone="us-east1-b",
-        extra="job: {env: {PIP_RETRIES: '0', JAX_NUM_CPU_DEVICES: '8'}}\n",
+        extra="job: {env: {PIP_RETRIES: '0', JAX_NUM_CPU_DEVICES: '8', OMP_NUM_THREADS: '1'}}\n",
     )
     script = copy_template(template, stack)
     await stack.up()
