@@ -19,6 +19,7 @@ from tests.support.locked_environment import is_made
 from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments
 from tpuctl.version import __version__
 
+pytestmark = pytest.mark.long
 RUN = Path(__file__).with_name("run.py")
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
 # Sections that run gcloud, start TensorFlow or several programs, or wait for a pace.

@@ -22,6 +22,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.remote.transport import Transport
 from tpuctl.view.schemas import envelope_schema
 
+pytestmark = pytest.mark.long
 MakeStack = Callable[..., Tpuctl]
 REPORT = """
 import json, os, sys
@@ -131,7 +132,7 @@ async def test_evicted_pods_of_slice_resume(make_stack: MakeStack) -> None:
     folder = stack.stack_file.parent / "jax"
     shutil.copytree(assets.templates() / "jobs/jax", folder)
     await stack.up()
-    arguments = ["--steps", "300", "--batch", "16", "--save-every", "1000"]
+    arguments = ["--steps", "150", "--batch", "16", "--save-every", "1000"]
     exported = await stack.export_jobset(folder / "train.py", arguments, name="bert-1")
 
     async def attempt(machines: Mapping[int, Transport], restarts: int) -> list[tuple[int, str]]:

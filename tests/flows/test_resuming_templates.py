@@ -24,6 +24,7 @@ from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.model.events import Event
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]
 # Without PyTorch/XLA, which cannot connect the CPUs of several hosts.
 CPU_TORCH = """\
