@@ -506,7 +506,7 @@ def test_extract_memory_is_bounded(start: Any, tmp_path: Path) -> None:
             try:
                 peak = 0
                 while process.poll() is None:
-                    peak = max(peak, proportional_memory(process.pid))
+                    peak = max(peak, proportional_memory(process.pid, of_files=False))
                     time.sleep(0.1)
             finally:
                 process.kill()

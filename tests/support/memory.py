@@ -24,15 +24,20 @@ def process_tree(pid: int) -> list[int]:
     return match
 
 
-def proportional_memory(pid: int) -> int:
-    """In bytes; each process is charged its share of shared pages."""
+def proportional_memory(pid: int, *, of_files: bool = True) -> int:
+    """In bytes; each process is charged its share of shared pages.
+
+    The shares of mapped files, such as TensorFlow's libraries, grow when other programs that use
+    them end; without `of_files`, they are left out.
+    """
+    name = "Pss" if of_files else "Pss_Anon"
     total = 0
     for process in process_tree(pid):
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
         except OSError:
             continue
-        match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+        match = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         total += int(match[1]) * 1024 if match else 0
     return total
 
