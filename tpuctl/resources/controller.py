@@ -178,11 +178,10 @@ class Controller(StackResource):
             creation = f"creating {machine_type}{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {creation}")
         self._check(observed)
-        actual = observed.machine_type.rpartition("/")[2]
-        for field, existing, desired in self._differences(observed):
+        for field, actual, desired in self._differences(observed):
             raise Conflict(
                 "Controller differs",
-                f"controller {self.name} has {field} {existing}, the stack file says {desired}",
+                f"controller {self.name} has {field} {actual}, the stack file says {desired}",
                 hint="To recreate it, delete it first:\n    tpuctl down",
             )
         status = observed.status
@@ -207,7 +206,7 @@ class Controller(StackResource):
                 "disks": "attaching disks",
             }
             return self.update(" and ".join(because[field] for field in missing), missing)
-        return self.nothing(f"RUNNING as {actual}")
+        return self.nothing(f"RUNNING as {machine_type}")
 
     def _differences(self, observed: Any) -> Iterator[tuple[str, str, str]]:
         """Differences that cannot be updated, as (field, actual, desired)."""

@@ -186,12 +186,13 @@ def network_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """How the networks of an existing machine, as paths, differ from the stack file, as (field,
     actual, desired). A machine cannot move to another network."""
-    section, names = stack.file.network, [path.rpartition("/")[2] for path in (network, subnetwork)]
-    auto = ("default", stack.names.network)
-    if names[0] and names[0] not in (auto if section.name == "auto" else (section.name,)):
-        yield "network", names[0], section.name
-    if names[1] and section.subnetwork not in (None, names[1]):
-        yield "subnetwork", names[1], str(section.subnetwork)
+    section = stack.file.network
+    usable = ("default", stack.names.network) if section.name == "auto" else (section.name,)
+    network, subnetwork = (path.rpartition("/")[2] for path in (network, subnetwork))
+    if network and network not in usable:
+        yield "network", network, section.name
+    if subnetwork and section.subnetwork not in (None, subnetwork):
+        yield "subnetwork", subnetwork, str(section.subnetwork)
 
 
 class Firewall(StackResource):

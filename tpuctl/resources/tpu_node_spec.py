@@ -119,8 +119,8 @@ def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, st
     if observed.runtime_version != runtime.version:
         yield "runtime", observed.runtime_version, runtime.version
 
-    config = observed.network_config
-    yield from network_differences(stack, config.network, config.subnetwork)
+    connection = observed.network_config
+    yield from network_differences(stack, connection.network, connection.subnetwork)
 
     attached = {disk.source_disk.rpartition("/")[2]: disk.mode.name for disk in observed.data_disks}
     disks = {disk_name(stack, i): _mode(disk) for i, disk in enumerate(stack.file.tpu.data_disks)}
