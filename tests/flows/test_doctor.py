@@ -26,7 +26,7 @@ from tpuctl.model.diagnosis import CheckState
 
 CHECKS = [
     *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),
-    *("permissions", "network", "org policies", "plan", "quota"),
+    *("permissions", "network", "org policies", "plan", "quota", "clock"),
 ]
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, RemoteFailed
 from tpuctl.flows.follow import follow, stop
 from tpuctl.flows.jobs import latest_job, list_jobs, load_job, read_status
+from tpuctl.flows.status import JobWatch
 from tpuctl.flows.submission import Submission
 from tpuctl.flows.submit import submit
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssued
@@ -330,12 +332,16 @@ async def test_jobs_are_listed_and_loaded(new_bench: Bench) -> None:
     assert await latest_job(new_bench.store) == second
     with pytest.raises(NotFound):
         await load_job(new_bench.store, "nothing")
-    # Ids of the same second have no order.
-    for word in ("zinc", "amber"):
-        record = second.model_copy(update={"id": f"20990101-000000-{word}"})
+    # Their order is that of the bucket's clock, whatever the clocks that named them showed.
+    for job in ("20990101-000000-zinc", "20990101-000000-amber", "20010101-000000-acorn"):
+        record = second.model_copy(
+            update={"id": job, "submitted": datetime(2001, 1, 1, tzinfo=UTC)}
+        )
         path = f"{JOBS}/{record.id}/job.json"
         await new_bench.store.put_bytes(path, record.model_dump_json().encode())
-    assert (await latest_job(new_bench.store) or first).id == "20990101-000000-amber"
+        assert (await latest_job(new_bench.store) or first).id == job
+        assert (await list_jobs(new_bench.store))[0].record.id == job
+        assert (await JobWatch(new_bench.store).poll())[-1].record.id == job
 
 
 async def test_max_hours_stops_job(bench: Bench) -> None:

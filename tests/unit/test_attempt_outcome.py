@@ -24,7 +24,8 @@ def stack(folder: Path, limits: str) -> Stack:
 
 
 def limit_at(of: Stack, age: float) -> str:
-    return reached_limit(of, datetime.now(UTC) - timedelta(seconds=age))
+    now = datetime.now(UTC)
+    return reached_limit(of, now - timedelta(seconds=age), now)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +51,4 @@ def test_max_cost_is_reached_with_clock_skew(tmp_path: Path) -> None:
 
 def test_no_limit_is_reached_without_limits_or_creation_time(tmp_path: Path) -> None:
     assert limit_at(stack(tmp_path, "{}"), 10**8) == ""
-    assert reached_limit(stack(tmp_path, "{max_hours: 1}"), None) == ""
+    assert reached_limit(stack(tmp_path, "{max_hours: 1}"), None, datetime.now(UTC)) == ""

@@ -28,6 +28,7 @@ def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: boo
         stack_status.advice,
         commands,
         jobs,
+        at=stack_status.at,
         is_free=is_free,
     )
 

@@ -19,6 +19,7 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.rest import Rest
+from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Transient
 from tpuctl.google_imports import client_module, compute_service, defer_signing
@@ -69,6 +70,7 @@ class Cloud:
         self.endpoint = endpoint
         self.project = project
         self.clock = clock or SystemClock()
+        self.server_clock = ServerClock()
         self.record = record
         self.hint_facts: Mapping[str, str] = {}  # more facts for the hints of errors
         self._lock = threading.RLock()
@@ -147,7 +149,9 @@ class Cloud:
 
     def objects(self, bucket: str) -> ObjectStore:
         """The objects of a bucket."""
-        return ObjectStore(self.client("storage"), bucket, record=self.record)
+        return ObjectStore(
+            self.client("storage"), bucket, record=self.record, clock=self.server_clock
+        )
 
     async def access_token(self) -> str:
         """The caller's access token, refreshed if it is about to expire."""
@@ -172,7 +176,7 @@ class Cloud:
         if name == "storage":
             return self._storage()
         if name == "rest":
-            return Rest(self.endpoint, self._credentials)
+            return Rest(self.endpoint, self._credentials, self.server_clock)
         return self._rpc(*RPC[name]) if name in RPC else self._compute(name)
 
     @property
@@ -219,8 +223,10 @@ class Cloud:
         client = getattr(compute_service(service), f"{name}Client")(
             credentials=self._credentials, client_options=options
         )
+        session = client.transport._session
+        self.server_clock.listen(session)
         if self.endpoint.is_local:
-            client.transport._session.trust_env = False
+            session.trust_env = False
         return client
 
     def _storage(self) -> Any:
@@ -230,6 +236,7 @@ class Cloud:
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         options = {"api_endpoint": self.endpoint.url} if self.endpoint.url else None
         client = Client(project=self.project, credentials=self._credentials, client_options=options)
+        self.server_clock.listen(client._http)
         if self.endpoint.is_local:
             client._http.trust_env = False
         return client

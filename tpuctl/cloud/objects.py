@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from tpuctl.cloud.errors import convert, is_foreign
+from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.command_record import RecordCall
@@ -30,6 +31,7 @@ class ObjectInfo:
     size: int
     generation: int
     updated: datetime
+    created: datetime
 
 
 class ObjectStore:
@@ -46,10 +48,12 @@ class ObjectStore:
         *,
         retry_seconds: float = RETRY_SECONDS,
         record: RecordCall | None = None,
+        clock: ServerClock | None = None,
     ) -> None:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         self.name = bucket
+        self.clock = clock or ServerClock()
         self._record = record
         self._options = {
             "timeout": REQUEST_SECONDS,
@@ -176,11 +180,11 @@ class ObjectStore:
 
         return await self._call(prefix, listed)
 
-    async def list(self, prefix: str) -> list[ObjectInfo]:
-        """Objects whose names start with `prefix`, by name."""
+    async def list(self, prefix: str, glob: str | None = None) -> list[ObjectInfo]:
+        """Objects whose names start with `prefix`, and match `glob`, by name."""
 
         def listed() -> list[ObjectInfo]:
-            blobs = self._bucket.list_blobs(prefix=prefix, **self._options)
+            blobs = self._bucket.list_blobs(prefix=prefix, match_glob=glob, **self._options)
             return [_info(blob) for blob in blobs]
 
         return await self._call(prefix, listed)
@@ -239,7 +243,9 @@ class _ProgressReader:
 
 
 def _info(blob: Any) -> ObjectInfo:
-    return ObjectInfo(blob.name, int(blob.size), int(blob.generation), blob.updated)
+    return ObjectInfo(
+        blob.name, int(blob.size), int(blob.generation), blob.updated, blob.time_created
+    )
 
 
 def _bytes(data: Any) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.server_clock import ServerClock
 
 __all__ = ["Rest"]
 
@@ -23,11 +24,15 @@ class Rest:
     converts them in the same way.
     """
 
-    def __init__(self, endpoint: Endpoint, credentials: Any) -> None:
+    def __init__(
+        self, endpoint: Endpoint, credentials: Any, clock: ServerClock | None = None
+    ) -> None:
         from google.auth.transport.requests import AuthorizedSession
 
         self._endpoint = endpoint
         self._session: Any = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+        if clock is not None:
+            clock.listen(self._session)
         if endpoint.is_local:
             self._session.trust_env = False  # or a proxy would be used for loopback
 

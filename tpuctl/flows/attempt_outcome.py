@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
@@ -122,7 +122,9 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
             and contents is not None
             and contents.down_count != placement.down_count
         ),
-        limit=reached_limit(stack, placement.created if placement is not None else None),
+        limit=reached_limit(
+            stack, placement.created if placement is not None else None, cloud.server_clock.now()
+        ),
     )
     has_ended = stack.is_compute and machines.state in ENDING_STATES
     if has_ended and await _was_preempted(stack, cloud, record):
@@ -172,14 +174,14 @@ def _state(in_zone: list[InventoryItem], states: list[str], count: int) -> str:
     return "READY" if len(states) >= count else ""
 
 
-def reached_limit(stack: Stack, created: datetime | None) -> str:
+def reached_limit(stack: Stack, created: datetime | None, now: datetime) -> str:
     """The limit that machines created at that time have reached or are about to; "" for none.
 
-    The machines use Google's clock, this function the local one.
+    `now` is Google's time, which the machines go by, too.
     """
     if created is None:
         return ""
-    age = (datetime.now(UTC) - created).total_seconds() + CLOCK_SKEW_SECONDS
+    age = (now - created).total_seconds() + CLOCK_SKEW_SECONDS
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     if limits.max_hours is not None and age >= limits.max_hours * 3600:
         return f"limits.max_hours, {limits.max_hours:g} hours"

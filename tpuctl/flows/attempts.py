@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -72,7 +71,7 @@ async def record_verdict(
 
 async def request_stop(store: ObjectStore, record: JobRecord, by: str) -> None:
     """Request that no further attempt starts. Checked after an attempt is claimed."""
-    text = json.dumps({"at": datetime.now(UTC).isoformat(), "by": by}).encode()
+    text = json.dumps({"at": store.clock.now().isoformat(), "by": by}).encode()
     try:
         await store.put_bytes(record.stop_name, text, if_generation=0)
     except Conflict:

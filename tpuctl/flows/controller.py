@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -95,7 +95,7 @@ async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAcc
     """How long the service account of a TPU node may still be denied access to the bucket.
 
     Computed from the time of the grant in the stack's record; None if that is unknown, so that
-    a denial is final. A wrong clock never extends the period beyond one counted from now.
+    a denial is final. A time in the future never extends the period beyond one counted from now.
     """
     try:
         contents = await Record(stack, cloud).read()
@@ -106,7 +106,7 @@ async def first_access(stack: Stack, cloud: Cloud, node: NodeStatus) -> FirstAcc
     times = [grant.time for grant in grants if grant.member == member and grant.time is not None]
     if not times:
         return None
-    since = min(max(times), datetime.now(UTC))
+    since = min(max(times), cloud.server_clock.now())
     return FirstAccess(node.service_account, since + timedelta(seconds=IAM_PROPAGATION_SECONDS))
 
 

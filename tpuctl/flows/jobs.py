@@ -23,6 +23,7 @@ from tpuctl.resources.stack_record import read_contents
 
 __all__ = [
     "find_job",
+    "job_ids",
     "jobs",
     "latest_job",
     "list_jobs",
@@ -76,7 +77,7 @@ async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> 
     try:
         return await _at_attempt(store, await _read(store, job), attempt)
     except NotFound:
-        ids = [job_id for job_id in await _ids(store) if job_id.endswith(f"-{job}")]
+        ids = [job_id for job_id in await job_ids(store) if job_id.endswith(f"-{job}")]
     if len(ids) == 1:
         return await _at_attempt(store, await _read(store, ids[0]), attempt)
     if ids:
@@ -88,7 +89,7 @@ async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> 
 
 async def latest_job(store: ObjectStore, attempt: int | None = None) -> JobRecord | None:
     """The job submitted last; None if there are no jobs."""
-    ids = await _ids(store)
+    ids = await job_ids(store)
     if not ids:
         return None
     return await _at_attempt(store, await _read(store, ids[-1]), attempt)
@@ -122,7 +123,7 @@ async def list_jobs(store: ObjectStore) -> list[JobSummary]:
             record = at_latest_attempt(first, attempts)
             return JobSummary(record, await read_status(store, record), tuple(attempts))
 
-    ids = await _ids(store)
+    ids = await job_ids(store)
     return list(await asyncio.gather(*(summarize(job) for job in reversed(ids))))
 
 
@@ -159,14 +160,11 @@ def mark_stopped(status: JobStatus) -> JobStatus:
     return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped by request")
 
 
-async def _ids(store: ObjectStore) -> list[str]:
-    """The ids of all jobs by time: of those of the same second, in the order of their objects."""
-    generations = {
-        entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/"): entry.generation
-        for entry in await store.list(f"{JOBS}/")
-        if entry.name.endswith("/job.json") and entry.name.count("/") == JOBS.count("/") + 2
-    }
-    return sorted(generations, key=lambda job: (job.rpartition("-")[0], generations[job]))
+async def job_ids(store: ObjectStore) -> list[str]:
+    """The ids of all jobs in the order of their submission, by the bucket's clock."""
+    records = await store.list(f"{JOBS}/", f"{JOBS}/*/job.json")
+    records.sort(key=lambda entry: (entry.created, entry.generation))
+    return [entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/") for entry in records]
 
 
 async def _read(store: ObjectStore, job: str) -> JobRecord:

@@ -264,7 +264,7 @@ class _Recovery:
             hint=failure.hint,
             worker=failure.worker,
             detail=failure.detail,
-            at=datetime.now(UTC),
+            at=context.cloud.server_clock.now(),
             by=user_at_host(),
         )
         decided = await record_verdict(context.store, record, verdict)
@@ -543,7 +543,7 @@ async def start_next_attempt(
             number=record.attempt + 1,
             placement=submission.placement,
             verdict=verdict,
-            started=datetime.now(UTC),
+            started=context.cloud.server_clock.now(),
             started_by=user_at_host(),
             write_id=secrets.token_hex(8),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
@@ -45,7 +44,7 @@ class RunReader:
     async def read(self, record: JobRecord) -> RunReport:
         stack, store = self._context.stack, self._context.store
         explanation = await explain(self._context, record)
-        now = datetime.now(UTC)
+        now = self._context.cloud.server_clock.now()
         attempts = []
         attempt_records: list[Attempt | None] = [None, *explanation.attempts]
         for attempt in attempt_records:

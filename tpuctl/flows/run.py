@@ -433,6 +433,8 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
+    if is_first and (warning := cloud.server_clock.warning) is not None:
+        emit(WarningIssued(warning))
     if record.kind == "notebook":
         return record
     can_be_rehearsed = not submission.additions and context.controller is None

@@ -6,18 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
-from tpuctl.flows.jobs import load_job, reconcile_status
+from tpuctl.flows.jobs import job_ids, load_job, reconcile_status
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
-from tpuctl.model.names import JOBS
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
 from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
 
@@ -58,6 +56,7 @@ async def status(context: Context) -> StackStatus:
             if resource.node is None and resource.kind != "bucket"
         ),
         tuple(resources),
+        context.cloud.server_clock.now(),
     )
 
 
@@ -103,7 +102,7 @@ class StackWatch:
                 jobs = await self._poll_jobs(stack_status.bucket)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
-        self._last = Snapshot(datetime.now(UTC), stack_status, jobs, problem)
+        self._last = Snapshot(stack_status.at, stack_status, jobs, problem)
         return self._last
 
     async def _poll_jobs(self, bucket: str | None) -> tuple[JobSnapshot, ...]:
@@ -136,7 +135,7 @@ class JobWatch:
     async def poll(self) -> list[JobSnapshot]:
         """The latest jobs in the order of submission; empty if the bucket does not exist."""
         try:
-            ids = sorted(await self._store.folders(f"{JOBS}/"))[-RECENT_JOBS:]
+            ids = (await job_ids(self._store))[-RECENT_JOBS:]
         except NotFound:
             return []
         open_ids = [job_id for job_id in ids if job_id not in self._ended or job_id == ids[-1]]
@@ -145,8 +144,7 @@ class JobWatch:
         self._ended = {
             job_id: job for job_id, job in jobs.items() if job.status.exit_code is not None
         }
-        recent = (jobs[job_id] for job_id in ids if job_id in jobs)
-        return sorted(recent, key=lambda job: job.record.submitted)
+        return [jobs[job_id] for job_id in ids if job_id in jobs]
 
     async def close(self) -> None:
         await self._machine.close()

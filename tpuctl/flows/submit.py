@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -46,7 +46,6 @@ async def submit(
     transports: Mapping[int, Transport],
     emit: Emit,
     *,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
     choice: random.Random | None = None,
 ) -> JobRecord:
     """Bundle, upload and start; returns once every worker of the job has a running supervisor.
@@ -58,13 +57,14 @@ async def submit(
     submission = await with_bundle(submission, emit)
     bundle = submission.bundle
     assert bundle is not None
-    record = new_record(submission, bundle, new_job_id(now(), choice), now())
     shipped = await upload(bundle, store, transports, emit)
+    at = store.clock.now()
+    record = new_record(submission, bundle, new_job_id(at, choice), at)
     if shipped.name is None:
         emit(WarningIssued(_NO_BUCKET))
     else:
         record = record.model_copy(update={"bundle_name": shipped.name})
-        record = await _write_record(store, record, choice, now)
+        record = await _write_record(store, record, choice)
     await start_attempt(submission, record, store, transports, emit)
     return record
 
@@ -110,6 +110,7 @@ async def start_attempt(
         secrets=submission.secrets,
         compiled=submission.compiled,
         addresses=submission.addresses if is_one_cluster else (),
+        at=store.clock.now(),
     )
     where = f"on {counted(len(record.workers), 'worker')}"
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
@@ -136,16 +137,14 @@ _NO_BUCKET = Diagnostic(
 )
 
 
-async def _write_record(
-    store: ObjectStore, record: JobRecord, choice: random.Random, now: Callable[[], datetime]
-) -> JobRecord:
+async def _write_record(store: ObjectStore, record: JobRecord, choice: random.Random) -> JobRecord:
     """Write the record under an unused id."""
     for _ in range(10):
         try:
             text = record.model_dump_json(indent=2).encode()
             await store.put_bytes(record.object_name, text, if_generation=0)
         except Conflict:
-            record = record.model_copy(update={"id": new_job_id(now(), choice)})
+            record = record.model_copy(update={"id": new_job_id(store.clock.now(), choice)})
         else:
             return record
     raise Conflict(
@@ -159,7 +158,7 @@ async def _write_record(
 async def record_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
     """Record that the attempt did not start, and stop workers that may have started anyway."""
     await stop_through_bucket(record, store)
-    at = datetime.now(UTC)
+    at = store.clock.now()
     for worker in record.workers:
         worker_record = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
         with suppress(Conflict):  # the worker has written its own record

@@ -117,6 +117,7 @@ class Launch:
     secrets: Secrets = field(default_factory=Secrets)
     compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
     addresses: tuple[str, ...] = ()  # of workers that wait for each other; empty: they do not
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
 
 
 def supervisor_command(record: JobRecord, name: str, *options: str) -> list[str]:
@@ -314,10 +315,10 @@ def _spec(
         "install": record.installation.model_dump(),
         "bucket": record.bucket,
         "prefix": record.attempt_prefix,
-        **_limit(record),
+        **_limit(record, launch.at),
         "hang": record.limits.spec,
         "grace_seconds": launch.grace_seconds,
-        "first_access": _first_access(launch.first_access),
+        "first_access": _first_access(launch.first_access, launch.at),
         "secrets": sorted(launch.secrets.sources),
         "cache": cache_spec(launch.compiled) if bundle_name else None,
         "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
@@ -362,19 +363,19 @@ def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
     return {"secrets.json": json.dumps(content).encode()}
 
 
-def _limit(record: JobRecord) -> dict[str, Any]:
+def _limit(record: JobRecord, at: datetime) -> dict[str, Any]:
     """The maximum duration of the attempt, and the name of the limit that sets it."""
     limits = [(record.max_hours * 3600, "max_hours")] if record.max_hours else []
     if record.timeout is not None:
-        elapsed = datetime.now(UTC) - record.submitted if record.attempt > 1 else timedelta()
+        elapsed = at - record.submitted if record.attempt > 1 else timedelta()
         limits.append((max(1.0, record.timeout - elapsed.total_seconds()), "timeout"))
     seconds, limit = min(limits, default=(None, ""))
     return {"max_seconds": seconds, "limit": limit}
 
 
-def _first_access(first_access: FirstAccess | None) -> dict[str, Any] | None:
+def _first_access(first_access: FirstAccess | None, at: datetime) -> dict[str, Any] | None:
     """In seconds from now, since the worker's clock may differ."""
     if first_access is None:
         return None
-    seconds = (first_access.until - datetime.now(UTC)).total_seconds()
+    seconds = (first_access.until - at).total_seconds()
     return {"account": first_access.account, "seconds": seconds} if seconds > 0 else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from tpuctl.errors import Diagnostic
     from tpuctl.model.advice import Advice
@@ -30,13 +30,14 @@ class StackStatus:
     bucket: str | None  # its name; None if it does not exist
     others: tuple[InventoryItem, ...] = ()  # requests, controllers, disks and addresses
     inventory: tuple[InventoryItem, ...] = ()  # everything, including nodes and bucket
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
 
     @property
     def charges(self) -> tuple[Charge, ...]:
         """The cost of each item, per hour and since its creation."""
         from tpuctl.model.charges import charges_of
 
-        return charges_of(self.inventory)
+        return charges_of(self.inventory, self.at)
 
     @property
     def advice(self) -> tuple[Advice, ...]:

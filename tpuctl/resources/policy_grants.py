@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from tpuctl.cloud.classification import ApiDisabled
@@ -196,7 +195,7 @@ class PolicyGrants(StackResource):
         missing = self._missing(
             role for role, who in granted_pairs(policy.bindings) if who == member
         )
-        now = datetime.now(UTC)
+        now = self.cloud.server_clock.now()
         new = [Grant(resource=self.on, member=member, role=role, time=now) for role in missing]
         borrowed = [
             grant

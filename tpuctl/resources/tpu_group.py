@@ -327,7 +327,7 @@ class TpuGroup(MachineNode):
             if is_duration
             else datetime.fromisoformat(until)
         )
-        if datetime.now(UTC) < deadline:
+        if self.cloud.server_clock.now() < deadline:
             return None
         error = NoCapacity(
             "No capacity before valid_until",

@@ -306,7 +306,7 @@ class QueuedNodes(StackResource):
                     f"queued resource {self.name} in {self.stack.zone} was deleted in the meantime",
                     hint="Request it again:\n    tpuctl up",
                 )
-            self.waited_seconds = waited_seconds(queued)
+            self.waited_seconds = waited_seconds(queued, self.cloud.server_clock.now())
             state = queued.state.state.name
             if state == "ACTIVE":
                 return True
@@ -319,7 +319,7 @@ class QueuedNodes(StackResource):
             elif last_response - provisioning_since >= self._provisioning_seconds:
                 await self._delete(report, queued)
                 raise self._stuck_error()
-            report(waiting_text(queued), None)
+            report(waiting_text(queued, self.cloud.server_clock.now()), None)
             return None
 
         try:
@@ -386,7 +386,8 @@ class QueuedNodes(StackResource):
         )
         is_unknown = isinstance(error, OperationFailed)
         if until is not None and (
-            status.code == DEADLINE_EXCEEDED or (is_unknown and datetime.now(UTC) >= until)
+            status.code == DEADLINE_EXCEEDED
+            or (is_unknown and self.cloud.server_clock.now() >= until)
         ):
             return self._expired_error(queued, until)
         if is_unknown:  # the request may succeed in another zone

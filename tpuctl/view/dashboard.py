@@ -78,7 +78,7 @@ def _resources(snapshot: Snapshot, commands: Mapping[str, str], *, is_free: bool
     if status.inventory:
         yield f'<p>{escape(status.stack.name)}</p><ul class="tree">'
         first_worker = 0
-        for row in charge_rows(status.inventory, status.charges):
+        for row in charge_rows(status.inventory, status.charges, status.at):
             yield f"<li>{_resource(row)}"
             if row.item.node is not None:
                 addresses = row.item.node.addresses or row.item.node.endpoints

@@ -77,7 +77,7 @@ class LiveStatus:
         facts = status_facts(status.stack, status.inventory, status.charges)
         for job in moment.jobs:
             facts += job_facts(job, moment.at)
-        charges = charges_table(status.inventory, status.charges, is_free=self._is_free)
+        charges = charges_table(status.inventory, status.charges, status.at, is_free=self._is_free)
         advice = [
             Text(f"\n{entry.text}\n    {self._commands[entry.command]}") for entry in status.advice
         ]

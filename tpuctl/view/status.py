@@ -11,6 +11,8 @@ from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.table import Table
 
     from tpuctl.model.advice import Advice
@@ -41,11 +43,12 @@ def show_status(
     commands: Mapping[str, str],
     jobs: Iterable[tuple[str, str]] = (),
     *,
+    at: datetime,
     is_free: bool,
 ) -> None:
     """`commands` are the commands to type for the advice, `jobs` are facts about jobs."""
     print_facts([*status_facts(stack, items, charges), *jobs])
-    if (charges_list := charges_table(items, charges, is_free=is_free)) is not None:
+    if (charges_list := charges_table(items, charges, at, is_free=is_free)) is not None:
         print()
         console().print(charges_list)
         print("".join(f"{line}\n" for line in price_notes(charges, is_free=is_free)), end="")
@@ -102,10 +105,10 @@ def _facts(item: InventoryItem, stack: Stack) -> list[tuple[str, str]]:
 
 
 def charges_table(
-    items: Sequence[InventoryItem], charges: Sequence[Charge], *, is_free: bool
+    items: Sequence[InventoryItem], charges: Sequence[Charge], at: datetime, *, is_free: bool
 ) -> Table | None:
     """State and cost of all resources except buckets, and the total; None if there are none."""
-    rows = [(row.title, row.state, *row.numbers) for row in charge_rows(items, charges)]
+    rows = [(row.title, row.state, *row.numbers) for row in charge_rows(items, charges, at)]
     if not rows:
         return None
     in_all = on_google("total", is_free=is_free)
@@ -122,10 +125,12 @@ class ChargeRow(NamedTuple):
     numbers: tuple[str, str, str]
 
 
-def charge_rows(items: Sequence[InventoryItem], charges: Sequence[Charge]) -> list[ChargeRow]:
-    """All resources except buckets."""
+def charge_rows(
+    items: Sequence[InventoryItem], charges: Sequence[Charge], at: datetime
+) -> list[ChargeRow]:
+    """All resources except buckets, as of the time `at`."""
     by_address = {charge.item.address: charge for charge in charges}
-    return [_row(item, by_address.get(item.address)) for item in items if item.kind != "bucket"]
+    return [_row(item, by_address.get(item.address), at) for item in items if item.kind != "bucket"]
 
 
 def total_costs(charges: Sequence[Charge]) -> tuple[str, str]:
@@ -135,21 +140,11 @@ def total_costs(charges: Sequence[Charge]) -> tuple[str, str]:
     return dollars(per_hour, is_complete=knows_prices), dollars(spent, is_complete=knows_all)
 
 
-def _row(item: InventoryItem, charge: Charge | None) -> ChargeRow:
-    age = (
-        format_duration(charge.hours * 3600) if charge is not None and item.created else _age(item)
-    )
+def _row(item: InventoryItem, charge: Charge | None, at: datetime) -> ChargeRow:
+    age = format_duration(max(0.0, (at - item.created).total_seconds())) if item.created else ""
     costs = ("", "") if charge is None else (_money(charge.per_hour), _money(charge.so_far))
     title = f"{item.kind_class.display_name or item.kind} {item.name}"
     return ChargeRow(item, title, _state(item), (age, *costs))
-
-
-def _age(item: InventoryItem) -> str:
-    from datetime import UTC, datetime
-
-    return (
-        format_duration((datetime.now(UTC) - item.created).total_seconds()) if item.created else ""
-    )
 
 
 def _state(item: InventoryItem) -> str:

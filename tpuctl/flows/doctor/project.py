@@ -87,6 +87,7 @@ class ProjectChecks:
             Check("org policies", self._with_project("org policies", self.policies), base),
             Check("plan", self._with_project("plan", self.plan), (*base, "permissions", "network")),
             Check("quota", self._with_project("quota", self.quota), ("plan",)),
+            Check("clock", self.clock, ("local cloud",), ("project", "billing", "network")),
         ]
 
     def _with_project(
@@ -110,6 +111,16 @@ class ProjectChecks:
     def is_up(self) -> bool:
         """Whether `up` has nothing to do."""
         return self._prepared is not None and self._prepared.plan.is_empty
+
+    async def clock(self) -> Finding:
+        """Whether this computer's clock agrees with the responses to the checks before."""
+        server_clock = self.cloud.server_clock
+        warning = server_clock.warning
+        if not server_clock.is_known:
+            return Finding("clock", CheckState.SKIPPED, "there was no response to compare it with")
+        if warning is None:
+            return Finding("clock", CheckState.OK, "agrees with Google's")
+        return Finding("clock", CheckState.WARNING, warning.detail, warning.hint)
 
     async def credentials(self) -> Finding:
         try:

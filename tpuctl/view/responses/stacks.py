@@ -28,6 +28,8 @@ from tpuctl.view.responses.base import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tpuctl.model import inventory, snapshot, status
     from tpuctl.model.charges import Charge
     from tpuctl.model.command_record import CommandRecord
@@ -641,12 +643,14 @@ class Node(Response):
     endpoints: list[str]
 
     @classmethod
-    def of(cls, node: status.NodeStatus, charges: Sequence[Charge], stack: Stack) -> Node:
+    def of(
+        cls, node: status.NodeStatus, charges: Sequence[Charge], stack: Stack, at: datetime
+    ) -> Node:
         is_slice = stack.slices > 1 and node.name in stack.nodes
         fields = {
             **vars(node),
             "slice": stack.nodes.index(node.name) if is_slice else None,
-            "age_hours": node.hours(),
+            "age_hours": node.hours(at),
         }
         spent = next((charge.so_far for charge in charges if charge.item.node is node), None)
         return cls.model_validate({**fields, "cost_so_far": spent})
@@ -678,7 +682,10 @@ class Status(Response):
         return cls(
             stack=stack_status.stack.name,
             project=stack_status.stack.project,
-            nodes=[Node.of(node, charges, stack_status.stack) for node in stack_status.nodes],
+            nodes=[
+                Node.of(node, charges, stack_status.stack, stack_status.at)
+                for node in stack_status.nodes
+            ],
             bucket=stack_status.bucket,
             resources=[
                 Resource.of(item, by_address.get(item.address)) for item in stack_status.inventory
