@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.polling import async_until
+from tests.support.recovery_jobs import log_of
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.up import ensure_watchdogs, prepare_machines, require_bucket_access
+from tpuctl.model.events import Event
 from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
@@ -36,7 +39,7 @@ async def until_deleted(stack: Tpuctl) -> None:
     """Wait until the stack has no node."""
 
     async def probe() -> bool | None:
-        return True if not await nodes(stack) else None
+        return True if not (await stack.status()).nodes else None
 
     await async_until(probe, "the node deleting itself")
 
@@ -169,6 +172,67 @@ async def test_running_job_keeps_node_alive(make_stack: MakeStack, tmp_path: Pat
         worker = (await machines(stack, exits))[0]
         (await worker.run(["touch", "/tmp/enough"])).check("ending the job")
     await until_deleted(stack)
+
+
+SAVING = """
+import pathlib, signal, sys, time
+def save(*_):
+    time.sleep(1)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("began", flush=True)
+time.sleep(600)
+"""
+KINDS = {
+    "vm": {},
+    "slice": {"type_name": "v2-32", "zone": ZONE},
+    "queued": {"runtime": "tpu-ubuntu2204-base, queue: true"},
+    "controller": {"extra": "controller: {}\n"},
+    "instance": {"type_name": "v6e-4", "runtime": "auto, api: compute", "zone": V6E_ZONE},
+    "group": {"type_name": "v6e-16", "runtime": "auto, api: compute", "zone": V6E_ZONE},
+    "node": {"runtime": "auto, kind: node"},
+}
+MORE_KINDS = [
+    pytest.param(kind, marks=[pytest.mark.soak, *more])
+    for kind, more in {
+        **dict.fromkeys(("slice", "queued", "controller", "instance", "group"), ()),
+        "node": [pytest.mark.tensorflow("2.12.1")],
+    }.items()
+]
+
+
+@pytest.mark.parametrize("kind", ["vm", *MORE_KINDS])
+@pytest.mark.parametrize(
+    "limit", ["max_hours: 0.0001", pytest.param("max_cost: 0.0001", marks=pytest.mark.soak)]
+)
+async def test_job_is_stopped_before_its_machine_is_deleted_at_a_limit(
+    make_stack: MakeStack, tmp_path: Path, events: list[Event], kind: str, limit: str
+) -> None:
+    options = {**KINDS[kind]}
+    extra = options.pop("extra", "")
+    stack = make_stack(extra=f"{extra}limits: {{idle: 1h}}\n", **options)
+    await stack.up()
+    script = tmp_path / "job" / "save.py"
+    script.parent.mkdir()
+    script.write_text(SAVING, "utf-8")
+    record = await stack.submit(script, check=False)
+    following = asyncio.ensure_future(stack.follow(record))
+    await async_until(lambda: "began" in log_of(events, 1), "the job handling signals")
+    changed = make_stack(name=stack.stack.name, extra=f"{extra}limits: {{{limit}}}\n", **options)
+    await changed.up()
+    await until_deleted(stack)
+    assert await following == 124
+    (job,) = await stack.jobs()
+    assert (job.status.state, job.status.exit_code) == ("timed_out", 124)
+    assert limit.partition(":")[0] in job.status.detail
+    assert b"saved" in await stack.store.get_bytes(record.log_name(0))
+    explanation = await stack.explain(record)
+    assert explanation.status == job.status
+    assert explanation.failure is not None
+    assert explanation.failure.name == "limit"
+    assert await stack.follow(record, show=False) == 124
+    assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
 @pytest.mark.soak

@@ -17,6 +17,7 @@ from tpuctl.jobs.shipped.watchdog import (
     activity,
     age_limit_reason,
     idle_limit_reason,
+    is_busy,
     parse_timestamp,
     state_of,
     tick,
@@ -171,18 +172,32 @@ def test_other_local_machines_are_not_activity() -> None:
 
 def test_age_counts_from_creation() -> None:
     config = {"max_seconds": 3600.0, "reason": "it is 1 hours old"}
-    assert age_limit_reason(config, 4599.0, created=1000.0, worker=0) == ""
-    assert age_limit_reason(config, 4600.0, created=1000.0, worker=0) == "it is 1 hours old"
-    assert age_limit_reason(config, 4600.0, created=1000.0, worker=1) == "", "worker 0 is first"
-    assert age_limit_reason({}, 1e12, created=0.0, worker=0) == ""
+    assert age_limit_reason(config, 4599.0, created=1000.0) == ""
+    assert age_limit_reason(config, 4600.0, created=1000.0) == "it is 1 hours old"
+    assert age_limit_reason({}, 1e12, created=0.0) == ""
 
 
 def test_idle_time_counts_from_last_activity() -> None:
     config = {"idle_seconds": 60.0}
-    assert idle_limit_reason(config, 159.0, active=100.0, worker=0) == ""
-    assert "limits.idle" in idle_limit_reason(config, 160.0, active=100.0, worker=0)
-    assert idle_limit_reason(config, 160.0, active=100.0, worker=3) == ""
-    assert idle_limit_reason({"idle_seconds": None}, 1e12, active=0.0, worker=0) == ""
+    assert idle_limit_reason(config, 159.0, active=100.0) == ""
+    assert "limits.idle" in idle_limit_reason(config, 160.0, active=100.0)
+    assert idle_limit_reason({"idle_seconds": None}, 1e12, active=0.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ({}, False),
+        ({"last-active": 1000.0}, False),
+        ({"last-active": 4590.0}, True),
+        ({"last-active": 4700.0, "jobs-ended": 3000.0}, True),
+        ({"last-active": 4700.0, "jobs-ended": 4601.0}, False),
+    ],
+)
+def test_machines_are_busy_until_their_jobs_have_ended(
+    machine: dict[str, float], expected: bool
+) -> None:
+    assert is_busy(machine, limit_time=4600.0) is expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.attempt_outcome import inspect_machines, read_log_tails
@@ -12,7 +13,7 @@ from tpuctl.flows.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Machines, classify
-from tpuctl.model.job import JobRecord, WorkerRecord, job_status, lost_worker
+from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
 
 __all__ = ["explain"]
 
@@ -38,6 +39,8 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         )
     logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, machines or Machines())
+    if failure is not None and failure.name == "limit" and status.state != "timed_out":
+        status = replace(status, state="timed_out", exit_code=EXIT_TIMED_OUT, detail=failure.cause)
     worker = failure.worker if failure is not None else status.worker
     end = logs.get(record.workers[0] if worker is None else worker, b"")
     return Explanation(

@@ -36,6 +36,7 @@ STOPPED_STATES = ("STOPPED", "STOPPING", "HIDDEN", "HIDING", "UNHIDING")
 DELETED_STATES = ("", "DELETING")
 
 RETRY_HINT = "Retried automatically within job.retries. To retry now:\n    tpuctl wait"
+LIMIT_HINT = "Raise limits.{} in the stack file."
 RESUBMIT_HINT = "Create the stack and submit the job again:\n    tpuctl up\n    tpuctl run"
 
 
@@ -97,12 +98,9 @@ def classify(
 
 def _intentional_end(worker: WorkerRecord) -> Failure | None:
     if worker.state == "timed_out":
-        return Failure(
-            "ended",
-            "limit",
-            "The job reached its time limit.",
-            "Raise limits.max_hours in the stack file.",
-        )
+        is_own = worker.cause == "timeout"
+        hint = "Pass a longer --timeout." if is_own else LIMIT_HINT.format(worker.cause)
+        return Failure("ended", "limit", "The job reached its time limit.", hint)
     if worker.state == "stopped" and not worker.is_bystander:
         return Failure(
             "ended", "stopped", "The job was stopped by a user.", "Submit it again:\n    tpuctl run"

@@ -86,8 +86,8 @@ class WorkerRecord(BaseModel):
         "",
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
         "requirements, "
-        "command, stopped, max_hours, worker, terminated, lost, supervisor, start, timeout, "
-        "slice, accelerator, hang.",
+        "command, stopped, max_hours, max_cost, idle, worker, terminated, lost, supervisor, start, "
+        "timeout, slice, accelerator, hang.",
     )
     detail: str = Field("", description="The cause, in a sentence.")
     hang: Hang | None = Field(None, description="Its hang, until it continues.")

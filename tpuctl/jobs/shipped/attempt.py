@@ -213,6 +213,8 @@ class Attempt:
         stop = self.folder.read("stop.json")
         if stop is not None:
             self.grace = float(stop["grace"])
+            if stop.get("limit"):
+                return ("timed_out", stop["limit"], stop["detail"])
             return self.ended_by(stop.get("worker"))
         limit = self.spec.get("max_seconds")
         if limit and self.stopwatch.seconds() >= limit:

@@ -142,14 +142,14 @@ def proceed(folder: Folder) -> int:
     return 0
 
 
-def stop(folder: Folder, grace: float, worker: int | None) -> dict[str, Any]:
+def stop(folder: Folder, request: dict[str, Any]) -> dict[str, Any]:
     """Stop all the job's processes: SIGTERM, grace, SIGKILL.
 
     Returns once it has ended and the bucket has its record, or does not get it for some seconds.
     """
     if (folder.read("record.json") or {}).get("state") not in ENDED and folder.read("spec.json"):
-        folder.write("stop.json", {"grace": grace, "worker": worker})
-    record = wait(folder, lambda record: record["state"] in ENDED, grace + 15, 0.05)
+        folder.write("stop.json", request)
+    record = wait(folder, lambda record: record["state"] in ENDED, request["grace"] + 15, 0.05)
     return wait(folder, is_over, UPLOAD_WAIT, 0.05) if record["state"] in ENDED else record
 
 
@@ -159,7 +159,8 @@ OPTIONS = {
     "status": (),
     "tail": ("offset=", "follow"),
     "locate": ("lines=", "since="),  # number of last lines; seconds since the epoch
-    "stop": ("grace=", "worker="),  # seconds; the worker that failed first
+    # Seconds; the worker that failed first, or the limit that is reached, and in which words.
+    "stop": ("grace=", "worker=", "limit=", "detail="),
 }
 
 
@@ -183,7 +184,10 @@ def main(arguments: list[str]) -> int:
         answer: Any = locate(folder, lines, since)
     elif command == "stop":
         worker = int(options["--worker"]) if "--worker" in options else None
-        answer = stop(folder, float(options.get("--grace", 30.0)), worker)
+        request: dict[str, Any] = {"grace": float(options.get("--grace", 30.0)), "worker": worker}
+        if "--limit" in options:
+            request.update(limit=options["--limit"], detail=options.get("--detail", ""))
+        answer = stop(folder, request)
     elif command == "start":
         if "--upload" in options:
             if not accept_upload(options["--upload"], folder.path):

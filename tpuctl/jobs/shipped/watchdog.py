@@ -21,7 +21,8 @@ changed while it runs:
     count_chip_use        whether a program that holds a chip counts as activity
 
 All machines of a stack run it. Each decides alone, worker 0 first; machines whose activity is
-unknown are ignored.
+unknown are ignored. Before a machine is deleted, its jobs are stopped as by a time limit, so that
+the bucket has their ends. What they do then delays the deletion by a minute or so at most.
 
 On a controller it also restarts `recoverer.py`, which recovers jobs, after it was killed or the
 machine restarted.
@@ -49,9 +50,13 @@ __all__ = ["main"]
 MAX_TICK, MIN_TICK = 30.0, 0.2
 MAX_RETRY_DELAY = 300.0
 WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1
+SAVE_SECONDS = 30.0  # between SIGTERM and SIGKILL for a job whose machine reaches a limit
+END_SECONDS = 75.0  # until its end is uploaded; afterwards the machine is deleted in any case
 CONFIG = "instance/attributes/tpuctl-watchdog"
-ATTRIBUTE = "instance/guest-attributes/tpuctl/last-active"
+ATTRIBUTES = "instance/guest-attributes/tpuctl"
+END_POLL_SECONDS = 2.0
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
+LIMIT = re.compile(r"\(limits\.(\w+)\)")  # in a reason
 JOB = re.compile(
     r"(?:^|/)\.tpuctl/jobs/([^/]+/[^/]+)/(?:.+/)?(?:job_parent|keeper|supervisor)\.py$"
 )
@@ -138,20 +143,26 @@ def tick(config: dict[str, Any], age: float) -> float:
     return float(min(MAX_TICK, max(MIN_TICK, seconds)))
 
 
-def age_limit_reason(config: dict[str, Any], now: float, created: float, worker: int) -> str:
+def age_limit_reason(config: dict[str, Any], now: float, created: float) -> str:
     """Why the machine must be deleted because of its age, "" if it need not."""
     limit = config.get("max_seconds")
-    if not limit or now < created + limit + worker * WORKER_DELAY:
+    if not limit or now < created + limit:
         return ""
     return str(config.get("reason") or "it reached its maximum age")
 
 
-def idle_limit_reason(config: dict[str, Any], now: float, active: float, worker: int) -> str:
+def idle_limit_reason(config: dict[str, Any], now: float, active: float) -> str:
     """Why the machine must be deleted because it is idle, "" if it need not."""
     limit = config.get("idle_seconds")
-    if not limit or now < active + limit + worker * WORKER_DELAY:
+    if not limit or now < active + limit:
         return ""
     return f"no activity for {now - active:.0f} seconds (limits.idle)"
+
+
+def is_busy(machine: Mapping[str, float], limit_time: float) -> bool:
+    """Whether a job may still be ending on a machine, by its times, since a limit was reached."""
+    was_active = machine.get("last-active", 0.0) > limit_time - 2 * MAX_TICK
+    return was_active and machine.get("jobs-ended", 0.0) < limit_time
 
 
 def parse_timestamp(text: str) -> float:
@@ -254,7 +265,28 @@ def restart_recoverers() -> None:
             folder = os.path.dirname(program)
             with contextlib.suppress(OSError, KeyError, subprocess.SubprocessError):
                 if not os.path.exists(os.path.join(folder, "result.json")) and not is_held(folder):
-                    start_as_owner([sys.executable, "-S", "-I", program, "start", folder], home)
+                    run_as_owner([(home, [program, "start", folder])], 60.0)
+
+
+def stop_jobs(because: str) -> None:
+    """Stop the jobs that run here as by a time limit; returns once the bucket has their ends, or
+    after END_SECONDS.
+
+    Their supervisors do it. Those of earlier versions of tpuctl do not know the option.
+    """
+    limit = LIMIT.search(because)
+    options = [
+        f"--grace={SAVE_SECONDS:g}",
+        f"--limit={limit[1] if limit else 'max_hours'}",
+        f"--detail=its machine reached a limit: {because}",
+    ]
+    programs = []
+    for home in homes():
+        for program in glob.glob(os.path.join(home, ".tpuctl/jobs/*/*/supervisor.py")):
+            folder = os.path.dirname(program)
+            if is_held(folder):
+                programs.append((home, [program, "stop", folder, *options]))
+    run_as_owner(programs, END_SECONDS)
 
 
 def is_held(folder: str) -> bool:
@@ -272,29 +304,35 @@ def is_held(folder: str) -> bool:
     return False
 
 
-def start_as_owner(command: list[str], home: str) -> None:
-    import subprocess
+def run_as_owner(programs: Iterable[tuple[str, list[str]]], timeout: float) -> None:
+    """Run Python programs, each as the user of a home and in it; wait for all of them, at most
+    `timeout` seconds."""
+    import subprocess  # it takes a while to load
 
-    status = os.stat(home)
-    name = pwd.getpwuid(status.st_uid).pw_name
-    environment = dict(os.environ, HOME=home, USER=name, LOGNAME=name)
+    def start(home: str, arguments: list[str]) -> Any:
+        status = os.stat(home)
+        name = pwd.getpwuid(status.st_uid).pw_name
 
-    def drop_privileges() -> None:
-        if status.st_uid != os.getuid():
-            os.initgroups(name, status.st_gid)
-            os.setgid(status.st_gid)
-            os.setuid(status.st_uid)
+        def drop_privileges() -> None:
+            if status.st_uid != os.getuid():
+                os.initgroups(name, status.st_gid)
+                os.setgid(status.st_gid)
+                os.setuid(status.st_uid)
 
-    subprocess.run(
-        command,
-        cwd=home,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        preexec_fn=drop_privileges,
-        timeout=60,
-        check=True,
-    )
+        return subprocess.Popen(
+            [sys.executable, "-S", "-I", *arguments],
+            cwd=home,
+            env=dict(os.environ, HOME=home, USER=name, LOGNAME=name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=drop_privileges,  # noqa: PLW1509 - there is one thread
+        )
+
+    running = [start(home, arguments) for home, arguments in programs]
+    deadline = time.monotonic() + timeout
+    for process in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 # Requests -----------------------------------------------------------------------------------
@@ -416,6 +454,8 @@ class Watchdog:
         self.started = uptime()
         self.active = self.reported_active = time.monotonic()  # excludes time while suspended
         self.last_mark: Any = None  # see last_activity_mark, and of notebooks
+        self.limit_time: float | None = None  # when a limit was reached, by Google's clock
+        self.delete_at = 0.0  # on the monotonic clock
         self.delay = 0.0  # until the next attempt to delete
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
@@ -432,7 +472,8 @@ class Watchdog:
             self.wait(max(self.tick(), self.delay))
 
     def tick(self) -> float:
-        return tick(self.config, self.clock.now() - self.tpu_created_at())
+        seconds = tick(self.config, self.clock.now() - self.tpu_created_at())
+        return seconds if self.limit_time is None else min(seconds, END_POLL_SECONDS)
 
     def tpu_created_at(self) -> float:
         """When the TPU was created; if unknown, when the watchdog started."""
@@ -473,11 +514,37 @@ class Watchdog:
         self.report_activity()
         restart_recoverers()
         because = self.reason()
-        if because:
+        if not because:
+            self.limit_time, self.delay = None, 0.0
+            return
+        if self.limit_time is None:
+            self.limit_time = self.clock.now()
+            self.delete_at = time.monotonic() + self.worker * WORKER_DELAY
+            self.end_jobs(because)
+        if time.monotonic() >= self.delete_at and not self.must_wait():
             self.log(f"deleting this machine: {because}")
             self.delete_next(because)
-        else:
-            self.delay = 0.0
+
+    def end_jobs(self, because: str) -> None:
+        """Stop the jobs here, and publish that they have ended. Nothing that fails here keeps the
+        machine from being deleted."""
+        self.log(f"stopping jobs: {because}")
+        try:
+            stop_jobs(because)
+            if self.config.get("peers"):
+                self.cloud.metadata(f"{ATTRIBUTES}/jobs-ended", f"{self.clock.now():.3f}")
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+
+    def must_wait(self) -> bool:
+        """Whether jobs may still be ending on machines that are deleted with this one."""
+        if not self.config.get("peers") or self.is_too_old() == "":
+            return False  # idle machines have no jobs
+        if time.monotonic() >= self.delete_at + END_SECONDS:
+            return False
+        return any(is_busy(machine, self.limit_time or 0.0) for machine in self.query_peers())
 
     def current_activity(self, served: dict[str, dict[str, Any]]) -> str:
         if self.boot and process_start_time(self.boot[0]) == self.boot[1]:
@@ -492,11 +559,11 @@ class Watchdog:
         """Publish the time of the last activity to the other machines."""
         if self.config.get("peers") and self.active > self.reported_active:
             with contextlib.suppress(OSError):  # guest attributes may be forbidden
-                self.cloud.metadata(ATTRIBUTE, f"{self.last_active():.3f}")
+                self.cloud.metadata(f"{ATTRIBUTES}/last-active", f"{self.last_active():.3f}")
                 self.reported_active = self.active
 
     def reason(self) -> str:
-        """Why this machine should be deleted now, "" if it should not."""
+        """Why this machine should be deleted, "" if it should not."""
         if self.config.get("max_seconds"):
             if self.created is None:
                 self.query_tpu()
@@ -510,15 +577,16 @@ class Watchdog:
             self.active = time.monotonic()
         elif because and self.config.get("peers"):
             now = self.clock.now()
-            idle = min([max(0.0, now - moment) for moment in self.query_peers()], default=now)
+            times = [machine.get("last-active", 0.0) for machine in self.query_peers()]
+            idle = min([max(0.0, now - moment) for moment in times], default=now)
             self.active = max(self.active, time.monotonic() - idle)
         return because and self.is_too_idle()
 
     def is_too_old(self) -> str:
-        return age_limit_reason(self.config, self.clock.now(), self.tpu_created_at(), self.worker)
+        return age_limit_reason(self.config, self.clock.now(), self.tpu_created_at())
 
     def is_too_idle(self) -> str:
-        return idle_limit_reason(self.config, time.monotonic(), self.active, self.worker)
+        return idle_limit_reason(self.config, time.monotonic(), self.active)
 
     def query_tpu(self) -> str:
         """The TPU's state, "" if unknown; also updates its creation time.
@@ -547,9 +615,9 @@ class Watchdog:
             for instance in response.get("items", ()) if status == 200 else ():
                 yield f"{instances}/{instance['name']}/getGuestAttributes?queryPath=tpuctl/"
 
-    def query_peers(self) -> list[float]:
-        """Times of the last activity on the stack's machines, as far as available."""
-        times = []
+    def query_peers(self) -> list[dict[str, float]]:
+        """The times that the stack's machines have published, by name, as far as available."""
+        published = []
         for url in self.peers():
             is_node = url.endswith(":getGuestAttributes")
             with contextlib.suppress(OSError):
@@ -558,10 +626,11 @@ class Watchdog:
                 )
                 machines = response.get("guestAttributes", [response]) if status == 200 else []
                 for attributes in machines:
-                    for item in attributes.get("queryValue", {}).get("items", ()):
-                        if item.get("key") == "last-active":
-                            times.append(float(item["value"]))
-        return times
+                    items = attributes.get("queryValue", {}).get("items", ())
+                    times = {item["key"]: item["value"] for item in items if "key" in item}
+                    names = ("last-active", "jobs-ended")
+                    published.append({name: float(times[name]) for name in names if name in times})
+        return published
 
     def delete_next(self, because: str) -> None:
         """Delete the next resource; the machine itself last, after the others."""
