@@ -392,13 +392,15 @@ async def _local_cloud(
     from tpuctl.jobs.file_selection import select_files
 
     job_section = stack.file.job if stack is not None else None
-    entries = select_files(
+    selection = select_files(
         script.resolve().parent,
         job_section.include if job_section is not None else (),
         job_section.exclude if job_section is not None else (),
     )
     sources = [
-        entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
+        entry.path
+        for entry in selection.entries
+        if entry.kind == "file" and entry.name.endswith(".py")
     ]
     buckets = bucket_names([*arguments, *job.values()], sources)
     if not buckets and not samples:

@@ -16,7 +16,7 @@ def copy_job_folder(
     from tpuctl.jobs.file_selection import select_files
 
     target.mkdir()
-    for entry in select_files(root, include, exclude):
+    for entry in select_files(root, include, exclude).entries:
         destination = target / entry.name
         if entry.kind == "folder":
             destination.mkdir(parents=True, exist_ok=True)

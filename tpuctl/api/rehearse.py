@@ -283,9 +283,11 @@ class RehearsalRun:
     def _sources(self) -> list[Path]:
         from tpuctl.jobs.file_selection import select_files
 
-        entries = select_files(self.root, self.submission.include, self.submission.exclude)
+        selection = select_files(self.root, self.submission.include, self.submission.exclude)
         return [
-            entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
+            entry.path
+            for entry in selection.entries
+            if entry.kind == "file" and entry.name.endswith(".py")
         ]
 
     async def _install(self, image: Path) -> Packages:
