@@ -279,6 +279,8 @@ def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> R
 
 
 def _require_script(path: Path) -> None:
+    from tpuctl.preflight.submit_gate import refuse_notebook
+
     if not path.exists():
         detail = "is a broken link" if path.is_symlink() else "does not exist"
         raise Usage(
@@ -286,13 +288,7 @@ def _require_script(path: Path) -> None:
             f"{path} {detail}",
             hint="Pass the path of a Python file or a folder.",
         )
-    if path.suffix == ".ipynb":
-        raise Usage(
-            "Not a script",
-            f"{path} is a notebook",
-            hint="Convert it to a script:\n"
-            f"    jupyter nbconvert --to script {shlex.quote(str(path))}",
-        )
+    refuse_notebook(path)
     if not (path.is_file() or path.is_dir()):
         raise Usage(
             "Not a script",
