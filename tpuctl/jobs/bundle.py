@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from tpuctl.errors import Conflict, Diagnostic, Refused, Usage
+from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.file_hashes import FileHashes
 from tpuctl.jobs.file_selection import Entry, FileRules, unreadable_error
 from tpuctl.units import decimal_size
@@ -28,9 +29,6 @@ __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle", "file_changed_erro
 
 LARGE_BYTES = 50_000_000
 MAX_NAMES = 5  # in a warning
-# github.com/git-lfs/git-lfs/blob/main/docs/spec.md
-POINTER = b"version https://git-lfs.github.com/spec/"
-MAX_POINTER_BYTES = 1024
 MAX_KEY_BYTES = 1 << 20  # private keys and account files are never larger
 PRIVATE_KEY = re.compile(
     rb"^-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----\s*\n(?:[\w-]+: .*\n|\s*\n)*[A-Za-z0-9+/=]{32,}",
@@ -177,7 +175,7 @@ def _hash_file(path: Path, cache: FileHashes) -> _HashedFile | None:
         cached = cache.get(path, status)
         if cached is None and _is_key(source):
             return None
-        is_pointer = status.st_size < MAX_POINTER_BYTES and source.read(len(POINTER)) == POINTER
+        is_pointer = is_lfs_pointer(source, status.st_size)
         source.seek(0)
         sha = cached or hashlib.file_digest(source, "sha256").hexdigest()
         size = status.st_size if cached else source.tell()

@@ -158,13 +158,14 @@ class FileRules:
     def __init__(
         self, root: Path, include: Sequence[str] = (), exclude: Sequence[str] = (), script: str = ""
     ) -> None:
-        self.root = root.resolve()
+        self.root, self._given = root.resolve(), root.absolute()
         self._include, self._exclude = tuple(include), tuple(exclude)
         self._included = GitIgnoreSpec.from_lines(include)
         self._excluded = GitIgnoreSpec.from_lines(line or "#" for line in exclude)
         self._script = script
         self._rejected: list[Path] = []
         self._credentials: list[str] = []
+        self._scopes: dict[Path, tuple[_Scope, Exclusion | None]] = {}
 
     def select(self) -> Selection:
         """The files to upload. Raises Usage as `select_files` does."""
@@ -179,21 +180,33 @@ class FileRules:
 
     def exclusion_of(self, path: Path) -> Exclusion | None:
         """Why an existing file or folder with this absolute path is not uploaded; None if it is."""
+        if path.is_relative_to(self._given):
+            path = self.root / path.relative_to(self._given)
+        path = Path(os.path.normpath(path))
         if not path.is_relative_to(self.root):
             path = path.parent.resolve() / path.name
         if not path.is_relative_to(self.root):
             remedy = "Move it into that folder, or run a module of a folder that contains both:\n"
             remedy += "    tpuctl run -m PACKAGE.MODULE"
             return Exclusion(str(path), f"outside of the folder {self.root}", remedy=remedy)
-        scope, folder, exclusion = self._top, self.root, None
-        for part in path.relative_to(self.root).parts:
-            if folder != self.root:
-                scope = self._enter(folder, scope, exclusion)
-            folder /= part
-            exclusion = self._exclusion(folder, folder.is_dir(), scope)
-            if exclusion is not None and not self._may_hold_files(folder, exclusion):
-                break
-        return exclusion
+        if path == self.root:
+            return None
+        scope, above = self._scope_of(path.parent)
+        if above is not None and not self._may_hold_files(path.parent, above):
+            return above
+        return self._exclusion(path, path.is_dir(), scope)
+
+    def _scope_of(self, folder: Path) -> tuple[_Scope, Exclusion | None]:
+        """What applies to the contents of a folder, and why itself is not uploaded."""
+        if folder == self.root:
+            return self._top, None
+        if folder not in self._scopes:
+            scope, above = self._scope_of(folder.parent)
+            if above is None or self._may_hold_files(folder.parent, above):
+                above = self._exclusion(folder, True, scope)
+                scope = self._enter(folder, scope, above)
+            self._scopes[folder] = scope, above
+        return self._scopes[folder]
 
     def _visit(self, folder: Path, scope: _Scope) -> Iterator[Entry]:
         for path in sorted(folder.iterdir(), key=lambda path: path.name):
