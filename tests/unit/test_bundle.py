@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import time
@@ -17,11 +19,14 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpuctl.api import job_folders
+from tpuctl.api.job_folders import JobFolder
 from tpuctl.errors import Conflict, Refused, Usage
 from tpuctl.jobs import file_hashes
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
 from tpuctl.jobs.file_hashes import MIN_FILE_BYTES
 from tpuctl.jobs.file_selection import FileRules
+from tpuctl.jobs.missing_files import missing_file
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -230,8 +235,8 @@ def test_worktrees_share_exclusions_and_submodules_have_their_own(
     (source / ".git/info/exclude").write_text("a.txt\n/outside.txt\n")
     (source / ".git/modules/m/info/exclude").write_text("untracked.txt\n")
     tree(source, a__txt="", outside__txt="", m___untracked__txt="", m___outside__txt="")
-    kept = {".gitmodules", "job.py", "m", "m/a.txt", "m/b.txt", "m/job.py", "m/outside.txt"}
-    assert {*names(build_bundle(repository))} == kept
+    uploaded = {".gitmodules", "job.py", "m", "m/a.txt", "m/b.txt", "m/job.py", "m/outside.txt"}
+    assert {*names(build_bundle(repository))} == uploaded
     script = tree(tmp_path / "tree", a__txt="", c__txt="")
     assert names(build_bundle(script)) == ["c.txt", "job.py"]
 
@@ -437,12 +442,12 @@ def test_files_with_tokens_are_left_out_and_named(source: Path) -> None:
         assert not left_out & {*names(built)}
         (warning,) = built.warnings
         assert "job.secrets" in warning.hint
-        named = {*warning.detail.split(", ")}
+        reported = {*warning.detail.split(", ")}
         left_out = left_out - {".config/gcloud/credentials.db"} | {".config/gcloud"}
-        assert named - {"ignored/.env"} == left_out
-        assert ("ignored/.env" in named) is (include == ["*"])
+        assert reported - {"ignored/.env"} == left_out
+        assert ("ignored/.env" in reported) is (include == ["*"])
         hinted = warning.hint.partition("include: [")[2].partition("]")[0].split(", ")
-        assert {f"/{name}" for name in named} == {*hinted}
+        assert {f"/{name}" for name in reported} == {*hinted}
     assert not build_bundle(script, exclude=[".*", "key.ppk", "*.json", "conf", "_netrc"]).warnings
 
 
@@ -607,6 +612,77 @@ def test_warning_about_large_files_is_given_once(
 
 def test_small_bundles_do_not_warn(source: Path) -> None:
     assert build_bundle(tree(source)).warnings == ()
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_copy_of_bundle_shares_large_files(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool
+) -> None:
+    script = tree(source, lib___run__sh="echo", same="print()")
+    (source / "lib/run.sh").chmod(0o700)
+    (source / "link").symlink_to("lib/run.sh")
+    with (source / "large.bin").open("wb") as target:
+        target.truncate(job_folders.MAX_COPIED_BYTES + 1)
+    copied: list[Path] = []
+    copyfile = shutil.copyfile
+
+    def copy_file(path: Path, target: Path) -> None:
+        copied.append(path)
+        copyfile(path, target)
+
+    def link(path: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_file)
+    if not can_link:
+        monkeypatch.setattr(os, "link", link)
+    copy = JobFolder(build_bundle(script), tmp_path / "copy")
+    shared = copy.path / "large.bin"
+    assert (source / "large.bin") not in copied
+    assert shared.stat().st_size == job_folders.MAX_COPIED_BYTES + 1
+    assert (copy.path / "lib/run.sh").stat().st_mode & 0o777 == 0o755
+    assert (copy.path / "link").readlink() == Path("lib/run.sh")
+    for name in ("job.py", "same"):
+        (copy.path / name).write_text("changed")
+        assert (source / name).read_text() == "print()"
+    (copy.path / "lib/new").touch()
+    assert copy.keep_written() == 3
+    assert sorted(path.name for path in copy.path.rglob("*")) == ["job.py", "lib", "new", "same"]
+    assert (source / "large.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("[Errno 2] No such file or directory: 'data/x.csv'", "data/x.csv"),
+        ("ModuleNotFoundError: No module named 'helper'", "helper.py"),
+        ("No module named 'helper.more'", "helper.py"),
+        ("No module named 'inner'", "src/inner/__init__.py"),
+        ("cannot import name 'x' from 'package' (/job/package/__init__.py)", "package/x.py"),
+        ("data/x.csv; No such file or directory [Op:ReadFile]", "data/x.csv"),
+        ("FileNotFoundError: /job/data/x.csv not found.", "data/x.csv"),
+        ("File data/x.csv does not exist", "data/x.csv"),
+        ("No such file or directory: '../outside.csv'", "../outside.csv"),
+        ("No module named 'sibling'", "../sibling.py"),
+        ("No such file or directory: 'job.py'", None),
+        ("No such file or directory: 'data/absent'", None),
+        ("No module named '.'; '..' \0 / \udce9 " + "x" * 5000, None),
+    ],
+)
+def test_missing_file_of_an_error_is_found(source: Path, message: str, name: str | None) -> None:
+    tree(
+        source,
+        __gitignore="/data/\nhelper.py\ninner/\nx.py\n",
+        data___x__csv="",
+        helper__py="",
+        package___x__py="",
+    )
+    (source / "src/inner").mkdir(parents=True)
+    (source / "src/inner/__init__.py").touch()
+    tree(source.parent, outside__csv="", sibling__py="")
+    missing = missing_file(message, FileRules(source), "/job", [source.parent])
+    path = None if missing is None else os.path.relpath(missing[0], source)
+    assert path == name
 
 
 def test_missing_script_is_named(source: Path) -> None:

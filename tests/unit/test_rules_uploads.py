@@ -187,12 +187,12 @@ def test_file_that_is_read_and_not_uploaded_is_a_risk(
         }
     )
     os.mkfifo(monorepo.folder / "pipe")
-    found = monorepo.findings(call + "\n")
-    assert [finding.severity for finding in found] == [Severity.risk] * reads
+    findings = monorepo.findings(call + "\n")
+    assert [finding.severity for finding in findings] == [Severity.risk] * reads
     if "weights.h5" in call:
-        assert "git lfs pull" in found[0].hint
+        assert "git lfs pull" in findings[0].hint
     if "dotenv" in call:
-        assert "job.secrets" in found[0].hint
+        assert "job.secrets" in findings[0].hint
 
 
 def test_tracked_file_counts_as_uploaded(monorepo: Monorepo) -> None:

@@ -55,6 +55,13 @@ class Bundle:
     script: str  # the script's path in the bundle; empty if there is none
     warnings: tuple[Diagnostic, ...] = ()
 
+    @property
+    def sources_of_python(self) -> list[Path]:
+        """Where the Python files are on this computer."""
+        files = json.loads(self.manifest)["files"].items()
+        names = [file["sha256"] for name, file in files if name.endswith(".py")]
+        return [self.sources[sha].path for sha in names]
+
 
 def build_bundle(
     script: Path | None,

@@ -353,7 +353,7 @@ def _matchable(text: str) -> str:
     """A text for patterns and names, whose engine may accept no surrogates: they stand for bytes
     that are not valid UTF-8, and become characters for private use."""
     return (
-        text if text.isascii() else SURROGATE.sub(lambda found: chr(ord(found[0]) + 0x1B00), text)
+        text if text.isascii() else SURROGATE.sub(lambda match: chr(ord(match[0]) + 0x1B00), text)
     )
 
 
