@@ -256,9 +256,8 @@ class FileRules:
         if CI_CREDENTIALS.fullmatch(path.name):
             return Exclusion(name, "credentials of a CI job are never uploaded")
         match_name = name + "/" if is_folder else name
-        excluded = self._excluded.check_file(_matchable(match_name))
-        if excluded.include and excluded.index is not None:
-            pattern = self._exclude[excluded.index]
+        pattern = self._excluding_pattern(match_name)
+        if pattern:
             return Exclusion(
                 name, "job.exclude", pattern=pattern, remedy=f"Remove {pattern} from job.exclude."
             )
@@ -283,7 +282,14 @@ class FileRules:
         )
 
     def _is_included(self, name: str) -> bool:
-        return self._included.match_file(_matchable(name))
+        return bool(self._include) and self._included.match_file(_matchable(name))
+
+    def _excluding_pattern(self, name: str) -> str:
+        """The pattern of `job.exclude` that matches; empty if there is none."""
+        if not self._exclude:
+            return ""
+        result = self._excluded.check_file(_matchable(name))
+        return self._exclude[result.index] if result.include and result.index is not None else ""
 
     def _ignored(self, path: Path, is_folder: bool, scope: _Scope) -> Exclusion | None:
         """As in git: the deepest ignore file with a pattern that matches the path wins, and what is
@@ -404,4 +410,6 @@ def _read(
     # Editors of Windows write a byte order mark. Git splits lines at line feeds only.
     text = path.read_text("utf-8-sig", "surrogateescape")
     lines = tuple(line.removesuffix("\r") for line in text.split("\n"))
+    if all(not line or line.startswith("#") for line in lines):  # as in most of info/exclude
+        return ()
     return (_IgnoreFile(path, folder, lines, is_git, repository),)
