@@ -512,7 +512,7 @@ def test_folder_that_cannot_be_read_is_named(source: Path) -> None:
         outer, inner = inner, os.open("d" * 250, os.O_RDONLY, dir_fd=inner)
         os.close(outer)
     os.close(inner)
-    with pytest.raises(Usage, match=r"….*d/[.]\w+: File name too long"):
+    with pytest.raises(Usage, match=r"…d+\S*: File name too long"):
         build_bundle(script)
 
 
