@@ -195,6 +195,20 @@ def test_file_that_is_read_and_not_uploaded_is_a_risk(
         assert "job.secrets" in findings[0].hint
 
 
+def test_files_that_git_lfs_has_not_downloaded_are_named_once(monorepo: Monorepo) -> None:
+    files = {f"data/{number}.bin": POINTER for number in range(6)}
+    monorepo.write({**files, "ignored.bin": POINTER, "real.bin": "x", ".gitignore": "ignored*"})
+    assert monorepo.findings("print()\n") == []  # the folder is not searched without attributes
+    monorepo.write({"../.gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n"})
+    finding = monorepo.finding("print()\n")
+    names = ", ".join(f"data/{number}.bin" for number in range(5))
+    assert finding.message.endswith(f"{names} and 1 more")
+    assert (finding.severity, finding.line) == (Severity.risk, 1)
+    assert "git lfs pull" in finding.hint
+    folder = check_folder(Path(), default_target(), upload_of(None, Path(), None))
+    assert [each.message for each in folder.findings] == [finding.message]
+
+
 def test_tracked_file_counts_as_uploaded(monorepo: Monorepo) -> None:
     script = "import json\nimport helper\njson.load(open('config.json'))\n"
     monorepo.write({".gitignore": "config.json\nhelper.py\n", "config.json": "", "helper.py": ""})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
@@ -51,7 +52,15 @@ def upload_of(stack: Stack | None, folder: Path, script: Path | None) -> Upload:
     include, exclude = (job.include, job.exclude) if job is not None else ((), ())
     name = os.path.relpath(script, folder) if script is not None else ""
     rules = FileRules(folder, include, exclude, Path(name).as_posix())
-    return Upload(rules.exclusion_of, _modules_around(rules.root))
+
+    @cache
+    def lfs_pointers() -> Sequence[str]:
+        try:
+            return rules.lfs_pointers()
+        except (OSError, TpuctlError):  # `run` reports it
+            return ()
+
+    return Upload(rules.exclusion_of, _modules_around(rules.root), lfs_pointers)
 
 
 def find_left_out(

@@ -22,6 +22,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from tpuctl.errors import Usage
+from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.repository import Repository, repository_root
 
 __all__ = ["Entry", "Exclusion", "FileRules", "Selection", "select_files", "unreadable_error"]
@@ -58,6 +59,7 @@ CREDENTIALS = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+LFS_FILTER = b"filter=lfs"
 MAX_NAME_LENGTH = 300  # in messages
 SURROGATE = re.compile("[\udc80-\udcff]")
 
@@ -177,6 +179,20 @@ class FileRules:
         if self._rejected:
             raise _outside_error(self.root, self._rejected)
         return Selection(entries, tuple(self._credentials))
+
+    def lfs_pointers(self) -> list[str]:
+        """The files to upload that are pointers of Git LFS, if a `.gitattributes` file here or
+        above in the repository names such files. Raises Usage as `select_files` does."""
+        top = repository_root(self.root)
+        folders = [self.root, *self.root.parents] if top is not None else []
+        attributes = [path / ".gitattributes" for path in folders if path.is_relative_to(top or "")]
+        if not any(path.is_file() and LFS_FILTER in path.read_bytes() for path in attributes):
+            return []
+        return [
+            entry.name
+            for entry in self.select().entries
+            if entry.kind == "file" and _is_lfs_pointer(entry.path)
+        ]
 
     def exclusion_of(self, path: Path) -> Exclusion | None:
         """Why an existing file or folder with this absolute path is not uploaded; None if it is."""
@@ -353,6 +369,14 @@ class FileRules:
         files += _read(folder / GIT_IGNORE, folder, True, repository)
         files += _read(folder / OWN_IGNORE, folder, False, repository)
         return _Scope(files, repository, exclusion, links)
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    try:
+        with path.open("rb") as source:
+            return is_lfs_pointer(source, os.fstat(source.fileno()).st_size)
+    except OSError:  # `run` reports it
+        return False
 
 
 def _matchable(text: str) -> str:

@@ -7,7 +7,7 @@ import sys
 import tokenize
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ class Upload:
 
     exclusion_of: Callable[[Path], Exclusion | None]  # None for a file that is uploaded
     around: tuple[Path, ...] = ()  # other folders in which this computer's Python finds modules
+    lfs_pointers: Callable[[], Sequence[str]] = tuple  # names of files without their content
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ READER = re.compile(
 )
 PATH_READERS = {"open", "read_text", "read_bytes"}  # methods of paths
 DOTENV = {"dotenv.load_dotenv", "dotenv.dotenv_values"}  # read .env by default
+LFS_HINT = "Download the content:\n    git lfs pull"
+MAX_NAMES = 5  # in a message
 MODES = {"open", "File"}  # have an argument `mode`
 WRITING = set("wax")
 OTHER_SYSTEM = re.compile(r"/Users/|[A-Za-z]:[\\/]")  # macOS, Windows
@@ -59,6 +61,7 @@ OTHER_SYSTEM = re.compile(r"/Users/|[A-Za-z]:[\\/]")  # macOS, Windows
 def find(project: Project, target: Target) -> Iterator[Finding]:
     if project.upload is not None:
         yield from _script(project)
+        yield from _pointers(project)
         yield from _imports(project, target)
     for module in project:
         for call in module.calls:
@@ -73,6 +76,16 @@ def _script(project: Project) -> Iterator[Finding]:
     if exclusion is not None:
         message = f"the script is not uploaded: {exclusion.rule}"
         yield Finding(RULE.code, Severity.error, path, 1, 0, message, exclusion.remedy)
+
+
+def _pointers(project: Project) -> Iterator[Finding]:
+    """A finding at the script for all files whose content Git LFS has not downloaded."""
+    names = project.upload.lfs_pointers() if project.upload is not None else ()
+    if names:
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        message = f"pointers of Git LFS instead of files: {', '.join(names[:MAX_NAMES])}{more}"
+        path = project.script.path
+        yield Finding(RULE.code, RULE.severity, path, 1, 0, message, LFS_HINT)
 
 
 def _imports(project: Project, target: Target) -> Iterator[Finding]:
@@ -127,7 +140,7 @@ def _read(project: Project, module: Module, call: ast.Call) -> Iterator[Finding]
             return
         if _is_pointer(path):
             message = f"{text} is a pointer of Git LFS, not the content"
-            yield finding_at(RULE, module, call, message, "Download it:\n    git lfs pull")
+            yield finding_at(RULE, module, call, message, LFS_HINT)
             return
 
 
