@@ -535,6 +535,20 @@ def test_files_that_vanish_or_lose_permission_are_named(
         build_bundle(script)
 
 
+def test_ignore_file_that_cannot_be_read_is_named(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(source, __gitignore="")
+
+    def read_text(path: Path, *_: str) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    for work in (FileRules(source).select, lambda: FileRules(source).exclusion_of(source / "x")):
+        with pytest.raises(Usage, match=r"\.gitignore: Permission denied"):
+            work()
+
+
 def test_large_bundle_warns_with_bounded_memory(source: Path) -> None:
     script = tree(source)
     with (source / "weights.bin").open("wb") as target:

@@ -432,7 +432,10 @@ def _read(
     if not path.is_file():
         return ()
     # Editors of Windows write a byte order mark. Git splits lines at line feeds only.
-    text = path.read_text("utf-8-sig", "surrogateescape")
+    try:
+        text = path.read_text("utf-8-sig", "surrogateescape")
+    except OSError as error:
+        raise unreadable_error(error, folder) from error
     lines = tuple(line.removesuffix("\r") for line in text.split("\n"))
     if all(not line or line.startswith("#") for line in lines):  # as in most of info/exclude
         return ()
