@@ -226,6 +226,12 @@ def test_script_that_is_not_uploaded_is_refused_before_anything_starts(
     error = capsys.readouterr().err
     assert "the script is not uploaded: .gitignore:1 (scratch*)" in error
     assert "job: {include: [/scratch.py]}" in error
+    program = monorepo.folder / "scratch.sh"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for words in (["--", "./scratch.sh"], ["scratch.sh"], ["-m", "scratch"]):
+        assert run(["run", "--up", "--yes", *words]) == 65
+        assert ".gitignore:1 (scratch*)" in capsys.readouterr().err
     checked = check_folder(Path(), default_target(), upload_of(None, Path(), None))
     assert checked.files == (monorepo.folder / "train.py",)
     assert run(["check", "scratch.py"]) == 1

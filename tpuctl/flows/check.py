@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import Refused, TpuctlError
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
@@ -33,6 +33,8 @@ def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) 
 
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     """Raise Refused for errors; emit a summary of the other findings."""
+    if program.form == "shell" and program.file is not None:
+        _require_upload(stack, program.folder, program.file)
     report = check_program(program, target_of(stack), partial(upload_of, stack))
     require_no_errors(report)
     file = as_argument(str(program.file))
@@ -41,6 +43,17 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     if warning is not None:
         emit(WarningIssued(warning))
     return report
+
+
+def _require_upload(stack: Stack, folder: Path, program: Path) -> None:
+    """Raise Refused if the program of a command is not uploaded."""
+    exclusion = upload_of(stack, folder, program).exclusion_of(program.absolute())
+    if exclusion is not None:
+        raise Refused(
+            "Program is excluded from the upload",
+            f"{program}: {exclusion.rule}",
+            hint=exclusion.remedy,
+        )
 
 
 def upload_of(stack: Stack | None, folder: Path, script: Path | None) -> Upload:
