@@ -229,10 +229,13 @@ def test_script_runs_in_a_copy_of_what_is_uploaded(command: RehearseCommand) -> 
     written = Path(data["written"])
     texts = {path.name: path.read_text() for path in written.iterdir()}
     assert texts == {"written.txt": "", "notes.txt": "notesmore"}
+    running = written.parents[1] / "another-rehearsal" / "files"
+    running.mkdir(parents=True)
     command.write("print()\n")
     _, data = command.data("train.py")
     assert data["written"] is None
     assert not written.exists()
+    assert running.exists(), "it may be in progress"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")

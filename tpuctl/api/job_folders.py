@@ -51,9 +51,6 @@ class JobFolder:
                 os.rmdir(folder)  # noqa: PTH106
         return remaining
 
-    def delete(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-
 
 def _stamp(path: Path) -> tuple[int, ...]:
     status = path.lstat()

@@ -43,7 +43,8 @@ __all__ = [
     "rehearse",
 ]
 
-FILES = "files"  # the folder of the script, in that of the rehearsal
+# In a rehearsal's folder: the copy that the script runs in, and what it wrote there.
+FILES, WRITTEN = "files", "written"
 STEPS = 8
 TIMEOUT_SECONDS = 600.0  # for each pass
 Report = Callable[[str, float | None], None]
@@ -367,11 +368,10 @@ class RehearsalRun:
 
     def clean_up(self) -> None:
         """Keep only what the script wrote to its folder, until the next rehearsal."""
-        for folder in self.folder.parent.glob(f"*/{FILES}"):
-            if folder.parent != self.folder:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.folder.parent.glob(f"*/{WRITTEN}"):
+            shutil.rmtree(folder, ignore_errors=True)
         if self.code is not None and self.code.keep_written():
-            self.written = self.code.path
+            self.written = self.code.path.rename(self.code.path.with_name(WRITTEN))
 
     def _left_out(self, failed: Pass) -> LeftOut | None:
         """The file that the script did not find, if it is not uploaded."""
