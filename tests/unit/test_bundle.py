@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -311,6 +312,21 @@ def test_include_and_exclude_of_stack_file(source: Path) -> None:
     )
     bundle = build_bundle(script, include=["data/small.csv", "*.bin"], exclude=["*.md"])
     assert names(bundle) == [".gitignore", "data", "data/small.csv", "job.py", "model.bin"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.csv", "it's, [1]*?.csv", "#x: {y}", "!z", "한글.csv", "end "]
+)
+def test_setting_that_is_suggested_includes_the_file(source: Path, name: str) -> None:
+    script = tree(source, __gitignore="*\n!job.py\n")
+    for other in (name, "other.csv", "it's, [1]xy.csv"):
+        (source / other).touch()
+    exclusion = FileRules(source).exclusion_of(source / name)
+    assert exclusion is not None
+    setting = yaml.safe_load(exclusion.remedy.partition("\n")[2])
+    assert names(build_bundle(script, include=setting["job"]["include"])) == sorted(
+        [name, "job.py"]
+    )
 
 
 def test_default_exclusions(source: Path) -> None:

@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 from tpuctl.errors import Conflict, Diagnostic, Refused, Usage
 from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.file_hashes import FileHashes
-from tpuctl.jobs.file_selection import Entry, FileRules, unreadable_error
+from tpuctl.jobs.file_selection import Entry, FileRules, include_setting, unreadable_error
 from tpuctl.units import decimal_size
 
 __all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle", "file_changed_error"]
@@ -235,13 +235,12 @@ def _credential_warnings(names: Sequence[str]) -> tuple[Diagnostic, ...]:
     """A warning about files that are left out, since they hold tokens or passwords."""
     if not names:
         return ()
-    included = ", ".join(f"/{name}" for name in names)
     return (
         Diagnostic(
             "Credentials are not uploaded",
             ", ".join(names),
             "Pass tokens with job.secrets, or exclude the files in .tpuctlignore. To upload them:\n"
-            f"    job: {{include: [{included}]}}",
+            f"    {include_setting(names)}",
         ),
     )
 

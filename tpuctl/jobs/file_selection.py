@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,15 @@ from tpuctl.errors import Usage
 from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.repository import Repository, repository_root
 
-__all__ = ["Entry", "Exclusion", "FileRules", "Selection", "select_files", "unreadable_error"]
+__all__ = [
+    "Entry",
+    "Exclusion",
+    "FileRules",
+    "Selection",
+    "include_setting",
+    "select_files",
+    "unreadable_error",
+]
 
 GIT_IGNORE, OWN_IGNORE = ".gitignore", ".tpuctlignore"  # the latter takes precedence
 ALWAYS_EXCLUDED = frozenset(
@@ -61,6 +69,8 @@ CREDENTIALS = re.compile(
 
 LFS_FILTER = b"filter=lfs"
 MAX_NAME_LENGTH = 300  # in messages
+SPECIAL = re.compile(r"[*?\[\\]|\s+$")  # in patterns
+PLAIN = re.compile(r"[\w./-]+")  # in YAML, without quotes
 SURROGATE = re.compile("[\udc80-\udcff]")
 
 
@@ -285,7 +295,7 @@ class FileRules:
             if ignored is not None:
                 return ignored
         if CREDENTIALS.search(name) and not self._is_named(name):
-            remedy = f"Pass tokens with job.secrets, or add\n    job: {{include: [/{name}]}}"
+            remedy = f"Pass tokens with job.secrets, or add\n    {include_setting([name])}"
             return Exclusion(
                 name, "files with credentials are not uploaded", remedy=remedy, is_credential=True
             )
@@ -325,7 +335,7 @@ class FileRules:
                 file.path,
                 line,
                 file.lines[line - 1].strip(),
-                f"To upload it, add to the stack file\n    job: {{include: [/{name}]}}",
+                f"To upload it, add to the stack file\n    {include_setting([name])}",
                 repository=file.repository if file.is_git else None,
             )
         return None
@@ -387,6 +397,16 @@ def _matchable(text: str) -> str:
     )
 
 
+def include_setting(names: Iterable[str]) -> str:
+    """The line of the stack file that includes these files."""
+    patterns = [f"/{SPECIAL.sub(lambda match: chr(92) + match[0], name)}" for name in names]
+    quoted = [
+        pattern if PLAIN.fullmatch(pattern) else "'" + pattern.replace("'", "''") + "'"
+        for pattern in patterns
+    ]
+    return f"job: {{include: [{', '.join(quoted)}]}}"
+
+
 def unreadable_error(error: OSError, root: Path) -> Usage:
     """The error for a file or folder below `root` that cannot be read."""
     name = os.path.relpath(os.fsdecode(error.filename or "."), root)
@@ -417,12 +437,11 @@ def _origin(root: Path, path: Path) -> str:
 def _outside_error(root: Path, links: Sequence[Path]) -> Usage:
     names = {path.relative_to(root).as_posix(): str(path.readlink()) for path in links}
     lines = "\n".join(f"    /{name}" for name in names)
-    included = ", ".join(f"/{name}" for name in names)
     return Usage(
         "Link points outside the folder",
         "; ".join(f"{name} points to {target}" for name, target in names.items()),
         hint="Files outside the folder are uploaded only if named. To include them:\n"
-        f"    job: {{include: [{included}]}}\nTo exclude them, add to .tpuctlignore:\n{lines}",
+        f"    {include_setting(names)}\nTo exclude them, add to .tpuctlignore:\n{lines}",
     )
 
 
