@@ -7,8 +7,20 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
-__all__ = ["cache_home", "is_generated_folder", "private_folder", "read_file", "state_home"]
+__all__ = [
+    "cache_home",
+    "is_generated_folder",
+    "is_lfs_pointer",
+    "private_folder",
+    "read_file",
+    "state_home",
+]
+
+# github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+MAX_LFS_POINTER_BYTES = 1024
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -34,6 +46,11 @@ def is_generated_folder(folder: Path) -> bool:
     name = folder.name
     is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
     return is_generated or (folder / "pyvenv.cfg").exists()
+
+
+def is_lfs_pointer(source: IO[bytes], size: int) -> bool:
+    """Whether a file has a pointer of Git LFS instead of its content. Reads its beginning."""
+    return size < MAX_LFS_POINTER_BYTES and source.read(len(LFS_POINTER)) == LFS_POINTER
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

@@ -325,6 +325,18 @@ def test_explain_failed_job(shell: Shell) -> None:
     )
 
 
+def test_explain_names_rule_that_left_out_the_file(shell: Shell) -> None:
+    name = shell.script("reads.py", "print(open('labels' + '.json'))")
+    (shell.folder / "reads/labels.json").write_text("{}")
+    (shell.folder / "reads/.tpuctlignore").write_text("# data\nlabels.json\n")
+    assert shell.run("run", name)[0] == 1
+    failure = shell.answer("explain")["data"]["failure"]
+    assert failure["name"] == "missing-data"
+    assert "labels.json is on this computer" in failure["cause"]
+    assert "reads/.tpuctlignore:2 (labels.json)" in failure["cause"]
+    assert "job: {include: [/labels.json]}" in failure["hint"]
+
+
 @pytest.mark.soak
 async def test_explain_from_bucket_after_machines_are_gone(
     make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, tmp_path: Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -181,6 +182,60 @@ def test_failing_script_is_reported_with_location(command: RehearseCommand) -> N
     assert "train.py:3 error script: " in done.stdout
     assert "JSONDecodeError" in done.stdout
     assert "rehearse train.py" in done.stdout.splitlines()[-1]
+
+
+# Prints its folder, writes into it, and reads a file that is not uploaded.
+IN_A_COPY = """
+import os
+
+print("FILES", sorted(os.listdir()), flush=True)
+open("written.txt", "w").close()
+open("notes.txt", "a").write("more")
+import left_out
+"""
+
+
+def test_script_runs_in_a_copy_of_what_is_uploaded(command: RehearseCommand) -> None:
+    folder = command.folder
+    command.write(IN_A_COPY)
+    others = {
+        ".gitignore": "src/left_out.py\n",
+        ".env": "TOKEN=x",
+        "notes.txt": "notes",
+        "src/left_out.py": "",
+        "weights.h5": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    }
+    (folder / "src").mkdir()
+    for name, text in others.items():
+        (folder / name).write_text(text)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    done = command.run("--json", "--no-check", "train.py")
+    data = json.loads(done.stdout)["data"]
+    assert done.returncode == 1
+    finding = finding_of(data, "files")
+    assert "src/left_out.py is not uploaded: " in finding["message"]
+    assert ".gitignore:1 (src/left_out.py)" in finding["message"]
+    assert "job: {include: [/src/left_out.py]}" in finding["hint"]
+    assert (Path(finding["file"]), finding["line"]) == (folder / "train.py", 7)
+    assert "Credentials are not uploaded" in done.stdout
+    assert "git lfs pull" in done.stdout
+    log = Path(data["runs"][0]["log"]).read_text("utf-8")
+    [listing] = [line for line in log.splitlines() if line.startswith("FILES ")]
+    uploaded = {".gitignore", "notes.txt", "src", "train.py", "tpuctl.yaml", "weights.h5"}
+    assert set(ast.literal_eval(listing.removeprefix("FILES "))) == uploaded
+    assert f'File "{folder}/train.py", line 7' in log
+    # The user's folder is as before; what the script wrote is kept until the next rehearsal.
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    written = Path(data["written"])
+    texts = {path.name: path.read_text() for path in written.iterdir()}
+    assert texts == {"written.txt": "", "notes.txt": "notesmore"}
+    running = written.parents[1] / "another-rehearsal" / "files"
+    running.mkdir(parents=True)
+    command.write("print()\n")
+    _, data = command.data("train.py")
+    assert data["written"] is None
+    assert not written.exists()
+    assert running.exists(), "it may be in progress"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")

@@ -160,6 +160,6 @@ def test_ci_credentials_file_is_never_uploaded(tmp_path: Path) -> None:
     for folder in (tmp_path, below):
         (folder / "gha-creds-0a1b2c3d.json").write_text("{}")
         (folder / "gha-creds.json").write_text("{}")
-    names = {entry.path.name for entry in select_files(tmp_path, ["*"], [])}
+    names = {entry.path.name for entry in select_files(tmp_path, ["*"], []).entries}
     assert "gha-creds.json" in names
     assert "gha-creds-0a1b2c3d.json" not in names

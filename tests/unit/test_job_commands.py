@@ -16,6 +16,8 @@ from tpuctl.preflight.submit_gate import check_runnable, check_setup, check_whee
 
 JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"
 TORCH = "import torch, torch_xla.core.xla_model as xm\nprint(torch.ones(8).to(xm.xla_device()))\n"
+# Valid Python that does nothing.
+NOTEBOOK = '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'
 
 
 @pytest.fixture
@@ -32,6 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "bert/deep/more.py": "",
         "src/gpt/train.py": TORCH,
         "notes.txt": "buy milk\n",
+        "notebook.ipynb": NOTEBOOK,
+        "renamed.py": NOTEBOOK,
+        "data.py": '{"cells": [], "nbformat_minor": 4}\n',
+        "package/__main__.py": "",
+        "requirements/tpu.txt": "numpy\n",
+        "train.pyc": "\0",
         "requirements.txt": "# pinned\nPy_Test==8.0\ntqdm\n",
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("program", "form", "file"),
     [
         ("train.py", "script", "train.py"),
+        ("data.py", "script", "data.py"),
         ("models/train_torch.py", "script", "models/train_torch.py"),
         ("bert", "module", "bert/__main__.py"),
         ("bert.train", "module", "bert/train.py"),
@@ -103,6 +112,14 @@ def test_shell_script_runs_in_its_folder(folder: Path) -> None:
         ("absent.py", 2, "absent.py does not exist"),
         ("bert", 2, "bert is a folder"),
         ("notes.txt", 65, "tpuctl run -- ./notes.txt"),
+        ("requirements/tpu.txt", 65, "tpuctl run -- ./tpu.txt"),
+        ("train.pyc", 65, "Pass the source file"),
+        ("notebook.ipynb", 2, "jupyter nbconvert --to script notebook.ipynb"),
+        ("--no-check notebook.ipynb", 2, "notebook.ipynb is a notebook"),
+        ("renamed.py", 2, "mv renamed.py renamed.ipynb"),
+        ("-m notebook", 2, "jupyter nbconvert --to script notebook.ipynb"),
+        ("-m notebook.ipynb", 2, "jupyter nbconvert --to script notebook.ipynb"),
+        ("package", 2, "tpuctl run package/__main__.py"),
         ("locked.sh", 65, "chmod +x ./locked.sh"),
         ("-m bert/train.py", 2, "tpuctl run bert/train.py"),
         ("-m train.py", 2, "Invalid module name"),
@@ -132,6 +149,20 @@ def test_invalid_programs_are_rejected_before_submission(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "export jobset", "check", "rehearse", "rehearse --compile"]
+)
+@pytest.mark.parametrize("name", ["notebook.ipynb", "renamed.py"])
+def test_notebook_is_no_script_for_any_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    (folder / "tpuctl.yaml").write_text(
+        "stack: s\nproject: {id: my-project}\ntpu: {type: v5litepod-8, zones: [us-west4-a]}\n"
+    )
+    assert run([*command.split(), name]) == 2
+    assert f"{name} is a notebook" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--", "./train.sh --steps 3"], ["--", "echo a && echo b"]])

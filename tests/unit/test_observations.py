@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,33 @@ def test_invalid_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None
 def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, {"kind": "step", "number": 1, "seconds": 0.5, "color": "blue"})
     assert read(path) == [Step(number=1, seconds=0.5)]
+
+
+def test_files_written_in_a_copy_below_a_cache_folder_are_observed(tmp_path: Path) -> None:
+    """A rehearsal runs in tpuctl's cache; caches in the script's folder are not observed."""
+    root = tmp_path / ".cache/files"
+    (root / ".cache").mkdir(parents=True)
+    program = f"""
+import sys
+from types import SimpleNamespace as Namespace
+from tpuctl.preflight.shim import written_files
+
+written = []
+writer = Namespace(
+    is_forked=lambda: False,
+    attempt=lambda name, function, *arguments: function(*arguments),
+    write=lambda kind, path: written.append(path),
+)
+settings = Namespace(observations={str(tmp_path / "xla" / "observations")!r})
+root = {f"{root}/"!r}
+written_files.install(
+    Namespace(settings=settings, writer=writer, user_lines=Namespace(root=root))
+)
+for name in ("model.bin", ".cache/x"):
+    open(root + name, "w").close()
+print(*written)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(root / "model.bin")]

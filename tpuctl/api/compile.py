@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.api.job_folders import copy_job_folder
+from tpuctl.api.job_folders import JobFolder
 from tpuctl.catalog import (
     FIRST_LIBTPU,
     TENSORFLOW_GENERATIONS,
@@ -22,8 +22,9 @@ from tpuctl.catalog import (
     runtime_for,
 )
 from tpuctl.engine.step import step
-from tpuctl.errors import Refused, Usage
-from tpuctl.files import private_folder
+from tpuctl.errors import Diagnostic, OperationFailed, Refused, Usage
+from tpuctl.files import cache_home, private_folder
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.job import as_argument
 from tpuctl.model.requirement_files import allows
@@ -31,6 +32,7 @@ from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
+    from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.events import Emit
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.compile.compilation import CompileRequest
@@ -70,6 +72,7 @@ async def compile_script(
     unsupported machine and for PyTorch, OperationFailed if the script does not reach its first
     step.
     """
+    from tpuctl.cloud.threads import in_thread
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
         COMPILER,
@@ -85,33 +88,51 @@ async def compile_script(
     environments = Environments()
     if request.is_jax:
         require_platform()
-        packages = await _jax_packages(environments, script, stack, request.generation, emit)
+        bundle = await _bundle(script, stack, emit)
+        packages = await _jax_packages(
+            environments, script, bundle, stack, request.generation, emit
+        )
         compiler = packages.python
     else:
         require_machine()
-        packages = await _packages(environments, script, stack, emit)
+        bundle = await _bundle(script, stack, emit)
+        packages = await _packages(environments, script, bundle, stack, emit)
         compiler = await _ensure_environment(environments, COMPILER, emit)
     # The path of a Unix socket is limited to about 100 characters.
     base = "/tmp" if Path("/tmp").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
         folder = Path(name)
         kind = "node" if stack is not None and stack.is_node else "vm"
-        root = script.resolve().parent
+        code = await in_thread(JobFolder, bundle, folder.resolve() / "files")
         settings = folder / "settings.json"
-        step_settings = settings_of(request, folder, script.resolve(), root, kind)
+        step_settings = settings_of(request, folder, code.path / bundle.script, code.path, kind)
         settings.write_text(json.dumps(step_settings), "utf-8")
         job = _job_variables(stack, request, variables or {})
-        cloud = await _local_cloud(script, arguments, stack, job, samples, emit)
+        cloud = await _local_cloud(bundle, arguments, stack, job, samples, emit)
         environment = _environment(job, cloud, packages, settings, folder)
-        argv = [str(packages.python), as_argument(script.name), *arguments]
+        argv = [str(packages.python), as_argument(bundle.script), *arguments]
         program = Path(_shim().parent, "compile", "compiler.py")
-        return await compile_step(
-            request,
-            Command(argv, root, environment),
-            (str(compiler), "-I", str(program)),
-            folder,
-            emit,
-        )
+        command = Command(argv, code.path, environment, source=script.parent.resolve())
+        try:
+            return await compile_step(
+                request, command, (str(compiler), "-I", str(program)), folder, emit
+            )
+        except OperationFailed as error:
+            _name_left_out(error, script, stack)
+            raise
+
+
+def _name_left_out(error: OperationFailed, script: Path, stack: Stack | None) -> None:
+    """Add to an error which file the script did not find, if it is not uploaded."""
+    from tpuctl.flows.check import find_left_out
+    from tpuctl.model.schema import JobSection
+
+    job = stack.file.job if stack is not None else JobSection()
+    missing = find_left_out(str(error), script.parent, job.include, job.exclude, script.name)
+    if missing is not None:
+        name, exclusion = missing
+        problem = Diagnostic("File is not uploaded", f"{name}: {exclusion.rule}", exclusion.remedy)
+        error.diagnostics = (*error.diagnostics, problem)
 
 
 def _compile_request(
@@ -240,18 +261,44 @@ async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit
         return await environments.ensure(kind, progress.report)
 
 
+async def _bundle(script: Path, stack: Stack | None, emit: Emit) -> Bundle:
+    """What a job with the script would upload."""
+    from tpuctl.cloud.threads import in_thread
+    from tpuctl.jobs.bundle import build_bundle
+    from tpuctl.jobs.installation import named_files, read_installation
+    from tpuctl.model.schema import JobSection
+
+    job = stack.file.job if stack is not None else JobSection()
+    installation = read_installation(job, script.parent)
+    bundle = await in_thread(
+        build_bundle,
+        script,
+        include=(*job.include, *named_files(job, installation)),
+        exclude=job.exclude,
+        hashes=cache_home() / "file_hashes.json",
+    )
+    for warning in bundle.warnings:
+        emit(WarningIssued(warning))
+    return bundle
+
+
 async def _packages(
-    environments: Environments, script: Path, stack: Stack | None, emit: Emit
+    environments: Environments, script: Path, bundle: Bundle, stack: Stack | None, emit: Emit
 ) -> Packages:
     """The environment that lowers the step, with the job's packages on top."""
     from tpuctl.preflight.compile.environments import LOWERING
 
     image = await _ensure_environment(environments, LOWERING, emit)
-    return await _install(environments, image, script, stack, emit, has_tensorflow=True)
+    return await _install(environments, image, script, bundle, stack, emit, has_tensorflow=True)
 
 
 async def _jax_packages(
-    environments: Environments, script: Path, stack: Stack | None, generation: str, emit: Emit
+    environments: Environments,
+    script: Path,
+    bundle: Bundle,
+    stack: Stack | None,
+    generation: str,
+    emit: Emit,
 ) -> Packages:
     """The job's packages, with the libtpu for its JAX if that is not among them.
 
@@ -262,7 +309,7 @@ async def _jax_packages(
 
     await prepare_image(None, emit, lambda question: False)
     image = ImageStore().path_of(None) / "bin" / "python3"
-    packages = await _install(environments, image, script, stack, emit)
+    packages = await _install(environments, image, script, bundle, stack, emit)
     versions = await _versions(packages.python, "jax", "libtpu")
     if versions["jax"] is not None and versions["libtpu"] is None:
         requirement = {"dependencies": [f"jax[tpu]=={versions['jax']}"]}
@@ -308,6 +355,7 @@ async def _install(
     environments: Environments,
     image: Path,
     script: Path,
+    bundle: Bundle,
     stack: Stack | None,
     emit: Emit,
     *,
@@ -341,13 +389,12 @@ async def _install(
     text = file.read_text("utf-8", "replace") if has_tensorflow and file.is_file() else ""
     if has_tensorflow:
         spec["dependencies"] = [*filter(None, map(without_tensorflow, installation.dependencies))]
-    if without_tensorflow(text) == text:
-        return await _install_packages(environments, image, spec, folder, emit)
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch:
-        copy = Path(scratch, "project")
-        await in_thread(copy_job_folder, folder, copy, job.include, job.exclude)
-        (copy / str(installation.requirements)).write_text(without_tensorflow(text), "utf-8")
-        return await _install_packages(environments, image, spec, copy, emit)
+        copy = await in_thread(JobFolder, bundle, Path(scratch, "project"))
+        changed = without_tensorflow(text)
+        if changed != text:
+            (copy.path / str(installation.requirements)).write_text(changed, "utf-8")
+        return await _install_packages(environments, image, spec, copy.path, emit)
 
 
 async def _install_packages(
@@ -379,7 +426,7 @@ async def _install_packages(
 
 
 async def _local_cloud(
-    script: Path,
+    bundle: Bundle,
     arguments: Sequence[str],
     stack: Stack | None,
     job: Mapping[str, str],
@@ -389,18 +436,8 @@ async def _local_cloud(
     """The variables that point the script at the local cloud, with the buckets it names created;
     empty if it names none."""
     from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
-    from tpuctl.jobs.file_selection import select_files
 
-    job_section = stack.file.job if stack is not None else None
-    entries = select_files(
-        script.resolve().parent,
-        job_section.include if job_section is not None else (),
-        job_section.exclude if job_section is not None else (),
-    )
-    sources = [
-        entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
-    ]
-    buckets = bucket_names([*arguments, *job.values()], sources)
+    buckets = bucket_names([*arguments, *job.values()], bundle.sources_of_python)
     if not buckets and not samples:
         return {}
     location = stack.bucket_location if stack is not None else "us-central1"

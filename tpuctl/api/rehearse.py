@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,12 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.api.job_folders import copy_job_folder
+from tpuctl.api.job_folders import JobFolder
 from tpuctl.api.local_buckets import bucket_names, list_objects, prepare_local_cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import private_folder
-from tpuctl.model.events import CommandOutput, Emit
+from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.job import as_argument
 from tpuctl.units import counted
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.findings import Target
     from tpuctl.preflight.rehearsal.job_packages import Packages
-    from tpuctl.preflight.rehearsal.passes import Mode, Pass
+    from tpuctl.preflight.rehearsal.passes import LeftOut, Mode, Pass
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
+    from tpuctl.preflight.rehearsal.script_process import Command
 
 __all__ = [
     "RehearsalOptions",
@@ -41,6 +43,8 @@ __all__ = [
     "rehearse",
 ]
 
+# In a rehearsal's folder: the copy that the script runs in, and what it wrote there.
+FILES, WRITTEN = "files", "written"
 STEPS = 8
 TIMEOUT_SECONDS = 600.0  # for each pass
 Report = Callable[[str, float | None], None]
@@ -89,6 +93,8 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     history = rehearsal_history()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await make_bundle(submission)
+        for warning in bundle.warnings:
+            tpuctl.emit(WarningIssued(warning))
         run = RehearsalRun(
             stack,
             submission,
@@ -101,8 +107,11 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
             folder=history.new_folder(new_name()),
             scratch=Path(scratch),
         )
-        await run.prepare()
-        passes = await run.run()
+        try:
+            await run.prepare()
+            passes = await run.run()
+        finally:
+            run.clean_up()
     first = passes[0]
     rehearsal = Rehearsal(
         assess(passes, run.target, requested_steps=options.steps, operations=_operations(first)),
@@ -112,6 +121,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         run.output,
         run.limitations,
         any(each.stopped == "interrupted" for each in passes),
+        run.written,
     )
     for program in run.folder.glob("*/*.hlo"):  # large, and already counted
         program.unlink(missing_ok=True)
@@ -225,6 +235,8 @@ class RehearsalRun:
         self.may_install = may_install
         root = submission.root or (submission.script.parent if submission.script else Path())
         self.root = root.resolve()
+        self.code: JobFolder | None = None  # a copy of what is uploaded, in which the script runs
+        self.written: Path | None = None  # what it wrote there, if anything
         self.program = submission.program or bundle.script
         self.output = output_uri(submission.bucket, folder.name)
         self.packages: Packages | None = None
@@ -260,11 +272,15 @@ class RehearsalRun:
         return tuple(notes)
 
     async def prepare(self) -> None:
-        """Install the job's packages for the runtime's Python, and create the local buckets."""
+        """Copy what a worker gets, install the job's packages for the runtime's Python, and create
+        the local buckets."""
         from tpuctl.api.local_cloud import prepare_image
+        from tpuctl.cloud.threads import in_thread
         from tpuctl.emulator.machines.images import ImageStore
 
         private_folder(self.home)
+        code = self.folder.resolve() / FILES
+        self.code = await in_thread(JobFolder, self.bundle, code)
         version = self.target.tensorflow
         await prepare_image(version, self.emit, self.may_install)
         image = ImageStore().path_of(version) / "bin" / "python3"
@@ -274,19 +290,11 @@ class RehearsalRun:
     async def _open_cloud(self) -> None:
         texts = [*self.submission.args, *self.submission.env.values()]
         self.cloud = await prepare_local_cloud(
-            {self.submission.bucket, *bucket_names(texts, self._sources())},
+            {self.submission.bucket, *bucket_names(texts, self.bundle.sources_of_python)},
             self.options.samples,
             self.emit,
             location=self.stack.bucket_location,
         )
-
-    def _sources(self) -> list[Path]:
-        from tpuctl.jobs.file_selection import select_files
-
-        entries = select_files(self.root, self.submission.include, self.submission.exclude)
-        return [
-            entry.path for entry in entries if entry.kind == "file" and entry.name.endswith(".py")
-        ]
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
@@ -305,15 +313,15 @@ class RehearsalRun:
         installation = installation.model_copy(
             update={"dependencies": tuple(map(for_cpu, installation.dependencies))}
         )
-        code, changed = self.root, self._cpu_requirements()
+        assert self.code is not None
+        code, changed = self.code.path, self._cpu_requirements()
         if (
             changed is not None
             or installation.project is not None
             or any(dependency.startswith("./") for dependency in installation.dependencies)
         ):
             code = self.scratch / "project"  # a build writes into its folder
-            patterns = self.submission.include, self.submission.exclude
-            await in_thread(copy_job_folder, self.root, code, *patterns)
+            await in_thread(JobFolder, self.bundle, code)
         if changed is not None:
             (code / str(installation.requirements)).write_text(changed, "utf-8")
         text, settings = await in_thread(pip_configuration)
@@ -358,6 +366,27 @@ class RehearsalRun:
         replicas = min(self.target.replicas, MAX_REPLICAS)
         return [first, await self._pass("replicas", replicas, min(steps, SECOND_PASS_STEPS))]
 
+    def clean_up(self) -> None:
+        """Keep only what the script wrote to its folder, until the next rehearsal."""
+        for folder in self.folder.parent.glob(f"*/{WRITTEN}"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.code is not None and self.code.keep_written():
+            self.written = self.code.path.rename(self.code.path.with_name(WRITTEN))
+
+    def _left_out(self, failed: Pass) -> LeftOut | None:
+        """The file that the script did not find, if it is not uploaded."""
+        from tpuctl.flows.check import find_left_out
+        from tpuctl.preflight.rehearsal.passes import LeftOut
+
+        error = failed.ended.error if failed.ended is not None else None
+        message = "\n".join(failed.tail) if error is None else error.message
+        include, exclude = self.submission.include, self.submission.exclude
+        missing = find_left_out(message, self.root, include, exclude, self.bundle.script)
+        if missing is None:
+            return None
+        name, exclusion = missing
+        return LeftOut(name, exclusion.rule, exclusion.remedy)
+
     async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
         from tpuctl.preflight.rehearsal.observations import read
         from tpuctl.preflight.rehearsal.passes import Pass
@@ -375,10 +404,12 @@ class RehearsalRun:
         settings = folder / "settings.json"
         pass_settings = self._settings(observations, mode, replicas, steps)
         settings.write_text(json.dumps(pass_settings), "utf-8")
-        command = Command(self._argv(), self.root, self._environment(settings))
+        assert self.code is not None
+        environment = self._environment(settings)
+        command = Command(self._argv(), self.code.path, environment, source=self.root)
         with step(self.emit, f"rehearsal/{mode}", "run") as progress:
             display = _PassDisplay(
-                folder, steps, self.options.is_verbose, progress.report, self.emit
+                folder, steps, self.options.is_verbose, progress.report, self.emit, command
             )
             try:
                 exit_status = await run(
@@ -386,6 +417,7 @@ class RehearsalRun:
                 )
             except asyncio.CancelledError:
                 exit_status = Exit(None, "interrupted", progress.seconds)
+            command.restore_file(observations, is_json=True)
             result = Pass(
                 mode,
                 replicas,
@@ -397,6 +429,8 @@ class RehearsalRun:
                 raised_in(folder / "log"),
                 exit_status.stopped,
             )
+            if result.has_failed:
+                result = replace(result, left_out=self._left_out(result))
             if result.framework != "tensorflow":
                 devices = self.devices if result.framework == "jax" else self.torch_devices
                 outputs = await list_objects(self.output, self.emit)
@@ -407,7 +441,9 @@ class RehearsalRun:
     def _settings(
         self, observations: Path, mode: Mode, replicas: int, steps: int
     ) -> dict[str, Any]:
-        script = self.root / self.program if self.submission.kind == "script" else ""
+        assert self.code is not None
+        root = self.code.path
+        script = root / self.program if self.submission.kind == "script" else ""
         return {
             "observations": str(observations),
             "mode": mode,
@@ -417,7 +453,7 @@ class RehearsalRun:
             "slices": self.stack.slices,
             "torch_devices": self.torch_devices,
             "script": str(script),
-            "root": str(self.root),
+            "root": str(root),
             "kind": self.target.kind,
             "grace": GRACE_SECONDS,
         }
@@ -435,8 +471,9 @@ class RehearsalRun:
         assert self.packages is not None
         packages = self.packages
         modules = list(packages.modules)
-        if not modules and (self.root / "src").is_dir():
-            modules = [str(self.root / "src")]
+        assert self.code is not None
+        if not modules and (self.code.path / "src").is_dir():
+            modules = [str(self.code.path / "src")]
         variables = script_variables(
             shell_variables(os.environ),
             self.cloud,
@@ -489,7 +526,13 @@ class _PassDisplay:
     """Shows the progress of a pass, and its log if verbose."""
 
     def __init__(
-        self, folder: Path, steps: int, is_verbose: bool, report: Report, emit: Emit
+        self,
+        folder: Path,
+        steps: int,
+        is_verbose: bool,
+        report: Report,
+        emit: Emit,
+        command: Command,
     ) -> None:
         self.observations = folder / "observations.jsonl"
         self.log = folder / "log"
@@ -497,6 +540,7 @@ class _PassDisplay:
         self.is_verbose = is_verbose
         self.report = report
         self.emit = emit
+        self.command = command
         self.observations_size = self.log_offset = 0
 
     def update(self) -> None:
@@ -524,7 +568,8 @@ class _PassDisplay:
             data = log.read()
         if data:
             self.log_offset += len(data)
-            self.emit(CommandOutput(0, data, is_error=True))
+            text = self.command.restore(data.decode("utf-8", "surrogateescape"))
+            self.emit(CommandOutput(0, text.encode("utf-8", "surrogateescape"), is_error=True))
 
 
 def _describe_pass(rehearsal_pass: Pass) -> str:

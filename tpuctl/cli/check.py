@@ -193,7 +193,7 @@ class _Check:
         words = ["-m", module] if module is not None else [str(path) for path in scripts]
 
         def look() -> Report:
-            return _run_check(scripts, module, target).only(codes)
+            return _run_check(scripts, module, target, stack).only(codes)
 
         report = look()
         if report.framework in ("jax", "torch"):
@@ -247,18 +247,24 @@ class _Check:
             self.report = self.run()
 
 
-def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> Report:
+def _run_check(
+    scripts: Sequence[Path], module: str | None, target: Target, stack: Stack | None
+) -> Report:
+    from functools import partial
+
+    from tpuctl.flows.check import upload_of
     from tpuctl.preflight.check import check_path, check_program
     from tpuctl.preflight.findings import Report
 
+    uploaded = partial(upload_of, stack)
     if module is None:
-        report = Report.merge(check_path(path, target) for path in scripts)
+        report = Report.merge(check_path(path, target, uploaded) for path in scripts)
         if not report.files:
             detail = f"no Python files in {shlex.join(map(str, scripts))}"
             raise Usage(
                 "Nothing to check",
                 detail,
-                hint="Virtual environments and hidden folders are skipped.",
+                hint="Virtual environments, hidden folders, and what is not uploaded are skipped.",
             )
         return report
     from tpuctl.preflight.submit_gate import check_runnable, runnable
@@ -275,10 +281,12 @@ def _run_check(scripts: Sequence[Path], module: str | None, target: Target) -> R
             hint="Change to the folder that contains it.",
             where="-m",
         )
-    return check_program(runnable_module, target)
+    return check_program(runnable_module, target, uploaded)
 
 
 def _require_script(path: Path) -> None:
+    from tpuctl.preflight.submit_gate import refuse_notebook
+
     if not path.exists():
         detail = "is a broken link" if path.is_symlink() else "does not exist"
         raise Usage(
@@ -286,13 +294,7 @@ def _require_script(path: Path) -> None:
             f"{path} {detail}",
             hint="Pass the path of a Python file or a folder.",
         )
-    if path.suffix == ".ipynb":
-        raise Usage(
-            "Not a script",
-            f"{path} is a notebook",
-            hint="Convert it to a script:\n"
-            f"    jupyter nbconvert --to script {shlex.quote(str(path))}",
-        )
+    refuse_notebook(path)
     if not (path.is_file() or path.is_dir()):
         raise Usage(
             "Not a script",

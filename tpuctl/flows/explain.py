@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.attempt_outcome import inspect_machines, read_log_tails
 from tpuctl.flows.attempts import read_attempts
+from tpuctl.flows.check import find_left_out
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, relevant_lines
-from tpuctl.model.failures import Machines, classify
+from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
+from tpuctl.model.log_tail_signatures import last_lines
 
 __all__ = ["explain"]
+
+MAX_FOLDERS = 100  # in which the script is looked for
+MISSING = {"import", "import-name", "missing-data"}  # names of errors about files and modules
 
 
 async def explain(context: Context, record: JobRecord) -> Explanation:
@@ -43,6 +50,8 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         status = replace(status, state="timed_out", exit_code=EXIT_TIMED_OUT, detail=failure.cause)
     worker = failure.worker if failure is not None else status.worker
     end = logs.get(record.workers[0] if worker is None else worker, b"")
+    if failure is not None and failure.name in MISSING:
+        failure = _with_left_out(context, record, failure, end)
     return Explanation(
         record,
         status,
@@ -52,6 +61,29 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         machines is None,
         hangs,
     )
+
+
+def _with_left_out(context: Context, record: JobRecord, failure: Failure, log: bytes) -> Failure:
+    """The failure with the rule that left out the file that the script did not find, if the
+    uploaded folder is that of the stack file, the current one, or directly in one of them."""
+    job, text = context.stack.file.job, "\n".join([failure.detail, *last_lines(log)])
+    for folder in _folders(record, context.stack.path.parent.resolve(), Path().resolve()):
+        missing = find_left_out(text, folder, job.include, job.exclude, record.script)
+        if missing is not None:
+            name, exclusion = missing
+            cause = f"{name} is on this computer, and is not uploaded: {exclusion.rule}."
+            return replace(failure, cause=cause, hint=exclusion.remedy)
+    return failure
+
+
+def _folders(record: JobRecord, *around: Path) -> Iterator[Path]:
+    """The folders that may have been uploaded for a job."""
+    for folder in dict.fromkeys(around):
+        if record.kind != "script":  # the job ran in the current folder
+            yield folder
+            continue
+        below = islice((path for path in folder.iterdir() if path.is_dir()), MAX_FOLDERS)
+        yield from (path for path in (folder, *below) if (path / record.script).is_file())
 
 
 async def _machines(context: Context, record: JobRecord) -> Machines | None:

@@ -54,6 +54,7 @@ from tpuctl.preflight.submit_gate import (
     check_runnable,
     check_setup,
     check_wheels,
+    refuse_notebook,
     runnable,
 )
 
@@ -385,6 +386,8 @@ def prepare_program(
 ) -> Submission:
     """The same for a program and its folder, which need not contain the program."""
     stack.require_valid()  # recovery may have to create a node
+    if program.form == "script" and program.file is not None:
+        refuse_notebook(program.file)  # unchecked, too: nothing runs a notebook as a script
     submission = Submission.of(
         stack,
         program.file,

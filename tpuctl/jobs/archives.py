@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import IO
 
-from tpuctl.errors import Conflict
-from tpuctl.jobs.bundle import Bundle, Source
+from tpuctl.jobs.bundle import Bundle, Source, file_changed_error
 
 __all__ = [
     "Archive",
@@ -98,10 +98,17 @@ def write_archive(path: Path, archive: Archive, sources: Mapping[str, Source]) -
 
 
 def _compression_level(source: Source) -> int:
-    with source.path.open("rb") as file:
+    with _open(source) as file:
         sample = file.read(SAMPLE_BYTES)
     is_compressible = len(zlib.compress(sample, 1)) < len(sample) * 0.95
     return COMPRESSION_LEVEL if is_compressible or len(sample) < SAMPLE_BYTES else 0
+
+
+def _open(source: Source) -> IO[bytes]:
+    try:
+        return source.path.open("rb")
+    except OSError:  # it could be read when it was hashed
+        raise file_changed_error(source.path) from None
 
 
 def _write_member(target: gzip.GzipFile, sha: str, source: Source) -> None:
@@ -109,18 +116,14 @@ def _write_member(target: gzip.GzipFile, sha: str, source: Source) -> None:
     header.size = remaining = source.size
     target.write(header.tobuf(tarfile.GNU_FORMAT))
     hasher = hashlib.sha256()
-    with source.path.open("rb") as file:
+    with _open(source) as file:
         while data := file.read(min(READ_BYTES, remaining)):
             hasher.update(data)
             target.write(data)
             remaining -= len(data)
     target.write(bytes(-source.size % tarfile.BLOCKSIZE))
     if hasher.hexdigest() != sha:
-        raise Conflict(
-            "File changed while it was being bundled",
-            str(source.path),
-            hint="Run the command again.",
-        )
+        raise file_changed_error(source.path)
 
 
 def encode_record(bundle: Bundle, archives: Iterable[Archive]) -> bytes:

@@ -19,14 +19,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, NamedTuple
 
-from tpuctl.errors import Diagnostic, Refused, Usage
+from tpuctl.errors import Conflict, Diagnostic, Refused, Usage
+from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.file_hashes import FileHashes
-from tpuctl.jobs.file_selection import Entry, select_files
+from tpuctl.jobs.file_selection import Entry, FileRules, include_setting, unreadable_error
 from tpuctl.units import decimal_size
 
-__all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle"]
+__all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle", "file_changed_error"]
 
 LARGE_BYTES = 50_000_000
+MAX_NAMES = 5  # in a warning
 MAX_KEY_BYTES = 1 << 20  # private keys and account files are never larger
 PRIVATE_KEY = re.compile(
     rb"^-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----\s*\n(?:[\w-]+: .*\n|\s*\n)*[A-Za-z0-9+/=]{32,}",
@@ -53,6 +55,13 @@ class Bundle:
     script: str  # the script's path in the bundle; empty if there is none
     warnings: tuple[Diagnostic, ...] = ()
 
+    @property
+    def sources_of_python(self) -> list[Path]:
+        """Where the Python files are on this computer."""
+        files = json.loads(self.manifest)["files"].items()
+        names = [file["sha256"] for name, file in files if name.endswith(".py")]
+        return [self.sources[sha].path for sha in names]
+
 
 def build_bundle(
     script: Path | None,
@@ -78,18 +87,21 @@ def build_bundle(
     assert folder is not None
     root = folder.resolve()
     script_name = _relative_script(root, script) if script else ""
-    entries = list(select_files(root, include, exclude, script_name))
+    rules = FileRules(root, include, exclude, script_name)
+    selection = rules.select()
+    entries = list(selection.entries)
     if script_name and script_name not in {entry.name for entry in entries}:
+        exclusion = rules.exclusion_of(root / script_name)
         raise Usage(
             "Script is excluded from the upload",
-            f"{script_name} is excluded by an ignore file or by job.exclude",
-            hint=f"Add to the stack file\n    job: {{include: [{script_name}]}}",
+            f"{script_name}: {exclusion.rule if exclusion is not None else 'not a file'}",
+            hint=exclusion.remedy if exclusion is not None else "",
         )
     for folder_name in sorted({Path(name).parent.as_posix() for name in additions}):
         entries.append(Entry(folder_name, root, "folder"))
     entries += (Entry(name, path, "file") for name, path in additions.items())
     cache = FileHashes(hashes)
-    files = _hash_files([entry for entry in entries if entry.kind == "file"], cache)
+    files = _hash_files([entry for entry in entries if entry.kind == "file"], root, cache)
     cache.save()
     manifest = {
         "files": {
@@ -108,7 +120,12 @@ def build_bundle(
         files=len(entries) - len(manifest["folders"]),
         size=sum(file.size for file in files.values()),
         script=script_name,
-        warnings=(*_link_warnings(entries), *_size_warnings(new_sizes)),
+        warnings=(
+            *_link_warnings(entries),
+            *_credential_warnings(selection.credentials),
+            *_pointer_warnings(files),
+            *_size_warnings(new_sizes),
+        ),
     )
 
 
@@ -130,24 +147,24 @@ class _HashedFile(NamedTuple):
     sha256: str
     is_executable: bool
     is_cached: bool  # unchanged since it was bundled before
+    is_pointer: bool  # of Git LFS
 
 
-def _hash_files(entries: Sequence[Entry], cache: FileHashes) -> dict[str, _HashedFile]:
+def _hash_files(entries: Sequence[Entry], root: Path, cache: FileHashes) -> dict[str, _HashedFile]:
     """The files by name. Raises Refused if some of them look like private keys."""
     files: dict[str, _HashedFile] = {}
     keys: list[str] = []
     for entry in entries:
-        with entry.path.open("rb") as source:
-            status = os.fstat(source.fileno())
-            cached = cache.get(entry.path, status)
-            if cached is None and _is_key(source):
-                keys.append(entry.name)
-                continue
-            sha = cached or hashlib.file_digest(source, "sha256").hexdigest()
-            size = status.st_size if cached else source.tell()
-            cache.put(entry.path, status, os.fstat(source.fileno()), sha)
-        is_executable = bool(status.st_mode & 0o100)
-        files[entry.name] = _HashedFile(entry.path, size, sha, is_executable, cached is not None)
+        try:
+            file = _hash_file(entry.path, cache)
+        except FileNotFoundError:
+            raise file_changed_error(entry.path) from None
+        except OSError as error:
+            raise unreadable_error(error, root) from error
+        if file is None:
+            keys.append(entry.name)
+        else:
+            files[entry.name] = file
     if keys:
         lines = "\n".join(f"    {name}" for name in keys)
         raise Refused(
@@ -156,6 +173,31 @@ def _hash_files(entries: Sequence[Entry], cache: FileHashes) -> dict[str, _Hashe
             hint=f"Move it elsewhere, or exclude it in .tpuctlignore:\n{lines}",
         )
     return files
+
+
+def _hash_file(path: Path, cache: FileHashes) -> _HashedFile | None:
+    """The file with its hash; None if it looks like a private key."""
+    with path.open("rb") as source:
+        status = os.fstat(source.fileno())
+        cached = cache.get(path, status)
+        if cached is None and _is_key(source):
+            return None
+        is_pointer = is_lfs_pointer(source, status.st_size)
+        source.seek(0)
+        sha = cached or hashlib.file_digest(source, "sha256").hexdigest()
+        size = status.st_size if cached else source.tell()
+        cache.put(path, status, os.fstat(source.fileno()), sha)
+    is_executable = bool(status.st_mode & 0o100)
+    return _HashedFile(path, size, sha, is_executable, cached is not None, is_pointer)
+
+
+def file_changed_error(path: Path) -> Conflict:
+    """The error for a file that changed after it was selected."""
+    return Conflict(
+        "File changed while it was being bundled",
+        str(path),
+        hint="Run the command again.",
+    )
 
 
 def _is_key(source: IO[bytes]) -> bool:
@@ -185,6 +227,35 @@ def _link_warnings(entries: Sequence[Entry]) -> tuple[Diagnostic, ...]:
             "Files outside the folder are uploaded",
             f"the targets of these links are included:\n{lines}",
             "Exclude files in .tpuctlignore.",
+        ),
+    )
+
+
+def _credential_warnings(names: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """A warning about files that are left out, since they hold tokens or passwords."""
+    if not names:
+        return ()
+    return (
+        Diagnostic(
+            "Credentials are not uploaded",
+            ", ".join(names),
+            "Pass tokens with job.secrets, or exclude the files in .tpuctlignore. To upload them:\n"
+            f"    {include_setting(names)}",
+        ),
+    )
+
+
+def _pointer_warnings(files: Mapping[str, _HashedFile]) -> tuple[Diagnostic, ...]:
+    """A warning about files whose content Git LFS has not downloaded."""
+    names = [name for name, file in files.items() if file.is_pointer]
+    if not names:
+        return ()
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return (
+        Diagnostic(
+            "Git LFS pointers instead of files",
+            f"{', '.join(names[:MAX_NAMES])}{more}: what is uploaded only refers to the content",
+            "Download the content:\n    git lfs pull",
         ),
     )
 

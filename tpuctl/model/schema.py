@@ -355,7 +355,11 @@ class JobSection(Section):
         description="Keep installed requirements and JAX's compiled programs in the bucket, for "
         "other workers, later attempts, and later jobs.",
     )
-    include: tuple[str, ...] = Field((), description="Patterns of ignored files to upload anyway.")
+    include: tuple[str, ...] = Field(
+        (),
+        description="Patterns of ignored files to upload anyway; files with credentials only by "
+        "their own names.",
+    )
     exclude: tuple[str, ...] = Field((), description="Patterns of files not to upload.")
     env: dict[Variable, str] = Field(
         default_factory=dict, description="Environment variables of the script."

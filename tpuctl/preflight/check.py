@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tpuctl.catalog import runtimes
 from tpuctl.files import is_generated_folder
 from tpuctl.preflight.analysis.reachability import reachability_of
-from tpuctl.preflight.analysis.source import Module, Project, load
+from tpuctl.preflight.analysis.source import Module, Project, Upload, load
 from tpuctl.preflight.analysis.syntax import Function, title
 from tpuctl.preflight.analysis.traced import find_traced
 from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
+UploadOf = Callable[[Path, Path | None], Upload]
 MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 
@@ -72,34 +73,42 @@ def describe_target(target: Target, name: str = "") -> str:
     return " ".join(parts) + with_
 
 
-def check_path(path: Path, target: Target) -> Report:
-    """Check a script and its imports from its folder, or all Python files below a folder."""
+def check_path(path: Path, target: Target, upload_of: UploadOf | None = None) -> Report:
+    """Check a script and its imports from its folder, or all Python files below a folder.
+
+    `upload_of` gives what is uploaded of a folder with a script in it.
+    """
     if path.is_dir():
-        return check_folder(path, target)
+        return check_folder(path, target, upload_of and upload_of(path, None))
     if other_interpreter(path):
         text = "not checked: its first line names an interpreter other than Python"
         return Report((), (path.absolute(),), notes=(CheckNote(path.absolute(), 1, text),))
-    return check_project(path, target)
+    return check_project(path, target, upload=upload_of and upload_of(path.parent, path))
 
 
-def check_program(runnable: Runnable, target: Target) -> Report:
+def check_program(runnable: Runnable, target: Target, upload_of: UploadOf | None = None) -> Report:
     """Check the program of a job, if it is a Python file in the folder to ship."""
     if runnable.file is None or runnable.form == "shell":
         return Report((), ())
     module = runnable.program if runnable.form == "module" else ""
-    return check_project(runnable.file, target, runnable.folder, module)
+    upload = upload_of and upload_of(runnable.folder, runnable.file)
+    return check_project(runnable.file, target, runnable.folder, module, upload)
 
 
 def check_project(
-    script: Path, target: Target, root: Path | None = None, module: str = ""
+    script: Path,
+    target: Target,
+    root: Path | None = None,
+    module: str = "",
+    upload: Upload | None = None,
 ) -> Report:
     """Check a script and the project files that it imports; `root` is the folder to ship,
-    `module` the module name if the script is started with `python -m`.
+    `module` the module name if the script is started with `python -m`, `upload` what is shipped.
 
     Never raises for invalid files.
     """
     with _garbage_collection_paused():
-        return _check(load(script, root, module), target)
+        return _check(load(script, root, module, upload), target)
 
 
 @contextmanager
@@ -145,17 +154,20 @@ def _codes(project: Project) -> Iterator[str]:
     return (code for code in FINDERS if is_used.get(code[:4], True))
 
 
-def check_folder(folder: Path, target: Target) -> Report:
-    """Check every Python file below a folder, those with a `__main__` guard first.
+def check_folder(folder: Path, target: Target, upload: Upload | None = None) -> Report:
+    """Check every Python file below a folder that is uploaded, those with a `__main__` guard first.
 
     Imported files are not checked again on their own.
     """
     reports: list[Report] = []
     seen: set[Path] = set()
     for script in sorted(_scripts(folder), key=_is_started, reverse=True):
-        if script.absolute() not in seen:
-            reports.append(check_project(script, target, folder))
-            seen.update(reports[-1].files)
+        if script.absolute() in seen or (
+            upload is not None and upload.exclusion_of(script.absolute()) is not None
+        ):
+            continue
+        reports.append(check_project(script, target, folder, upload=upload))
+        seen.update(reports[-1].files)
     return Report.merge(reports)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import warnings
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import Diagnostic, Refused, Usage
+from tpuctl.files import read_file
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.spelling import nearest
 from tpuctl.units import counted
@@ -33,6 +36,7 @@ __all__ = [
     "display_path",
     "other_interpreter",
     "refuse_home",
+    "refuse_notebook",
     "require_no_errors",
     "require_python",
     "runnable",
@@ -42,6 +46,12 @@ __all__ = [
 SOURCES = ("", "src")  # folders of packages, as on workers
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 SUMMARY = "Finding of the check"
+MAX_NOTEBOOK_BYTES = 1 << 26
+COMPILED = (".pyc", ".pyo")
+DATA = (  # suffixes of files that may be valid Python by accident: `numpy` is an expression
+    *(".cfg", ".csv", ".html", ".ini", ".json", ".jsonl", ".lock", ".log", ".md", ".rst", ".toml"),
+    *(".tsv", ".txt", ".xml", ".yaml", ".yml"),
+)
 
 
 @dataclass(frozen=True)
@@ -153,10 +163,43 @@ def check_script(script: Path) -> None:
         kind = "does not exist"
         if script.exists():
             kind = "is a folder" if script.is_dir() else "is not a file"
-        raise Usage("Script not found", f"{script} {kind}", hint="Give the path of a Python file.")
+        hint = "Give the path of a Python file."
+        if (script / "__main__.py").is_file():
+            hint += f" This folder has one:\n    tpuctl run {shlex.quote(f'{script}/__main__.py')}"
+        raise Usage("Script not found", f"{script} {kind}", hint=hint)
+    refuse_notebook(script)
     refuse_home(script.parent, str(script))
     if not other_interpreter(script):
         require_python(script)
+
+
+def refuse_notebook(path: Path) -> None:
+    """Raise Usage for a notebook, whatever the file's name: to Python it is an expression, or a
+    NameError of `null`."""
+    is_renamed = path.suffix != ".ipynb"
+    if path.is_dir() or (is_renamed and not _is_notebook(path)):
+        return
+    name = shlex.quote(str(path))
+    hint = f"Convert it to a script:\n    jupyter nbconvert --to script {name}"
+    if is_renamed:
+        notebook = shlex.quote(str(path.with_suffix(".ipynb")))
+        hint = hint.replace(
+            f"    jupyter nbconvert --to script {name}", f"    mv {name} {notebook}"
+        )
+        hint += f"\n    jupyter nbconvert --to script {notebook}"
+    raise Usage("Not a script", f"{path} is a notebook", hint=hint)
+
+
+def _is_notebook(path: Path) -> bool:
+    """Whether a file's content is that of a notebook (nbformat.readthedocs.io)."""
+    try:
+        text = read_file(path, MAX_NOTEBOOK_BYTES)
+        if text.lstrip()[:1] != b"{" or b'"nbformat"' not in text:
+            return False
+        content = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"cells", "nbformat"} <= content.keys()
 
 
 def other_interpreter(script: Path) -> bool:
@@ -174,6 +217,13 @@ def other_interpreter(script: Path) -> bool:
 def require_python(script: Path) -> None:
     """Raise Refused if it is not valid for the Python version that runs tpuctl."""
     hint = "Fix it and run again, or submit it unchecked with --no-check."
+    if script.suffix in (*COMPILED, *DATA):
+        kind = "compiled Python, which other versions cannot run"
+        hint = "Pass the source file, whose name ends with .py."
+        if script.suffix in DATA:
+            kind = f"a {script.suffix} file"
+            hint = f"If it is a program, run it as a command:\n    tpuctl run -- ./{script.name}"
+        raise Refused("Script is not valid Python", f"{script} is {kind}", hint=hint)
     try:
         with warnings.catch_warnings():  # about the user's code; shown since Python 3.12
             warnings.simplefilter("ignore")
@@ -229,6 +279,9 @@ def _module_file(name: str, folder: Path) -> Path | None:
 def _find_module(name: str, folder: Path, installation: Installation) -> None:
     """Raise Usage if a module is neither in the folder nor installed for the job."""
     parts = name.split(".")
+    for notebook in (folder / name, folder.joinpath(*parts).with_suffix(".ipynb")):
+        if notebook.suffix == ".ipynb" and notebook.is_file():
+            refuse_notebook(notebook)
     if name.endswith(".py") or not all(part.isidentifier() for part in parts):
         hint = "Write a module name with dots and without .py:\n    tpuctl run -m package.train"
         if name.endswith(".py"):

@@ -50,6 +50,8 @@ def rehearsal_lines(
     facts.append(("price", _price(target)))
     if any(run.saved for run in done.passes):
         facts.append(("output", f"{done.output} (local cloud)"))
+    if done.written is not None:
+        facts.append(("files", f"{done.written} (what the script wrote to its folder)"))
     facts.append(("log", "\n".join(str(run.log) for run in done.passes)))
     for name, text in facts:
         yield from _fact_lines(name, text, paper)

@@ -30,7 +30,7 @@ class Names:
 
     def __init__(self, nodes: Iterable[ast.AST], package: str = "") -> None:
         self.imports: dict[str, str] = {}
-        self.imported: list[str] = []  # modules, as dotted names
+        self.imported: dict[str, ast.AST] = {}  # modules, as dotted names; what imports them first
         self.stars: list[str] = []  # modules of `import *`
         self._cache: dict[ast.AST, str | None] = {}  # results of `of`
         aliases: list[ast.Assign] = []
@@ -76,7 +76,7 @@ class Names:
 
     def _import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self.imported.append(alias.name)
+            self.imported.setdefault(alias.name, node)
             if alias.asname:
                 self.imports[alias.asname] = _canonical(alias.name)
             else:
@@ -92,17 +92,17 @@ class Names:
         for alias in node.names:
             if alias.name == "*":
                 self.stars.append(base)
-                self.imported.append(base)
+                self.imported.setdefault(base, node)
                 continue
             whole = f"{base}.{alias.name}" if base else alias.name
-            self.imported.append(whole)
+            self.imported.setdefault(whole, node)
             self.imports[alias.asname or alias.name] = _canonical(whole)
 
     def _import_by_call(self, node: ast.Call) -> None:
         if dotted(node.func) in ("importlib.import_module", "import_module", "__import__"):
             for value in node.args[:1]:
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    self.imported.append(value.value)
+                    self.imported.setdefault(value.value, node)
 
 
 def keras_name(name: str | None) -> str | None:

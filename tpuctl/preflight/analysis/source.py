@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import ast
+import sys
 import tokenize
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tpuctl.preflight.analysis.qualified_names import Names
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
-__all__ = ["Module", "Project", "UnreadableFile", "load"]
+__all__ = ["Exclusion", "Module", "Project", "Unavailable", "UnreadableFile", "Upload", "load"]
 
 SOURCES = ("", "src")  # folders of packages, as on workers
+
+
+class Exclusion(Protocol):
+    """Why a file is not uploaded, as in `tpuctl.jobs.file_selection`."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a job gets of its folder."""
+
+    exclusion_of: Callable[[Path], Exclusion | None]  # None for a file that is uploaded
+    around: tuple[Path, ...] = ()  # other folders in which this computer's Python finds modules
+    lfs_pointers: Callable[[], Sequence[str]] = tuple  # names of files without their content
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A file that a module imports on this computer, and that is not uploaded."""
+
+    module: Module
+    name: str  # dotted, as imported
+    path: Path
+    exclusion: Exclusion
+
+    @property
+    def statement(self) -> ast.AST:
+        """The import."""
+        return self.module.names.imported[self.name]
 
 
 @dataclass(frozen=True)
@@ -138,6 +172,8 @@ class Project:
     root: Path
     modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
     unreadable: list[UnreadableFile] = field(default_factory=list)
+    upload: Upload | None = None  # None: everything counts as uploaded
+    unavailable: list[Unavailable] = field(default_factory=list)
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
     _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
@@ -198,15 +234,17 @@ class Project:
         return None
 
 
-def load(script: Path, root: Path | None = None, module: str = "") -> Project:
+def load(
+    script: Path, root: Path | None = None, module: str = "", upload: Upload | None = None
+) -> Project:
     """Parse a script and everything in its folder that it imports, at module level or not.
 
     `root` is the folder to ship, by default the script's; `module` is the module name if the
     script is started with `python -m`. Never raises for invalid files: they are listed in
-    `unreadable`.
+    `unreadable`. With `upload`, imported files that are not uploaded are listed in `unavailable`.
     """
     script = script.absolute()
-    project = Project((root or script.parent).absolute())
+    project = Project((root or script.parent).absolute(), upload=upload)
     roots = [project.root.joinpath(source) for source in SOURCES]
     if module:
         package = module if script.name == "__main__.py" else module.rpartition(".")[0]
@@ -216,11 +254,20 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
     pending = [("__main__", script)]
     visited = {script}
 
-    def enqueue(name: str) -> None:
-        for module_name, file in _files(name, roots):
-            if file not in visited:
+    def enqueue(name: str, module: Module | None = None) -> None:
+        files = list(_files(name, roots))
+        if upload is not None and not files and not _has_top(name, roots):
+            files = list(_files(name, list(upload.around)))
+        for module_name, file in files:
+            if file in visited:
+                continue
+            exclusion = upload.exclusion_of(file) if upload is not None else None
+            if exclusion is None:
                 visited.add(file)
                 pending.append((module_name, file))
+            elif module is not None:
+                project.unavailable.append(Unavailable(module, name, file, exclusion))
+                break
 
     if package:
         enqueue(package)  # imported before the module runs
@@ -232,7 +279,7 @@ def load(script: Path, root: Path | None = None, module: str = "") -> Project:
         if parsed is not None:
             project.modules[name] = parsed
             for imported in parsed.names.imported:
-                enqueue(imported)
+                enqueue(imported, parsed)
     return project
 
 
@@ -269,6 +316,14 @@ def _parse(path: Path, name: str, package: str, project: Project) -> Module | No
     except ValueError as error:
         project.unreadable.append(UnreadableFile(path, 1, str(error)))
     return None
+
+
+def _has_top(name: str, roots: list[Path]) -> bool:
+    """Whether a folder or file in one of the roots has the name's first part."""
+    top = name.partition(".")[0]
+    return top in sys.stdlib_module_names or any(
+        (root / top).is_dir() or (root / f"{top}.py").is_file() for root in roots
+    )
 
 
 def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:

@@ -111,7 +111,7 @@ async def compile_step(
     `folder` is the one passed to `settings_of`. Both processes are stopped on return. Raises
     OperationFailed if the script exits before its step, Refused if it has none.
     """
-    socket = ScriptSocket(folder)
+    socket = ScriptSocket(folder, command.restore_json)
     await socket.open()
     environment = {"PATH": command.environment.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     tpu = Compiler(compiler, environment, folder / "compiler.log")
@@ -127,7 +127,8 @@ async def compile_step(
     except Disconnected as error:
         raise OperationFailed(
             "Compilation ended early",
-            str(error) or _tail(folder / "script" / "log", "the script's process exited"),
+            str(error)
+            or command.restore(_tail(folder / "script" / "log", "the script's process exited")),
             hint="Compiling needs up to 8 GB of memory on this machine.",
         ) from None
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ class Disconnected(Exception):
 class ScriptSocket:
     """The socket in `folder` to which the script's process connects at its first step.
 
-    The path of `folder` must be short: socket paths are limited to about 100 bytes.
+    The path of `folder` must be short: socket paths are limited to about 100 bytes. `restore` is
+    applied to each line that is received.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / SOCKET
+    def __init__(self, folder: Path, restore: Callable[[str], str] = str) -> None:
+        self.path, self._restore = folder / SOCKET, restore
         self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
             asyncio.Queue()
         )
@@ -64,7 +65,7 @@ class ScriptSocket:
             line = b""
         if not line.endswith(b"\n"):
             raise Disconnected
-        return dict(json.loads(line))
+        return dict(json.loads(self._restore(line.decode())))
 
 
 class Compiler:

@@ -139,6 +139,11 @@ def _failure(run: Pass) -> Finding:
             f"the observer of the script failed, which is a bug in tpuctl: {_first_line(error)}"
         )
         return Finding("observing", "error", message, tail, "Report it with the log.")
+    if run.left_out is not None:
+        file = run.left_out
+        message = f"{file.name} is not uploaded: {file.rule}"
+        where = error.where if error is not None else None
+        return Finding("files", "error", message, tail, file.remedy, where)
     if error is not None:
         return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
     if run.exit_code == SIGKILL_CODE:

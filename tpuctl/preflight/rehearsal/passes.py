@@ -21,11 +21,20 @@ from tpuctl.preflight.rehearsal.observations import (
     Strategy,
 )
 
-__all__ = ["Function", "Mode", "Pass", "group_by_function"]
+__all__ = ["Function", "LeftOut", "Mode", "Pass", "group_by_function"]
 
 Mode = Literal["xla", "replicas"]
 T = TypeVar("T", bound=Observation)
 WARMUP_STEPS = 2  # first steps, which compile and fill caches
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file of the user's folder that the script did not find, since it is not uploaded."""
+
+    name: str
+    rule: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class Pass:
     tail: tuple[str, ...] = ()  # the last lines of its output
     raised_in: str = ""  # the file of the innermost frame of its last traceback
     stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
+    left_out: LeftOut | None = None  # what made it fail
     outputs: tuple[str, ...] = ()  # gs:// paths below the output folder when it exited
 
     def of(self, kind: type[T]) -> list[T]:

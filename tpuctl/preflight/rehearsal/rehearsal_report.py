@@ -22,3 +22,4 @@ class Rehearsal:
     output: str  # gs://, in the local cloud
     skipped: tuple[str, ...] = ()  # actions of a worker that the rehearsal omitted
     is_interrupted: bool = False
+    written: Path | None = None  # folder of what the script wrote to its own, if anything

@@ -22,6 +22,7 @@ PARENT_WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
 TICK = 0.25
 GRACE_SECONDS = 10.0  # after SIGTERM at the timeout
 TAIL_BYTES = 1 << 16
+MAX_RESTORED_BYTES = 1 << 28
 # `2026-11-22 01:54:58.986051: I tensorflow/core/…`, `I0000 00:00:1795311975.651596 …`, and
 # continuation lines of the first.
 TENSORFLOW_LOG_LINE = re.compile(
@@ -35,11 +36,34 @@ MAX_LINE_LENGTH = 200  # longer lines are truncated
 
 @dataclass(frozen=True)
 class Command:
-    """A command, its folder and its complete environment."""
+    """A command, its folder and its complete environment.
+
+    `source` is the folder of the user that `cwd` is a copy of, and replaces it in what is shown.
+    """
 
     argv: Sequence[str]
     cwd: Path
     environment: Mapping[str, str]
+    source: Path | None = None
+
+    def restore(self, text: str) -> str:
+        """A text with the paths of the user's folder."""
+        return text if self.source is None else text.replace(str(self.cwd), str(self.source))
+
+    def restore_json(self, text: str) -> str:
+        """The same for JSON."""
+        for copy in {str(self.cwd), json.dumps(str(self.cwd))[1:-1]} if self.source else ():
+            text = text.replace(copy, json.dumps(str(self.source))[1:-1])
+        return text
+
+    def restore_file(self, file: Path, *, is_json: bool = False) -> None:
+        """The same for a file, unless it is huge."""
+        with suppress(OSError):
+            if self.source is not None and file.stat().st_size <= MAX_RESTORED_BYTES:
+                text = file.read_bytes().decode("utf-8", "surrogateescape")
+                restored = self.restore_json(text) if is_json else self.restore(text)
+                if restored != text:
+                    file.write_bytes(restored.encode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True)
@@ -91,6 +115,7 @@ async def run(command: Command, folder: Path, *, seconds: float, poll: Callable[
         await _wait_for_watchdog(watchdog)
         code = _exit_code(folder)
         _clean_up(folder)
+        command.restore_file(folder / "log")
     poll()
     return Exit(code, stopped, clock() - started)
 

@@ -29,7 +29,9 @@ def install(rehearsal: Rehearsal) -> None:
     state = threading.local()
 
     def is_ignored(path: str) -> bool:
-        if path.startswith(ignored_folders) or any(part in path for part in IGNORED_PARTS):
+        if path.startswith(ignored_folders):
+            return True
+        if any(part in path.removeprefix(root) for part in IGNORED_PARTS):
             return True
         return path.startswith(temporary) and not path.startswith(root)
 

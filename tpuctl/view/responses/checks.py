@@ -226,7 +226,8 @@ class RehearsalRun(Response):
 
 
 class Rehearsal(Response):
-    """The result of a rehearsal; NaN and infinities are strings."""
+    """The result of a rehearsal; NaN and infinities are strings. `written` is the folder of the
+    files that the script wrote to its own, if there are any."""
 
     target: RehearsalTarget
     findings: list[RehearsalFinding] = source("assessment.findings")
@@ -236,6 +237,7 @@ class Rehearsal(Response):
     skipped: list[str]
     output: str
     interrupted: bool = source("is_interrupted")
+    written: Path | None
 
 
 class CompiledBatch(Response):
