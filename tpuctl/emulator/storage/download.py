@@ -24,6 +24,7 @@ from tpuctl.emulator.wire.http_request import Request
 __all__ = ["media_headers", "send_media"]
 
 _RANGE = re.compile(r"bytes=(?:(\d+)-(\d*)|-(\d+))")
+_GZIP = re.compile(r"(?i)\bgzip\b(?:\s*;\s*q=([01](?:\.\d{0,3})?))?")
 _TOO_SHORT = "the object's file is shorter than its size"
 _HEADER_BY_FIELD = {
     "cacheControl": "Cache-Control",
@@ -140,7 +141,8 @@ def _should_decompress(headers: Mapping[str, str], stored: StoredObject) -> bool
     if str(stored.body.get("contentEncoding", "")).lower() != "gzip":
         return False
     forbids_transform = "no-transform" in str(stored.body.get("cacheControl", "")).lower()
-    return not forbids_transform and "gzip" not in headers.get("Accept-Encoding", "").lower()
+    accepted = _GZIP.search(headers.get("Accept-Encoding", ""))
+    return not forbids_transform and (accepted is None or float(accepted[1] or 1) == 0)
 
 
 async def _send_decompressed(
