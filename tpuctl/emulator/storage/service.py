@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from aiohttp import web
@@ -21,29 +20,27 @@ from tpuctl.emulator.storage.download import send_media
 from tpuctl.emulator.storage.object_lists import ObjectLists
 from tpuctl.emulator.storage.objects import Objects
 from tpuctl.emulator.storage.partial_response import select_fields
-from tpuctl.emulator.storage.primitives import Answer, Call, NotModified, ObjectFiles
+from tpuctl.emulator.storage.primitives import (
+    Answer,
+    Call,
+    NotModified,
+    ObjectFiles,
+    split_path,
+)
 from tpuctl.emulator.storage.uploads import Uploads
 from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml import Xml
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
+from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.routes import NoSuchPath
 
 __all__ = ["StorageService"]
 
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
-# Collections whose methods are not emulated, to name them in errors.
-_UNSUPPORTED = {
-    "acl": "bucketAccessControls",
-    "defaultObjectAcl": "defaultObjectAccessControls",
-    "notificationConfigs": "notifications",
-    "folders": "folders",
-    "anywhereCaches": "anywhereCaches",
-    "restore": "buckets.restore",
-    "o": "objects",
-}
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
 _ETAGS = ("If-Match", "If-None-Match")
 
@@ -131,7 +128,7 @@ class StorageService:
                 return await answer_batch(request, self._answer)
             match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
             if match is not None:
-                parts = _split(match[1] or match[2])
+                parts = split_path(match[1] or match[2])
                 is_media = request.param("alt") == "media" or path.startswith("/download/")
                 if request.verb in ("GET", "HEAD") and is_media and _shape(parts) == "b/*/o/*":
                     return await self._download(request, parts[1], parts[3])
@@ -226,7 +223,7 @@ class StorageService:
     async def _answer(self, call: Call) -> Answer:
         shape = _shape(call.parts)
         verb = "GET" if call.verb == "HEAD" else call.verb
-        method, handler = self._table.get((verb, shape)) or (_unsupported_method(call, shape), None)
+        method, handler = self._table.get((verb, shape)) or (_unsupported_method(call), None)
         names = dict(enumerate(call.parts))
         bucket, name = names.get(1, call.param("project")), names.get(3, "")
         async with self._track(method, call.caller, bucket, name):
@@ -274,33 +271,6 @@ def _reject_upload(call: Call) -> Answer:
     )
 
 
-def _split(path: str) -> list[str]:
-    """Decoded path segments. Slashes in an object's name may be unescaped."""
-    parts = path.strip("/").split("/") if not path.startswith("b/") else path.split("/")
-    while parts and parts[-1] == "" and len(parts) <= 3:
-        parts.pop()
-    if len(parts) > 3 and parts[0] == "b" and parts[2] == "o":
-        tail = parts[3:]
-        if tail == [""]:
-            return [unquote(part) for part in parts[:3]]
-        if "moveTo" in tail[1:] and tail[tail.index("moveTo", 1) + 1 :][:1] == ["o"]:
-            at = tail.index("moveTo", 1)
-            moved = ["/".join(tail[:at]), "moveTo", "o", "/".join(tail[at + 2 :])]
-            return [unquote(part) for part in [*parts[:3], *moved]]
-        for verb in ("rewriteTo", "copyTo"):
-            if verb in tail[1:] and tail[tail.index(verb, 1) + 1 :][:1] == ["b"]:
-                at = tail.index(verb, 1)
-                source, target = "/".join(tail[:at]), tail[at + 4 :]
-                names = [verb, "b", tail[at + 2], "o", "/".join(target)]
-                return [unquote(part) for part in [*parts[:3], source, *names]]
-        if len(tail) > 1 and tail[-1] in ("compose", "restore", "viewFullContext"):
-            return [unquote(part) for part in [*parts[:3], "/".join(tail[:-1]), tail[-1]]]
-        if len(tail) in (2, 3) and tail[1] in ("acl", "iam"):
-            return [unquote(part) for part in parts]
-        return [unquote(part) for part in [*parts[:3], "/".join(tail)]]
-    return [unquote(part) for part in parts]
-
-
 def _shape(parts: list[str]) -> str:
     """The path pattern: names, which are every second segment, are replaced by *."""
     if parts[:1] == ["projects"]:
@@ -309,7 +279,11 @@ def _shape(parts: list[str]) -> str:
     return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))
 
 
-def _unsupported_method(call: Call, shape: str) -> str:
-    """The name of a method that is not emulated."""
-    collection: Any = call.parts[2] if len(call.parts) > 2 else call.parts[0]
-    return _UNSUPPORTED.get(collection, shape.replace("/*", "").replace("/", "."))
+def _unsupported_method(call: Call) -> str:
+    """The name of a method that is not emulated. Raises NoSuchPath if Google has none either, as
+    for an object's name with an unescaped slash."""
+    path = "/".join(quote(part, safe="") for part in call.parts)
+    name = method_name(call.verb, f"/storage/v1/{path}", "storage")
+    if name is None:
+        raise NoSuchPath
+    return name.removeprefix("storage.")
