@@ -29,6 +29,7 @@ async def answer_batch(
             body=part.body,
             base_url=request.base_url,
             caller=request.caller,
+            headers=part.headers,
         )
         try:
             result = await answer(call)

@@ -10,13 +10,14 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["parse_bucket"]
+__all__ = ["BUCKET_FIELDS", "parse_bucket"]
 
 # storage.v1's discovery document, schema Bucket, without output-only fields. A list contains the
 # schema of its items, a mapping with "*" has any keys; `object` is validated elsewhere.
 _CONDITION = {
     **dict.fromkeys(("age", "daysSinceCustomTime", "daysSinceNoncurrentTime"), int),
     "numNewerVersions": int,
+    **dict.fromkeys(("sizeAboveBytes", "sizeBelowBytes"), object),
     **dict.fromkeys(("createdBefore", "customTimeBefore", "noncurrentTimeBefore"), str),
     "isLive": bool,
     "matchesPattern": str,
@@ -32,7 +33,6 @@ _SCHEMA: Mapping[str, Any] = {
     "customPlacementConfig": {"dataLocations": [str]},
     "defaultEventBasedHold": bool,
     "encryption": {"defaultKmsKeyName": str},
-    "hierarchicalNamespace": {"enabled": bool},
     "iamConfiguration": {
         "bucketPolicyOnly": {"enabled": bool},
         "publicAccessPrevention": str,
@@ -49,6 +49,25 @@ _SCHEMA: Mapping[str, Any] = {
     "storageClass": str,
     "versioning": {"enabled": bool},
     "website": {"mainPageSuffix": str, "notFoundPage": str},
+}
+
+# These and those that only the service sets, which clients send back with an update.
+BUCKET_FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(
+        (
+            *("etag", "generation", "hardDeleteTime", "id", "kind", "locationType"),
+            *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
+            *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
+        )
+    ),
+    **_SCHEMA,
+    "autoclass": {
+        **_SCHEMA["autoclass"],
+        **dict.fromkeys(("terminalStorageClassUpdateTime", "toggleTime")),
+    },
+    "iamConfiguration": dict.fromkeys(_SCHEMA["iamConfiguration"]),
+    "retentionPolicy": dict.fromkeys(("effectiveTime", "isLocked", "retentionPeriod")),
+    "softDeletePolicy": dict.fromkeys(("effectiveTime", "retentionDurationSeconds")),
 }
 
 

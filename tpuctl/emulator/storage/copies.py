@@ -15,6 +15,8 @@ from typing import Any
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.encryption import FIELDS as ENCRYPTION
+from tpuctl.emulator.storage.encryption import SOURCE, key_hash, key_of, require_key
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.objects import DEFAULT_TYPE, WRITABLE_FIELDS, Objects, writable_fields
 from tpuctl.emulator.storage.primitives import (
@@ -33,7 +35,7 @@ __all__ = ["Copies"]
 _MAX_SOURCES = 32
 _TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")
 _SOFT_TIMES = ("softDeleteTime", "hardDeleteTime")
-_HOLDS = ("eventBasedHold", "temporaryHold", RELEASED)
+_HOLDS = ("eventBasedHold", "temporaryHold", "retention", RELEASED)
 
 
 class Copies:
@@ -49,14 +51,17 @@ class Copies:
         bucket, name = call.parts[6], call.parts[8]
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
-        body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
+        require_key(source.body, key_hash(call.headers, SOURCE))
+        kms_key = call.param("destinationKmsKeyName")
+        encryption = self._objects.encryption(bucket, call.headers, kms_key)
+        body = _without(source.body, *_TIMES, *_HOLDS, *ENCRYPTION, "storageClass") | encryption
         metadata = writable_fields(call.json())
         if metadata:  # replaces all of the source's metadata, including its type
             body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
         stored = self._objects.commit(
             bucket, name, call.query, self._link_draft(source), source.size, body
         )
-        resource = self._objects.show(stored, call.base_url)
+        resource = self._objects.show(stored, call.base_url, digest=key_of(stored.body))
         if call.parts[4] == "copyTo":
             return Answer(resource)
         return Answer(
@@ -83,7 +88,7 @@ class Copies:
             call.query,
             self._link_draft(source),
             source.size,
-            _without(source.body, *_TIMES),
+            _without(source.body, *_TIMES, "retention"),
             lambda _: self._objects.retire(source, owner),
         )
         return Answer(self._objects.show(stored, call.base_url))
@@ -111,6 +116,9 @@ class Copies:
         request = call.json()
         self._objects.check_write(bucket, name, call.query)
         sources = self._sources(bucket, request.get("sourceObjects"))
+        for source in sources:
+            require_key(source.body, key_hash(call.headers))
+        encryption = self._objects.encryption(bucket, call.headers, call.param("kmsKeyName"))
         draft = self._objects.files.new_draft()
         # Opened before the first await: deleted sources stay readable.
         opened = [self._objects.files.open(source.file) for source in sources]
@@ -122,7 +130,7 @@ class Copies:
         body = _without_nulls(writable_fields(request.get("destination") or {}))
         body["contentType"] = body.get("contentType") or DEFAULT_TYPE
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
-        body["crc32c"] = crc32c
+        body |= {"crc32c": crc32c, **encryption}
         size = sum(source.size for source in sources)
 
         def drop_sources(stored: StoredObject) -> None:
@@ -134,7 +142,8 @@ class Copies:
 
         on_commit = drop_sources if request.get("deleteSourceObjects") is True else None
         stored = self._objects.commit(bucket, name, call.query, draft, size, body, on_commit)
-        return Answer(self._objects.show(stored, call.base_url))
+        resource = self._objects.show(stored, call.base_url, digest=key_of(stored.body))
+        return Answer(resource)
 
     def _source(self, call: Call) -> StoredObject:
         """The source of a copy, after checking the request's preconditions on it."""

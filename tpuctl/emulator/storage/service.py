@@ -27,7 +27,9 @@ from tpuctl.emulator.storage.primitives import (
     ObjectFiles,
     split_path,
 )
+from tpuctl.emulator.storage.unsupported import check_fields, check_parameters
 from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.user_project import check_user_project
 from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml import Xml
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
@@ -115,11 +117,13 @@ class StorageService:
 
     async def handle(self, request: Request) -> web.StreamResponse | None:
         """Answer a request, or return None if the path is not Cloud Storage's."""
-        path = request.path
+        path, headers = request.path, request.raw.headers
         if request.verb in ("GET", "HEAD"):
             for header in _ETAGS:
-                if header in request.raw.headers:
-                    request.query[header] = [request.raw.headers[header]]
+                if header in headers:
+                    request.query[header] = [headers[header]]
+        if "userProject" not in request.query and (header := "X-Goog-User-Project") in headers:
+            request.query["userProject"] = [headers[header]]  # the parameter overrides it
         upload = re.fullmatch(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?", path)
         try:
             if upload is not None:
@@ -141,21 +145,24 @@ class StorageService:
             return response
 
     async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
-        name = request.param("name")
+        names = (bucket, request.param("name"), request.param("userProject"))
         is_session = bool(request.param("upload_id"))
         if is_session and request.verb == "DELETE":
-            async with self._track("objects.cancelUpload", request.caller, bucket, name):
+            async with self._track("objects.cancelUpload", request.caller, *names):
                 return self._uploads.cancel(request)
-        async with self._track("objects.insert", request.caller, bucket, name, uploads=True):
+        async with self._track("objects.insert", request.caller, *names, uploads=True):
             if is_session and request.verb in ("PUT", "POST"):
                 return await self._uploads.resume(request)
+            check_parameters("objects.insert", request.query)
             if request.verb in ("POST", "PUT"):
                 return await self._uploads.start(request, bucket)
             raise unimplemented(f"storage.objects {request.verb} on an upload path")
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         try:
-            async with self._track("objects.get", request.caller, bucket, name, streams=True):
+            names = (bucket, name, request.param("userProject"))
+            async with self._track("objects.get", request.caller, *names, streams=True):
+                check_parameters("objects.get", request.query)
                 stored = self._objects.load(request.query, bucket, name)
                 with self._objects.files.open(stored.file) as file:
                     return await send_media(request, stored, file)
@@ -174,6 +181,7 @@ class StorageService:
         caller: Caller,
         bucket: str,
         name: str = "",
+        user_project: str = "",
         *,
         streams: bool = False,
         uploads: bool = False,
@@ -189,6 +197,7 @@ class StorageService:
             call.project = owner["id"] if owner else ""
             attributes = {"project": call.project, "name": [bucket, name]}
             await call.arrive(lambda: attributes, streams=streams, uploads=uploads)
+            check_user_project(self._registry, caller, bucket_record, user_project)
             self._registry.guard.check_storage(call.method, caller, bucket, name)
             try:
                 yield
@@ -226,9 +235,12 @@ class StorageService:
         method, handler = self._table.get((verb, shape)) or (_unsupported_method(call), None)
         names = dict(enumerate(call.parts))
         bucket, name = names.get(1, call.param("project")), names.get(3, "")
-        async with self._track(method, call.caller, bucket, name):
+        async with self._track(method, call.caller, bucket, name, call.param("userProject")):
             if handler is None:
                 raise unimplemented(f"storage.{method} ({call.verb})")
+            check_parameters(method, call.query)
+            if handler is not _reject_upload:
+                check_fields(method, call.body)
             answer = handler(call)
             if inspect.isawaitable(answer):
                 answer = await answer
