@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets import Buckets
 from tpuctl.emulator.storage.encryption import FIELDS as ENCRYPTION
@@ -29,10 +30,12 @@ from tpuctl.emulator.storage.primitives import (
     parse_number,
 )
 from tpuctl.emulator.storage.retention import RELEASED
+from tpuctl.emulator.wire.paging import read_token, write_token
 
 __all__ = ["Copies"]
 
 _MAX_SOURCES = 32
+_REWRITE_UNIT = 1 << 20
 _TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")
 _SOFT_TIMES = ("softDeleteTime", "hardDeleteTime")
 _HOLDS = ("eventBasedHold", "temporaryHold", "retention", RELEASED)
@@ -47,7 +50,7 @@ class Copies:
         self._objects = objects
 
     def copy(self, call: Call) -> Answer:
-        """rewriteTo and copyTo: complete in one call for any size."""
+        """copyTo and rewriteTo, which only `maxBytesRewrittenPerCall` cuts into several calls."""
         bucket, name = call.parts[6], call.parts[8]
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
@@ -58,6 +61,17 @@ class Copies:
         metadata = writable_fields(call.json())
         if metadata:  # replaces all of the source's metadata, including its type
             body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
+        done = self._rewritten_bytes(call, source, body.get("storageClass"))
+        if done < source.size:
+            return Answer(
+                {
+                    "kind": "storage#rewriteResponse",
+                    "totalBytesRewritten": str(done),
+                    "objectSize": str(source.size),
+                    "done": False,
+                    "rewriteToken": write_token(json.dumps([_state_of(call, source), done])),
+                }
+            )
         stored = self._objects.commit(
             bucket, name, call.query, self._link_draft(source), source.size, body
         )
@@ -73,6 +87,30 @@ class Copies:
                 "resource": resource,
             }
         )
+
+    def _rewritten_bytes(self, call: Call, source: StoredObject, storage_class: Any) -> int:
+        """How much of the source has been copied after this call.
+
+        The limit concerns copies to another location or storage class, and is a multiple of 1 MiB:
+        cloud.google.com/storage/docs/json_api/v1/objects/rewrite.
+        """
+        limit, text = call.number("maxBytesRewrittenPerCall", 0), call.param("rewriteToken")
+        if limit < 0 or limit % _REWRITE_UNIT:
+            raise invalid(
+                "maxBytesRewrittenPerCall must be an integral multiple of 1 MiB (1048576)."
+            )
+        done = 0
+        if text:
+            try:
+                state, done = json.loads(read_token(text))
+            except (ApiError, TypeError, ValueError):
+                state = None
+            if state != _state_of(call, source):
+                raise missing("The rewrite token is no longer available.", http=410)
+        target, origin = self._buckets.load(call.parts[6]), self._buckets.load(source.bucket)
+        is_far = target["location"] != origin["location"]
+        is_other = (storage_class or target["storageClass"]) != source.body["storageClass"]
+        return int(done) + limit if limit and (is_far or is_other) else source.size
 
     def move(self, call: Call) -> Answer:
         """moveTo: an atomic rename within a bucket."""
@@ -191,6 +229,11 @@ class Copies:
             )
             sources.append(source)
         return sources
+
+
+def _state_of(call: Call, source: StoredObject) -> list[Any]:
+    """What a rewrite token is for."""
+    return [source.path, source.generation, call.parts[6], call.parts[8]]
 
 
 def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
