@@ -384,3 +384,32 @@ async def test_slash_in_a_path_is_part_of_a_name_only_if_escaped(cloud: Any, buc
             assert "HTTP/1.1 404" in answer.text
 
     await asyncio.to_thread(run)
+
+
+async def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> None:
+    """Of the predefined list projectPrivate, which new objects have."""
+    path = f"/storage/v1/b/{bucket.name}"
+
+    def acl(answer: Any) -> list[tuple[str, str]]:
+        entries = answer.get("acl", [])
+        return [(entry["entity"].rpartition("-")[0], entry["role"]) for entry in entries]
+
+    def get(query: str) -> Any:
+        return cloud.request("GET", f"{path}/o/o?projection={query}").json()
+
+    def run() -> None:
+        bucket.blob("o").upload_from_string("x")
+        project_private = [
+            ("project-owners", "OWNER"),
+            ("project-editors", "OWNER"),
+            ("project-viewers", "READER"),
+        ]
+        assert (acl(get("full")), acl(get("noAcl"))) == (project_private, [])
+        (item,) = cloud.request("GET", f"{path}/o?projection=full").json()["items"]
+        assert acl(item) == project_private
+        assert cloud.request("PUT", f"{path}/o/o", json=item).ok
+        uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
+        cloud.request("PATCH", path, json=uniform)
+        assert acl(get("full")) == []
+
+    await asyncio.to_thread(run)

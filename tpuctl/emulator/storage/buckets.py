@@ -69,6 +69,31 @@ class Buckets:
             raise missing(NO_SUCH_BUCKET)
         return bucket
 
+    def add_access_controls(self, value: dict[str, Any]) -> None:
+        """Add the lists of the objects in an answer, unless their bucket has uniform access.
+
+        Who uploaded an object, and so owns it, is not recorded.
+        """
+        for resource in (value, value.get("resource"), *value.get("items", ())):
+            if not resource or resource.get("kind") != "storage#object":
+                continue
+            bucket = self.load(resource["bucket"])
+            if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+                continue
+            resource["acl"] = [
+                {
+                    "kind": "storage#objectAccessControl",
+                    "id": f"{resource['id']}/{entry['entity']}",
+                    "selfLink": f"{resource['selfLink']}/acl/{entry['entity']}",
+                    "bucket": resource["bucket"],
+                    "object": resource["name"],
+                    "generation": resource["generation"],
+                    "etag": resource["etag"],
+                    **entry,
+                }
+                for entry in _team_entries(bucket["projectNumber"])
+            ]
+
     def check_user_project(self, name: str, query: Mapping[str, list[str]]) -> None:
         """Raise unless the current caller may bill a request to an existing bucket as it asks."""
         caller = self._registry.traffic.caller()
@@ -304,25 +329,30 @@ def _access_controls(bucket: Bucket) -> dict[str, Any]:
     if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
         return {}
     number, name = bucket["projectNumber"], bucket["name"]
-    controls: list[dict[str, Any]] = []
-    defaults: list[dict[str, Any]] = []
-    for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER")):
-        entity = f"project-{team}-{number}"
-        common = {
-            "entity": entity,
-            "role": role,
-            "projectTeam": {"projectNumber": number, "team": team},
-            "etag": etag_of(int(bucket["metageneration"])),
-        }
+    etag = etag_of(int(bucket["metageneration"]))
+    controls, defaults = [], []
+    for entry in _team_entries(number):
+        entity = entry["entity"]
         place = {
             "id": f"{name}/{entity}",
             "bucket": name,
             "selfLink": f"{API}/b/{name}/acl/{entity}",
         }
-        controls.append({"kind": "storage#bucketAccessControl", **place, **common})
-        defaults.append({"kind": "storage#objectAccessControl", **common})
+        controls.append({"kind": "storage#bucketAccessControl", **place, **entry, "etag": etag})
+        defaults.append({"kind": "storage#objectAccessControl", **entry, "etag": etag})
     owner = {"entity": f"project-owners-{number}"}
     return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
+
+
+def _team_entries(number: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "entity": f"project-{team}-{number}",
+            "role": role,
+            "projectTeam": {"projectNumber": number, "team": team},
+        }
+        for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER"))
+    ]
 
 
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:

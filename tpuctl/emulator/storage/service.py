@@ -54,7 +54,7 @@ class StorageService:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        buckets = Buckets(registry)
+        self._buckets = buckets = Buckets(registry)
         self._objects = Objects(registry.store, buckets, ObjectFiles(registry.home))
         copies = Copies(registry.store, buckets, self._objects)
         lists = ObjectLists(registry.store, buckets, self._objects)
@@ -245,6 +245,8 @@ class StorageService:
             if inspect.isawaitable(answer):
                 answer = await answer
             if isinstance(answer.value, dict):
+                if call.param("projection") == "full":
+                    self._buckets.add_access_controls(answer.value)
                 return Answer(select_fields(answer.value, call.param("fields")), answer.status)
             return answer
 
