@@ -8,7 +8,16 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cache_home", "is_generated_folder", "private_folder", "read_file", "state_home"]
+__all__ = [
+    "cache_home",
+    "exists",
+    "is_file",
+    "is_folder",
+    "is_generated_folder",
+    "private_folder",
+    "read_file",
+    "state_home",
+]
 
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -34,6 +43,24 @@ def is_generated_folder(folder: Path) -> bool:
     name = folder.name
     is_generated = name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
     return is_generated or (folder / "pyvenv.cfg").exists()
+
+
+def is_file(text: str | Path) -> bool:
+    """Whether a user's text is the path of a file: False if it cannot be one, as a long message.
+
+    Before Python 3.14, `Path.is_file` raises OSError for a text that is too long.
+    """
+    return os.path.isfile(text)  # noqa: PTH113
+
+
+def is_folder(text: str | Path) -> bool:
+    """Like `is_file`, for folders."""
+    return os.path.isdir(text)  # noqa: PTH112
+
+
+def exists(text: str | Path) -> bool:
+    """Like `is_file`, for anything that a path may lead to."""
+    return os.path.exists(text)  # noqa: PTH110
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

@@ -25,6 +25,7 @@ __all__ = ["INTERRUPTED", "answer", "execute", "run"]
 
 INTERRUPTED = 130
 BUG = 70
+MAX_PATH_SHOWN = 80  # characters
 FALSE_VALUES = ("", "0", "false", "False", "no", "off")
 PAGES = {"--help", "-h", "--version"}
 ENVIRONMENT_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
@@ -94,6 +95,8 @@ def execute(arguments: Sequence[str], state: State) -> int:
         raise
     except OSError as error:
         exit_code = BUG if error.errno not in ENVIRONMENT_ERRORS else TpuctlError.exit_code
+        if error.errno == errno.ENAMETOOLONG:
+            exit_code = Usage.exit_code
         failure = error
         state.problems([_bug(error, state.verbose) if exit_code == BUG else _file_problem(error)])
     except Exception as error:
@@ -172,7 +175,11 @@ def _bug(error: Exception, verbose: bool) -> Diagnostic:
 
 def _file_problem(error: OSError) -> Diagnostic:
     """A file system error that is no bug, such as a full disk."""
-    path = error.filename if isinstance(error.filename, str) else ""
+    path = str(error.filename or "")
+    if error.errno == errno.ENAMETOOLONG:  # a text where a path is expected
+        detail = f"{path[:MAX_PATH_SHOWN]}…" if len(path) > MAX_PATH_SHOWN else path
+        hint = "The path of a file or folder is expected there."
+        return Diagnostic("Not the path of a file or folder", f"{detail} is too long", hint)
     detail = ": ".join(part for part in (path, str(error.strerror)) if part)
     hint = "To use other folders, set TPUCTL_LOCAL_HOME, TPUCTL_CONFIG_HOME or TPUCTL_IMAGE_CACHE."
     return Diagnostic("Cannot access file or folder", detail, hint)
