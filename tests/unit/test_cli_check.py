@@ -63,7 +63,7 @@ TEXT = "a message, not a path: " * 200
         (["rehearse", TEXT], "Script not found"),
         (["ci", "github", TEXT], "Script not found"),
         (["notebook", TEXT], "Folder not found"),
-        (["init", "--folder", TEXT], "Not the path of a file or folder"),
+        (["init", "--project", "my-project", "--folder", TEXT], "Not the path of a file or folder"),
         (["--stack-file", "startup.yaml", "plan"], "No such file"),
         (["explain", "--error", TEXT], "Unknown error message"),
     ],
