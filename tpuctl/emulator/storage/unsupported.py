@@ -43,6 +43,15 @@ _UNUSED_PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "buckets.get": ("generation", "softDeleted"),
     "buckets.list": ("softDeleted",),
 }
+# Access of the project's members, which differs for its viewers: gcsfs sends the second.
+_PROJECT_LISTS = ("projectPrivate", "bucketOwnerFullControl")
+_DEFAULT_VALUES: Mapping[str, tuple[str, ...]] = {
+    "destinationPredefinedAcl": _PROJECT_LISTS,
+    "mode": ("Disabled",),
+    "predefinedAcl": _PROJECT_LISTS,
+    "predefinedDefaultObjectAcl": _PROJECT_LISTS,
+    "restrictionMode": ("NotRestricted",),
+}
 _TEAM_ROLES = {"owners": "OWNER", "editors": "OWNER", "viewers": "READER"}
 _OUTPUT_ONLY = dict.fromkeys(
     (
@@ -129,9 +138,7 @@ def _asks_nothing(name: str, value: Any) -> bool:
         return True
     if isinstance(value, Sequence) and not isinstance(value, str):
         return not value
-    return value in (None, False, "", "false", "False", "projectPrivate", "NotRestricted") or (
-        value == "Disabled" and name == "mode"
-    )
+    return value in (None, False, "", "false", "False", *_DEFAULT_VALUES.get(name, ()))
 
 
 def _is_default_entry(entry: Any) -> bool:
