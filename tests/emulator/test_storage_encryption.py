@@ -66,13 +66,13 @@ async def test_checksums_are_visible_only_with_the_key(cloud: Any, bucket: Any) 
         return cloud.request("GET", f"{OBJECTS}/{name}", **more)
 
     def run() -> None:
-        made = cloud.request("POST", f"{UPLOAD}?name=o", data=b"x", headers=headers(KEY)).json()
+        created = cloud.request("POST", f"{UPLOAD}?name=o", data=b"x", headers=headers(KEY)).json()
         resource = get("o").json()
         expected = {"encryptionAlgorithm": "AES256", "keySha256": digest(KEY)}
         assert resource["customerEncryption"] == expected
-        assert made == resource | {"crc32c": made["crc32c"], "md5Hash": made["md5Hash"]}
+        assert created == resource | {"crc32c": created["crc32c"], "md5Hash": created["md5Hash"]}
         assert "crc32c" not in resource and "md5Hash" not in resource
-        assert get("o", headers=headers(KEY)).json() == made
+        assert get("o", headers=headers(KEY)).json() == created
         wrong = get("o", headers=headers(OTHER_KEY))
         assert (wrong.status_code, wrong.json()["error"]["errors"][0]["reason"]) == (
             400,
@@ -81,12 +81,12 @@ async def test_checksums_are_visible_only_with_the_key(cloud: Any, bucket: Any) 
         patched = cloud.request(
             "PATCH", f"{OBJECTS}/o", json={"metadata": {"a": "b"}}, headers=headers(KEY)
         )
-        assert patched.json()["crc32c"] == made["crc32c"]
+        assert patched.json()["crc32c"] == created["crc32c"]
         (item,) = cloud.request("GET", OBJECTS).json()["items"]
         assert "crc32c" not in item
         moved = cloud.request("POST", f"{OBJECTS}/o/moveTo/o/p").json()  # needs no key
         assert "crc32c" not in moved
-        assert get("p", headers=headers(KEY)).json()["crc32c"] == made["crc32c"]
+        assert get("p", headers=headers(KEY)).json()["crc32c"] == created["crc32c"]
         assert cloud.request("DELETE", f"{OBJECTS}/p").status_code == 204
 
     await asyncio.to_thread(run)

@@ -63,7 +63,7 @@ def key_of(body: Mapping[str, Any]) -> str:
 
 
 def require_key(
-    body: Mapping[str, Any], digest: str, *, is_optional: bool = False, what: str = "target object"
+    body: Mapping[str, Any], digest: str, *, is_optional: bool = False, noun: str = "target object"
 ) -> None:
     """Raise ApiError unless the request's key is the one of the object, or neither has one.
 
@@ -73,10 +73,10 @@ def require_key(
     if digest == expected or (is_optional and not digest):
         return
     if not digest:
-        text = f"The {what} is encrypted by a customer-supplied encryption key."
+        text = f"The {noun} is encrypted by a customer-supplied encryption key."
         raise invalid(text, reason="resourceIsEncryptedWithCustomerEncryptionKey")
     if not expected:
-        text = f"The {what} is not encrypted by a customer-supplied encryption key."
+        text = f"The {noun} is not encrypted by a customer-supplied encryption key."
         raise invalid(text, reason="resourceNotEncryptedWithCustomerEncryptionKey")
     text = "The provided encryption key is incorrect."
     raise invalid(text, reason="customerEncryptionKeyIsIncorrect")

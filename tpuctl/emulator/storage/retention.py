@@ -29,8 +29,8 @@ RELEASED = "_released"
 def retained_until(body: dict[str, Any], bucket: Bucket) -> datetime | None:
     """When the object's retention ends, its own or by the bucket's policy. None without either;
     a hold defers the policy's."""
-    own = (body.get("retention") or {}).get("retainUntilTime")
-    until = datetime.fromisoformat(own) if own else None
+    text = (body.get("retention") or {}).get("retainUntilTime")
+    until = datetime.fromisoformat(text) if text else None
     seconds = retention_seconds(bucket)
     if not seconds or body.get("eventBasedHold"):
         return until

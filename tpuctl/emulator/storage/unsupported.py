@@ -86,11 +86,11 @@ _UNUSED_HEADERS = (
 def check_parameters(method: str, query: Mapping[str, list[str]]) -> None:
     """Raise ApiError if a query parameter of a method, as `objects.get`, is not emulated."""
     unused = _UNUSED_PARAMETERS.get(method, ())
-    known = _method(method).get("parameters", {})
-    for name in known.keys() & query.keys():
+    described = _method(method).get("parameters", {})
+    for name in described.keys() & query.keys():
         value = (query[name] or [""])[-1]
         is_used = name in _USED_PARAMETERS and name not in unused
-        is_in_path = known[name].get("location") == "path"
+        is_in_path = described[name].get("location") == "path"
         if not is_used and not is_in_path and not _asks_nothing(name, value):
             raise unimplemented(f"storage.{method} with {name}")
 

@@ -220,7 +220,7 @@ class MultipartUploads:
 
 def _require_key(request: Request, record: Record) -> None:
     digest = key_hash(request.raw.headers)
-    require_key(record.get("encryption", {}), digest, what="requested multipart upload")
+    require_key(record.get("encryption", {}), digest, noun="requested multipart upload")
 
 
 def _part_elements(number: int, part: Record) -> list[tuple[str, str]]:
