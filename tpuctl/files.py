@@ -11,6 +11,9 @@ from typing import IO
 
 __all__ = [
     "cache_home",
+    "exists",
+    "is_file",
+    "is_folder",
     "is_generated_folder",
     "is_lfs_pointer",
     "private_folder",
@@ -51,6 +54,24 @@ def is_generated_folder(folder: Path) -> bool:
 def is_lfs_pointer(source: IO[bytes], size: int) -> bool:
     """Whether a file has a pointer of Git LFS instead of its content. Reads its beginning."""
     return size < MAX_LFS_POINTER_BYTES and source.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def is_file(text: str | Path) -> bool:
+    """Whether a user's text is the path of a file: False if it cannot be one, as a long message.
+
+    Before Python 3.14, `Path.is_file` raises OSError for a text that is too long.
+    """
+    return os.path.isfile(text)  # noqa: PTH113
+
+
+def is_folder(text: str | Path) -> bool:
+    """Like `is_file`, for folders."""
+    return os.path.isdir(text)  # noqa: PTH112
+
+
+def exists(text: str | Path) -> bool:
+    """Like `is_file`, for anything that a path may lead to."""
+    return os.path.exists(text)  # noqa: PTH110
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

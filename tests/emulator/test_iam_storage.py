@@ -255,3 +255,102 @@ def test_deny_fault_uses_storage_wording(cloud: Any, ann: Member) -> None:
 
     assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x") == of_object(ann, "create")
     assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x")[0] == 200
+
+
+MISSING = "Bucket is a requester pays bucket but no user project provided."
+
+
+@in_thread
+def test_requester_pays_buckets_require_a_project_to_bill(cloud: Any, ann: Member) -> None:
+    """cloud.google.com/storage/docs/requester-pays; messages measured by kmoneil/zig-gcp."""
+    grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
+    Member.owner(cloud).send("PATCH", ROOT, json={"billing": {"requesterPays": True}})
+    copy = f"{ROOT}/o/in%2Fa/rewriteTo/b/{BUCKET}/o/copy"
+    calls = [
+        *(("GET", path) for path in (ROOT, f"{ROOT}/o", f"{ROOT}/o/in%2Fa", f"{ROOT}/iam")),
+        *(("POST", f"{UPLOAD}{name}") for name in ("new", "new2")),
+        *(("POST", path) for path in (copy, f"{UPLOAD.replace('media', 'resumable')}new3")),
+        ("PATCH", f"{ROOT}/o/in%2Fa"),
+        ("GET", f"{ROOT}/o/in%2Fa?alt=media"),
+        ("GET", f"/{BUCKET}/in/a"),
+        ("PUT", f"/{BUCKET}/in/new"),
+        ("DELETE", f"{ROOT}/o/copy"),
+    ]
+
+    def send(verb: str, path: str, project: str = "", *, by_header: bool = False) -> Any:
+        more: dict[str, Any] = {} if verb in ("GET", "DELETE") else {"json": {}}
+        if by_header or path.startswith("/data/"):
+            headers = {"X-Goog-User-Project": project} if project else {}
+            return ann.send(verb, path, headers=headers, **more)
+        query = f"{'&' if '?' in path else '?'}userProject={project}" if project else ""
+        return ann.send(verb, path + query, **more)
+
+    denied = refusal(ann.email, "serviceusage.services.use", "project")[1]
+    for verb, path in calls:
+        for project, status, text, code in (
+            ("", 400, MISSING, "UserProjectMissing"),
+            (
+                "no-such-project",
+                400,
+                "User project specified in the request is invalid.",
+                "UserPro",
+            ),
+            ("local-project", 403, denied, "AccessDenied"),
+        ):
+            answer = send(verb, path, project)
+            assert (answer.status_code, text in answer.text) == (status, True), (verb, path)
+            if path.startswith("/data/"):
+                assert f"<Code>{code}" in answer.text
+    grant(cloud, "projects/local-project", "roles/serviceusage.serviceUsageConsumer", ann.name)
+    for verb, path in calls:
+        assert send(verb, path, "local-project").ok, (verb, path)
+    assert send("GET", f"{ROOT}/o", "local-project", by_header=True).ok
+    assert send("GET", f"{ROOT}/o").status_code == 400
+    # Its owners, who set the project's billing account, need name none.
+    grant(cloud, "projects/local-project", "roles/billing.projectManager", ann.name)
+    assert send("GET", f"{ROOT}/o").ok
+    assert Member.owner(cloud).send("GET", f"{ROOT}/o").ok
+    assert Member.owner(cloud).send("GET", f"{ROOT}/o?userProject=no-such").status_code == 400
+
+
+@in_thread
+def test_requester_pays_destination_of_a_copy(cloud: Any, ann: Member) -> None:
+    grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
+    owner = Member.owner(cloud)
+    body = {
+        "name": "payers",
+        "billing": {"requesterPays": True},
+        "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}},
+    }
+    owner.send("POST", "/storage/v1/b?project=local-project", json=body)
+    grant(cloud, "buckets/payers", "roles/storage.admin", ann.name)
+    path = f"{ROOT}/o/in%2Fa/rewriteTo/b/payers/o/copy"
+    assert ann.status_and_message("POST", path) == (400, MISSING)
+    grant(cloud, "projects/local-project", "roles/serviceusage.serviceUsageConsumer", ann.name)
+    assert ann.status_and_message("POST", f"{path}?userProject=local-project")[0] == 200
+    # The session's address carries the project on.
+    address = "/upload/storage/v1/b/payers/o?uploadType=resumable&name=o"
+    answer = ann.send("POST", address, headers={"X-Goog-User-Project": "local-project"}, json={})
+    session = answer.headers["Location"].removeprefix(cloud.url)
+    assert ann.send("PUT", session, data=b"x").ok
+
+
+@in_thread
+def test_retention_of_objects_requires_permissions(cloud: Any, ann: Member) -> None:
+    """cloud.google.com/storage/docs/access-control/iam-json: objects.patch and buckets.insert."""
+    role = make_role(cloud, "some", ["storage.buckets.create", "storage.objects.update"])
+    grant(cloud, "projects/local-project", role, ann.name)
+    path = "/storage/v1/b?project=local-project&enableObjectRetention=true"
+    expected = of_bucket(ann, "buckets.enableObjectRetention")
+    assert ann.status_and_message("POST", path, json={"name": "kept"}) == expected
+    owner = Member.owner(cloud)
+    owner.send("POST", path, json={"name": "kept"})
+    owner.send("POST", "/upload/storage/v1/b/kept/o?uploadType=media&name=o", data=b"x")
+    path = "/storage/v1/b/kept/o/o"
+    body = {"retention": {"mode": "Unlocked", "retainUntilTime": "2130-01-01T00:00:00Z"}}
+    assert ann.status_and_message("PATCH", path, json=body) == of_object(ann, "setRetention")
+    make_role(cloud, "some", ["storage.objects.update", "storage.objects.setRetention"])
+    assert ann.status_and_message("PATCH", path, json=body)[0] == 200
+    path += "?overrideUnlockedRetention=true"
+    expected = of_object(ann, "overrideUnlockedRetention")
+    assert ann.status_and_message("PATCH", path, json=body) == expected

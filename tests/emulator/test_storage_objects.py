@@ -316,3 +316,102 @@ async def test_invalid_object_names(cloud: Any, bucket: Any, name: str) -> None:
         data=b"x",
     )
     assert answer.status_code == 400
+
+
+@pytest.mark.malformed
+@pytest.mark.parametrize("body", [b"", b"null", b"{}"])
+async def test_requests_without_a_resource(cloud: Any, bucket: Any, body: bytes) -> None:
+    """Go's clients send `null` where they have no resource: every server-side copy of rclone."""
+    object_path = f"/storage/v1/b/{bucket.name}/o/o"
+    upload = f"/upload/storage/v1/b/{bucket.name}/o"
+    calls = {
+        f"POST {object_path}/rewriteTo/b/{bucket.name}/o/copy": 200,
+        f"POST {object_path}/copyTo/b/{bucket.name}/o/copy": 200,
+        f"POST {object_path}/moveTo/o/copy": 200,
+        f"POST {upload}?uploadType=resumable&name=o": 200,
+        f"POST {upload}?uploadType=multipart&name=o": 200,
+        f"PATCH {object_path}": 200,
+        f"PUT {object_path}": 200,
+        f"POST {object_path}/compose": 400,  # a source is required
+        f"PATCH /storage/v1/b/{bucket.name}": 200,
+        f"PUT /storage/v1/b/{bucket.name}": 200,
+        "POST /storage/v1/b?project=local-project": 400,  # so is a name
+        f"PUT /storage/v1/b/{bucket.name}/iam": 200,
+    }
+
+    def run() -> None:
+        for call, status in calls.items():
+            bucket.blob("o").upload_from_string("x")
+            verb, _, path = call.partition(" ")
+            data, headers = body, {}
+            if "multipart" in path:
+                data = b"--x\r\n\r\n" + body + b"\r\n--x\r\n\r\nx\r\n--x--"
+                headers = {"Content-Type": "multipart/related; boundary=x"}
+            answer = cloud.request(verb, path, data=data, headers=headers)
+            assert answer.status_code == status, (call, answer.text)
+            assert "Parse" not in answer.text
+
+    await asyncio.to_thread(run)
+
+
+async def test_slash_in_a_path_is_part_of_a_name_only_if_escaped(cloud: Any, bucket: Any) -> None:
+    """googleapis/elixir-google-api#6510, elastic/connectors#1695: 404 for unescaped ones."""
+    root = f"/storage/v1/b/{bucket.name}/o"
+    calls = [
+        *(f"{verb} {root}/NAME" for verb in ("GET", "PATCH", "PUT")),
+        f"GET {root}/NAME?alt=media",
+        f"GET /download{root}/NAME?alt=media",
+        f"POST {root}/NAME/rewriteTo/b/{bucket.name}/o/x",
+        f"POST {root}/x/rewriteTo/b/{bucket.name}/o/NAME",
+        f"POST {root}/x/copyTo/b/{bucket.name}/o/NAME",
+        f"POST {root}/x/moveTo/o/NAME",
+        f"DELETE {root}/NAME",
+    ]
+
+    def run() -> None:
+        for call in calls:
+            for name in ("a/b", "x", "a//b", "a/"):
+                bucket.blob(name).upload_from_string("x")
+            verb, _, path = call.partition(" ")
+            for name in ("a/b", "a//b", "a/"):
+                answer = cloud.request(verb, path.replace("NAME", name))
+                assert answer.status_code == 404, (call, name)
+            answer = cloud.request(verb, path.replace("NAME", "a%2Fb"))
+            assert answer.ok, (call, answer.text)
+            body = f"--b\r\nContent-Type: application/http\r\n\r\nGET {root}/a/b\r\n\r\n--b--"
+            headers = {"Content-Type": "multipart/mixed; boundary=b"}
+            answer = cloud.request("POST", "/batch/storage/v1", data=body, headers=headers)
+            assert "HTTP/1.1 404" in answer.text
+
+    await asyncio.to_thread(run)
+
+
+async def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> None:
+    """Of the predefined list projectPrivate, which new objects have."""
+    path = f"/storage/v1/b/{bucket.name}"
+
+    def acl(answer: Any) -> list[tuple[str, str]]:
+        entries = answer.get("acl", [])
+        return [(entry["entity"].rpartition("-")[0], entry["role"]) for entry in entries]
+
+    def get(query: str) -> Any:
+        return cloud.request("GET", f"{path}/o/o?projection={query}").json()
+
+    def run() -> None:
+        bucket.blob("o").upload_from_string("x")
+        project_private = [
+            ("project-owners", "OWNER"),
+            ("project-editors", "OWNER"),
+            ("project-viewers", "READER"),
+        ]
+        assert (acl(get("full")), acl(get("noAcl"))) == (project_private, [])
+        (item,) = cloud.request("GET", f"{path}/o?projection=full").json()["items"]
+        assert acl(item) == project_private
+        assert cloud.request("PUT", f"{path}/o/o", json=item).ok
+        upload = f"/upload{path}/o?uploadType=media&name=o&projection=full"
+        assert acl(cloud.request("POST", upload, data=b"x").json()) == project_private
+        uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
+        cloud.request("PATCH", path, json=uniform)
+        assert acl(get("full")) == []
+
+    await asyncio.to_thread(run)

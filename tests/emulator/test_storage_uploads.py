@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import itertools
 import socket
+import zlib
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -406,6 +408,103 @@ async def test_xml_paths(bucket_cloud: Any) -> None:
         assert "<Code>NoSuchKey</Code>" in response.text
         nowhere = bucket_cloud.request("GET", "/no-such-bucket/o", headers=host)
         assert "<Code>NoSuchBucket</Code>" in nowhere.text
+
+    await asyncio.to_thread(run)
+
+
+PLAIN = b"hello " * 100_000
+GZIPPED = gzip.compress(PLAIN[:300_000]) + gzip.compress(PLAIN[300_000:])  # two members
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity", "my-own"])
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_xml_uploads_store_encoded_bytes_as_sent(
+    bucket_cloud: Any, encoding: str, in_parts: bool
+) -> None:
+    """cloud.google.com/storage/docs/transcoding: Content-Encoding is metadata of the object."""
+    path, headers = f"/{BUCKET}/o", {"Content-Encoding": encoding}
+    data = GZIPPED if encoding == "gzip" else b"not really compressed"
+
+    def upload() -> None:
+        if not in_parts:
+            md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+            sums = {"Content-MD5": md5, "X-Goog-Hash": f"crc32c={crc32c(data)}"}
+            answer = bucket_cloud.request("PUT", path, data=data, headers={**headers, **sums})
+            assert answer.status_code == 200, answer.text
+            return
+        answer = bucket_cloud.request("POST", f"{path}?uploads", headers=headers)
+        upload = answer.text.partition("<UploadId>")[2].partition("<")[0]
+        part = f"{path}?uploadId={upload}"
+        answer = bucket_cloud.request("PUT", f"{part}&partNumber=1", data=data, headers=headers)
+        tag = answer.headers["ETag"]
+        body = f"<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>"
+        body = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
+        assert bucket_cloud.request("POST", part, data=body).status_code == 200
+
+    def run() -> None:
+        upload()
+        resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").json()
+        assert resource["contentEncoding"] == encoding
+        assert (resource["size"], resource["crc32c"]) == (str(len(data)), crc32c(data))
+        for address in (path, f"/storage/v1/b/{BUCKET}/o/o?alt=media"):
+            answer = bucket_cloud.request(
+                "GET", address, headers={"Accept-Encoding": "gzip"}, stream=True
+            )
+            assert answer.raw.read() == data
+            assert answer.headers["Content-Length"] == str(len(data))
+            assert answer.headers["X-Goog-Stored-Content-Encoding"] == encoding
+            assert f"crc32c={crc32c(data)}" in answer.headers["X-Goog-Hash"]
+        for accepted in ("identity", "gzip;q=0"):
+            answer = bucket_cloud.request("GET", path, headers={"Accept-Encoding": accepted})
+            assert answer.content == (PLAIN if encoding == "gzip" else data)
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize("kind", ["media", "multipart", "resumable"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_json_uploads_compressed_for_the_transfer_are_stored_plain(
+    bucket_cloud: Any, kind: str, encoding: str
+) -> None:
+    """Measured by kmoneil/zig-gcp: its docs/storage/checksums-and-compression.md."""
+
+    def run() -> None:
+        address, body, more = f"{UPLOAD}?uploadType={kind}&name=o", PLAIN, {}
+        if kind == "multipart":
+            body = b"--x\r\n\r\n{}\r\n--x\r\n\r\n" + PLAIN + b"\r\n--x--"
+            more = {"Content-Type": "multipart/related; boundary=x"}
+        if kind == "resumable":
+            address = begin(bucket_cloud)
+        body = GZIPPED if body is PLAIN and encoding == "gzip" else gzip.compress(body)
+        if encoding == "deflate":
+            body = zlib.compress(gzip.decompress(body))
+        headers = {"Content-Encoding": encoding, **more}
+        verb = "PUT" if kind == "resumable" else "POST"
+        answer = bucket_cloud.request(verb, address, data=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert (answer.json()["crc32c"], "contentEncoding" in answer.json()) == (
+            crc32c(PLAIN),
+            False,
+        )
+        assert content(bucket_cloud) == PLAIN
+
+    await asyncio.to_thread(run)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [("gzip", b"plain"), ("gzip", GZIPPED[:100]), ("zstd", b"x"), ("deflate", b"x")],
+)
+async def test_bodies_that_cannot_be_decoded_are_rejected(
+    bucket_cloud: Any, encoding: str, data: bytes
+) -> None:
+    address = f"{UPLOAD}?uploadType=media&name=o"
+    headers = {"Content-Encoding": encoding}
+
+    def run() -> None:
+        answer = bucket_cloud.request("POST", address, data=data, headers=headers)
+        assert answer.status_code == 400, answer.text
+        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
 
     await asyncio.to_thread(run)
 

@@ -22,6 +22,7 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tpuctl.cli.commands import COMMANDS, Effect
 from tpuctl.cli.main import run
+from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.view.schemas import envelope_schema
 
@@ -152,6 +153,29 @@ async def test_nothing_that_costs_without_allow_spending(folder: Path) -> None:
             assert "    tpuctl mcp --allow-spending" in text
         status = await client.call("status")
     assert status["data"]["resources"] == [], "nothing was created"
+
+
+async def test_tools_that_wait_do_not_keep_others_waiting(
+    folder: Path, local_cloud: LocalCloud
+) -> None:
+    """As when the cloud does not answer: a call is retried for 30 seconds."""
+    default_threads = min(32, (os.cpu_count() or 1) + 4)  # of an event loop
+    name = (folder / "tpuctl.yaml").read_text().split()[1]
+    options = {"method": "storage.objects.list", "name": name, "times": "unlimited"}
+    fault = await asyncio.to_thread(remote_control.add_fault, local_cloud, "hold", **options)
+
+    def are_all_held() -> bool:
+        held_calls = remote_control.fault(local_cloud, fault["id"])["held_calls"]
+        return len(held_calls) == default_threads
+
+    async with agent(folder) as client:
+        call = client.client.call_tool
+        slow = [asyncio.create_task(call("jobs", {})) for _ in range(default_threads)]
+        await async_until(are_all_held, "a held call of each tool")
+        await client.call("explain", error="There is no more capacity in the zone")
+        assert not any(task.done() for task in slow)
+        await asyncio.to_thread(remote_control.remove_fault, local_cloud, fault["id"])
+        await asyncio.gather(*slow)
 
 
 async def test_errors_and_findings_are_those_of_the_command_line(folder: Path) -> None:

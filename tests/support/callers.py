@@ -50,7 +50,7 @@ class Member:
         return cls(cloud, f"user:{OWNER}")
 
     def send(self, verb: str, path: str, **more: Any) -> Any:
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": f"Bearer {self.token}", **more.pop("headers", {})}
         with requests.Session() as session:
             session.trust_env = False
             return session.request(verb, self.url + path, headers=headers, timeout=60, **more)

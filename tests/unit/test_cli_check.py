@@ -52,6 +52,33 @@ def envelope(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return answer
 
 
+TEXT = "a message, not a path: " * 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "summary"),
+    [
+        (["check", TEXT], "Script not found"),
+        (["run", TEXT], "Script not found"),
+        (["rehearse", TEXT], "Script not found"),
+        (["ci", "github", TEXT], "Script not found"),
+        (["notebook", TEXT], "Folder not found"),
+        (["init", "--project", "my-project", "--folder", TEXT], "Not the path of a file or folder"),
+        (["--stack-file", "startup.yaml", "plan"], "No such file"),
+        (["explain", "--error", TEXT], "Unknown error message"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_long_text_in_place_of_a_path(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], summary: str
+) -> None:
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    startup = STACK.replace("v3-8}", f"v3-8, startup_script: '{TEXT}'}}")
+    (here / "startup.yaml").write_text(startup, "utf-8")
+    problem = envelope(capsys, *arguments)["diagnostics"][0]
+    assert (problem["summary"], "TPUCTL_LOCAL_HOME" in str(problem)) == (summary, False)
+
+
 @pytest.mark.parametrize("kind", ["pipe", "loop"])
 def test_pipe_is_rejected_without_blocking(
     here: Path, capsys: pytest.CaptureFixture[str], kind: str

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import time
 
 import pytest
 
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
+from tpuctl.emulator.client import server_process
 from tpuctl.errors import Unreachable
 from tpuctl.flows import local_liveness
 
@@ -99,3 +102,14 @@ async def test_errors_of_work_are_raised() -> None:
     with pytest.raises(ValueError, match="its own"):
         await local_liveness.run_while_alive(work(), endpoint, "")
     server.close()
+
+
+def test_start_waits_under_a_changed_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libfaketime breaks `time.sleep` if it changes the wall clock alone."""
+
+    def fail(seconds: float) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(time, "sleep", fail)
+    answers = iter([False, False, True])
+    assert server_process.wait_until(lambda: next(answers), 20)

@@ -18,7 +18,7 @@ from tpuctl.api.job_folders import JobFolder
 from tpuctl.api.local_buckets import bucket_names, list_objects, prepare_local_cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
-from tpuctl.files import private_folder
+from tpuctl.files import is_file, private_folder
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.job import as_argument
 from tpuctl.units import counted
@@ -85,7 +85,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
             f"{submission.program} is a command, which cannot be observed",
             hint="Rehearse the script that it runs:\n    tpuctl rehearse SCRIPT",
         )
-    if submission.script is not None and not submission.script.is_file():
+    if submission.script is not None and not is_file(submission.script):
         raise Usage("Script not found", str(submission.script), hint="Specify an existing file.")
     stack = tpuctl.stack.for_framework(submission.framework)
     version = options.tensorflow or stack.runtime.tensorflow

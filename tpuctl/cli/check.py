@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
+from tpuctl.files import exists, is_file, is_folder
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
@@ -287,15 +289,15 @@ def _run_check(
 def _require_script(path: Path) -> None:
     from tpuctl.preflight.submit_gate import refuse_notebook
 
-    if not path.exists():
-        detail = "is a broken link" if path.is_symlink() else "does not exist"
+    if not exists(path):
+        detail = "is a broken link" if os.path.lexists(path) else "does not exist"
         raise Usage(
             "Script not found",
             f"{path} {detail}",
             hint="Pass the path of a Python file or a folder.",
         )
     refuse_notebook(path)
-    if not (path.is_file() or path.is_dir()):
+    if not (is_file(path) or is_folder(path)):
         raise Usage(
             "Not a script",
             f"{path} is neither a file nor a folder",

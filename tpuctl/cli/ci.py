@@ -14,6 +14,7 @@ from tpuctl.cli.command_classes import App
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, Module, ScriptArguments
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
+from tpuctl.files import exists
 
 if TYPE_CHECKING:
     from tpuctl.flows.pipeline_setup import SetupStep
@@ -218,7 +219,7 @@ def _run_arguments(
         head = ["-m", module]
         script_args = [*([script] if script is not None else []), *script_args]
     elif script is not None:
-        if not Path(script).exists():
+        if not exists(script):
             raise Usage(
                 "Script not found",
                 f"{script} does not exist",

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ __all__ = ["TOOLS", "serve"]
 
 T = TypeVar("T")
 
+MAX_CALLS = 256  # at the same time; a thread is started only if all others are busy
 CANCEL_SECONDS = 5.0  # in which a canceled command may end what it has started
 
 # Each tool is a command of this name, with these of its arguments and options.
@@ -142,6 +144,8 @@ class _Tools:
         self.allow_spending = allow_spending
         root = command_line()
         self.commands = {name: root.get_command(None, name) for name in TOOLS}
+        # Not the loop's few threads: tools that wait for the cloud would keep others waiting.
+        self.threads = ThreadPoolExecutor(MAX_CALLS, "tool")
         self.schemas = {name: _schema(self.commands[name], TOOLS[name]) for name in TOOLS}
 
     async def serve(self) -> None:
@@ -202,7 +206,7 @@ class _Tools:
 
         state = _State(json=True)
         state.view = view = _View(report)
-        work = loop.run_in_executor(None, self.run, call.name, arguments, state, view)
+        work = loop.run_in_executor(self.threads, self.run, call.name, arguments, state, view)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:  # by the agent, or as it ends

@@ -89,7 +89,8 @@ class Server:
         # Listen first: machines need the address of the APIs.
         self._http: HttpHandler | None = None
         self._switch = ProtocolSwitch(
-            web.Server(self._answer_http, access_log=None), self._open_rpc
+            web.Server(self._answer_http, access_log=None, auto_decompress=False),
+            self._open_rpc,
         )
         try:
             self.port = await self._switch.listen(self.port)

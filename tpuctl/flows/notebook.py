@@ -17,6 +17,7 @@ from typing import Any
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
+from tpuctl.files import is_folder
 from tpuctl.flows.context import Context
 from tpuctl.flows.forward import PortMapping, forward_ports
 from tpuctl.flows.jobs import jobs
@@ -58,7 +59,7 @@ def notebook_submission(stack: Stack, folder: Path | None, cloud: str) -> Submis
     """
     stack.require_valid()
     root = folder or stack.folder
-    if not root.is_dir():
+    if not is_folder(root):
         raise Usage(
             "Folder not found",
             f"{root} is not a folder",

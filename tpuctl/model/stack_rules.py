@@ -38,6 +38,7 @@ from tpuctl.catalog import (
     zones_of,
 )
 from tpuctl.errors import Diagnostic
+from tpuctl.files import is_file
 from tpuctl.model.candidates import candidates_of, sellers_of
 from tpuctl.model.duration import DURATION, seconds_of
 from tpuctl.model.names import STACK_LABEL
@@ -394,7 +395,7 @@ def _option_problems(
             text.where("limits.max_cost"),
         )
     script = file.tpu.startup_script
-    if script is not None and not (text.folder / script).is_file():
+    if script is not None and not is_file(text.folder / script):
         yield Diagnostic(
             "No such file",
             f"tpu.startup_script: {text.folder / script} does not exist",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import Diagnostic, Refused, Usage
-from tpuctl.files import read_file
+from tpuctl.files import exists, is_file, read_file
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.spelling import nearest
 from tpuctl.units import counted
@@ -159,9 +159,9 @@ def check_script(script: Path) -> None:
     That is: it is not valid Python and does not name another interpreter, or its folder, which is
     shipped with it, is the user's home.
     """
-    if not script.is_file():
+    if not is_file(script):
         kind = "does not exist"
-        if script.exists():
+        if exists(script):
             kind = "is a folder" if script.is_dir() else "is not a file"
         hint = "Give the path of a Python file."
         if (script / "__main__.py").is_file():
@@ -204,7 +204,7 @@ def _is_notebook(path: Path) -> bool:
 
 def other_interpreter(script: Path) -> bool:
     """Whether the script's first line names an interpreter other than Python."""
-    if not script.is_file():  # opening a pipe would block
+    if not is_file(script):  # opening a pipe would block
         return False
     try:
         with script.open("rb") as source:
@@ -382,9 +382,9 @@ def _check_command(runnable: Runnable) -> None:
 
 
 def _check_program(file: Path, program: str, folder: Path) -> None:
-    if not file.is_file():
+    if not is_file(file):
         kind = "does not exist"
-        if file.exists():
+        if exists(file):
             kind = "is a folder" if file.is_dir() else "is not a file"
         hint = _COMMANDS if " " in program else ""
         raise Usage("No such program", f"{program} {kind} (in {_folder_text(folder)})", hint=hint)

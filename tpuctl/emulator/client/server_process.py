@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -389,7 +390,8 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        # Not time.sleep, which fails under libfaketime if that changes the wall clock alone.
+        threading.Event().wait(_POLL_SECONDS)
     return True
 
 

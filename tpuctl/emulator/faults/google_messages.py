@@ -107,7 +107,8 @@ def storage_denied(email: str, permission: str) -> ApiError:
     """InPars#13, ansible-collections/google.cloud#575, spaceml-org/STARCOP#6, and dozens more."""
     is_object = permission.startswith("storage.objects.") and permission != "storage.objects.list"
     target = f"Google Cloud Storage {'object' if is_object else 'bucket'}"
-    if permission in ("storage.buckets.list", "storage.buckets.create"):
+    in_project = permission in ("storage.buckets.list", "storage.buckets.create")
+    if in_project or not permission.startswith("storage."):
         target = "Google Cloud project"
     return ApiError(
         "PERMISSION_DENIED",

@@ -15,6 +15,7 @@ from tpuctl.emulator.iam.conditions import holds
 from tpuctl.emulator.iam.default_bindings import object_bindings, service_agent_bindings
 from tpuctl.emulator.iam.policies import ROLES, Policies
 from tpuctl.emulator.iam.predefined_roles import check_testable, predefined_roles
+from tpuctl.emulator.state.delays import is_over
 from tpuctl.emulator.state.members import member_of
 from tpuctl.emulator.state.projects import (
     BILLING_ACCOUNTS,
@@ -64,7 +65,7 @@ class Authority:
         self._policies = Policies(store)
         self._agents = agents
         self._version = -1
-        self._valid_until = 0.0
+        self._valid_from = self._valid_until = 0.0
         self._cache: dict[tuple[str, str], tuple[_Grant, ...]] = {}
         self._denied: frozenset[str] = frozenset()
 
@@ -123,9 +124,10 @@ class Authority:
     def _refresh(self) -> None:
         """Clear the cache if it is outdated."""
         version = self._store.version(*_KINDS)
-        if version == self._version and time.time() < self._valid_until:
+        if version == self._version and not is_over(self._valid_from, self._valid_until):
             return
         self._version, self._valid_until = version, math.inf
+        self._valid_from = time.time()
         self._cache.clear()
         self._denied = frozenset(self._settings.get("denied_permissions"))
 

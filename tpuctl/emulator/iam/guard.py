@@ -25,6 +25,7 @@ _FIELDS = ("name", "parent", "resource", "project")
 _PROJECT_PERMISSIONS = (
     "storage.buckets.list",
     "storage.buckets.create",
+    "storage.buckets.enableObjectRetention",
     "resourcemanager.projects.get",
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tpuctl.emulator.iam.default_bindings import default_bindings
 from tpuctl.emulator.state.constraints import OrgPolicies
+from tpuctl.emulator.state.delays import is_over
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import DOMAIN
 from tpuctl.emulator.state.settings import Settings
@@ -72,7 +73,7 @@ class Policies:
         if previous is not None:
             delay = float(self._settings.get("propagation"))
             for policy in previous["policies"]:
-                if policy["changed"] + delay > now:
+                if policy["changed"] <= now < policy["changed"] + delay:
                     return policy["bindings"], policy["changed"] + delay
         return self.get(resource)["bindings"], math.inf
 
@@ -114,7 +115,9 @@ class Policies:
         """Keep the bindings in force until the change propagates; see the setting `propagation`."""
         delay, now = float(self._settings.get("propagation")), time.time()
         stored = (self._store.get_json(_PREVIOUS, resource) or {}).get("policies", [])
-        previous = [policy for policy in stored if policy["changed"] + delay > now]
+        previous = [
+            policy for policy in stored if policy["changed"] <= now < policy["changed"] + delay
+        ]
         if delay:
             previous.append({"changed": now, "bindings": bindings})
         if previous:
@@ -179,7 +182,7 @@ class Policies:
             is_foreign
             or definition is None
             or definition["deleted"]
-            or definition["visible_at"] > time.time()
+            or not is_over(definition.get("created_at", 0.0), definition["visible_at"])
         ):
             raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
 
@@ -203,7 +206,9 @@ class Policies:
             record = self._store.get_json(
                 ACCOUNTS, f"projects/{account[2]}/serviceAccounts/{email}"
             )
-            return record is not None and record.get("visible_at", 0.0) <= time.time()
+            return record is not None and is_over(
+                record.get("created_at", 0.0), record.get("visible_at", 0.0)
+            )
         compute = _COMPUTE_ACCOUNT.fullmatch(member)
         if compute is not None:
             return self._has_enabled(compute[1], "compute.googleapis.com")

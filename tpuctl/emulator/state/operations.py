@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tpuctl.emulator.state.delays import remaining
 from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.state.store import Store
 
@@ -207,13 +208,13 @@ class Operations:
         try:
             fault = record.arguments.get(_FAULT)
             if fault is not None:
-                await asyncio.sleep(max(0.0, record.due - time.time()))
+                await asyncio.sleep(remaining(record.started, record.due))
                 raise ApiError(**fault)
             if effect.work is not None:
                 await effect.work(
                     record.arguments, lambda text: self._set_detail(record.name, text)
                 )
-            await asyncio.sleep(max(0.0, record.due - time.time()))
+            await asyncio.sleep(remaining(record.started, record.due))
             self._finish(record)
         except ApiError as error:
             self._end(record, None, error)

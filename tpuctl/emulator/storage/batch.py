@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from urllib.parse import unquote
 
 from aiohttp import web
 
-from tpuctl.emulator.storage.primitives import Answer, Call, NotModified
+from tpuctl.emulator.state.errors import missing
+from tpuctl.emulator.storage.primitives import Answer, Call, NotModified, split_path
 from tpuctl.emulator.wire import batch
 from tpuctl.emulator.wire.http_request import Request
+from tpuctl.emulator.wire.routes import NoSuchPath
 
 __all__ = ["answer_batch"]
 
@@ -21,19 +22,21 @@ async def answer_batch(
     """Answer each part; a failed part does not affect the others."""
 
     async def answer_part(part: batch.Part) -> tuple[int, str]:
-        parts = part.path.removeprefix("/storage/v1").strip("/").split("/")
         call = Call(
             verb=part.verb,
-            parts=[unquote(segment) for segment in parts],
+            parts=split_path(part.path.removeprefix("/storage/v1").removeprefix("/")),
             query=part.query,
             body=part.body,
             base_url=request.base_url,
             caller=request.caller,
+            headers=part.headers,
         )
         try:
             result = await answer(call)
         except NotModified:
             return 304, ""
+        except NoSuchPath:
+            raise missing("Not Found") from None
         return result.status, "" if result.value is None else json.dumps(result.value)
 
     header = request.raw.headers.get("Content-Type", "")

@@ -6,18 +6,21 @@ Unknown fields are ignored, as by Google's older APIs; values of the wrong type 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["parse_bucket"]
+__all__ = ["BUCKET_FIELDS", "parse_bucket"]
 
+_INT64 = "int64"
 # storage.v1's discovery document, schema Bucket, without output-only fields. A list contains the
 # schema of its items, a mapping with "*" has any keys; `object` is validated elsewhere.
 _CONDITION = {
     **dict.fromkeys(("age", "daysSinceCustomTime", "daysSinceNoncurrentTime"), int),
     "numNewerVersions": int,
-    **dict.fromkeys(("createdBefore", "customTimeBefore", "noncurrentTimeBefore"), str),
+    **dict.fromkeys(("sizeAboveBytes", "sizeBelowBytes"), _INT64),
+    **dict.fromkeys(("createdBefore", "customTimeBefore", "noncurrentTimeBefore"), date),
     "isLive": bool,
     "matchesPattern": str,
     "matchesPrefix": [str],
@@ -32,7 +35,6 @@ _SCHEMA: Mapping[str, Any] = {
     "customPlacementConfig": {"dataLocations": [str]},
     "defaultEventBasedHold": bool,
     "encryption": {"defaultKmsKeyName": str},
-    "hierarchicalNamespace": {"enabled": bool},
     "iamConfiguration": {
         "bucketPolicyOnly": {"enabled": bool},
         "publicAccessPrevention": str,
@@ -49,6 +51,25 @@ _SCHEMA: Mapping[str, Any] = {
     "storageClass": str,
     "versioning": {"enabled": bool},
     "website": {"mainPageSuffix": str, "notFoundPage": str},
+}
+
+# These and those that only the service sets, which clients send back with an update.
+BUCKET_FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(
+        (
+            *("etag", "generation", "hardDeleteTime", "id", "kind", "locationType"),
+            *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
+            *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
+        )
+    ),
+    **_SCHEMA,
+    "autoclass": {
+        **_SCHEMA["autoclass"],
+        **dict.fromkeys(("terminalStorageClassUpdateTime", "toggleTime")),
+    },
+    "iamConfiguration": dict.fromkeys(_SCHEMA["iamConfiguration"]),
+    "retentionPolicy": dict.fromkeys(("effectiveTime", "isLocked", "retentionPeriod")),
+    "softDeletePolicy": dict.fromkeys(("effectiveTime", "retentionDurationSeconds")),
 }
 
 
@@ -71,6 +92,12 @@ def _validate(value: Any, schema: Any, path: str) -> Any:
             for key, kind in kinds.items()
             if kind is not None
         }
+    if schema in (date, _INT64):
+        text = str(value)
+        is_number = text.isascii() and text.isdigit() and int(text) < 2**63
+        if not (is_number if schema is _INT64 else _is_date(text)):
+            raise invalid(f"Invalid argument: {path}")
+        return text
     if isinstance(schema, list):
         if not isinstance(value, list) or None in value:
             raise invalid(f"Invalid argument: {path}")
@@ -80,6 +107,13 @@ def _validate(value: Any, schema: Any, path: str) -> Any:
     if not isinstance(value, schema) or (schema is int and not _is_int32(value)):
         raise invalid(f"Invalid argument: {path}")
     return value
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == 10 and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def _is_int32(value: Any) -> bool:

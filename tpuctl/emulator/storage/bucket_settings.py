@@ -15,6 +15,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text, time_text
 
 __all__ = [
+    "STORAGE_CLASSES",
     "Bucket",
     "apply_changes",
     "fill_defaults",
@@ -31,7 +32,7 @@ _MULTI_REGIONS = ("US", "EU", "ASIA")
 # cloud.google.com/storage/docs/locations#predefined
 _DUAL_REGIONS = ("ASIA1", "EUR4", "EUR5", "EUR7", "EUR8", "NAM4")
 _UNIFORM_LOCK = timedelta(days=90)  # until uniform access can no longer be switched off
-_CLASSES = (
+STORAGE_CLASSES = (
     "STANDARD",
     "NEARLINE",
     "COLDLINE",
@@ -126,7 +127,7 @@ def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     if not (bucket.get("lifecycle") or {}).get("rule"):
         bucket.pop("lifecycle", None)
     bucket["storageClass"] = bucket.get("storageClass") or "STANDARD"
-    if bucket["storageClass"] not in _CLASSES:
+    if bucket["storageClass"] not in STORAGE_CLASSES:
         raise invalid(f"Invalid argument: storageClass {bucket['storageClass']}")
     _check_labels(bucket.get("labels", {}))
     _fill_access(bucket, (before or {}).get("iamConfiguration") or {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuctl.emulator.iam.policies import Policies
@@ -13,6 +13,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Project, now_text
 from tpuctl.emulator.storage.bucket_schema import parse_bucket
 from tpuctl.emulator.storage.bucket_settings import Bucket, apply_changes, fill_defaults, merge
+from tpuctl.emulator.storage.encryption import check_kms_key
 from tpuctl.emulator.storage.primitives import (
     API,
     NO_SUCH_BUCKET,
@@ -22,6 +23,7 @@ from tpuctl.emulator.storage.primitives import (
     condition_not_met,
     etag_of,
 )
+from tpuctl.emulator.storage.user_project import check_user_project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Registry
 
@@ -42,6 +44,7 @@ _OUTPUT_ONLY = (
     "updated",
     "etag",
     "locationType",
+    "objectRetention",
     "acl",
     "defaultObjectAcl",
     "owner",
@@ -65,6 +68,38 @@ class Buckets:
         if bucket is None:
             raise missing(NO_SUCH_BUCKET)
         return bucket
+
+    def add_access_controls(self, value: dict[str, Any]) -> None:
+        """Add the lists of the objects in an answer, unless their bucket has uniform access.
+
+        Who uploaded an object, and so owns it, is not recorded.
+        """
+        for resource in (value, value.get("resource"), *value.get("items", ())):
+            if not resource or resource.get("kind") != "storage#object":
+                continue
+            bucket = self.load(resource["bucket"])
+            if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+                continue
+            resource["acl"] = [
+                {
+                    "kind": "storage#objectAccessControl",
+                    "id": f"{resource['id']}/{entry['entity']}",
+                    "selfLink": f"{resource['selfLink']}/acl/{entry['entity']}",
+                    "bucket": resource["bucket"],
+                    "object": resource["name"],
+                    "generation": resource["generation"],
+                    "etag": resource["etag"],
+                    **entry,
+                }
+                for entry in _team_entries(bucket["projectNumber"])
+            ]
+
+    def check_user_project(self, name: str, query: Mapping[str, list[str]]) -> None:
+        """Raise unless the current caller may bill a request to an existing bucket as it asks."""
+        caller = self._registry.traffic.caller()
+        if caller is not None:
+            user_project = (query.get("userProject") or [""])[-1]
+            check_user_project(self._registry, caller, self.load(name), user_project)
 
     def require(self, permission: str, name: str, key: str) -> None:
         """Raise unless the current caller has the permission on an object of a bucket."""
@@ -114,8 +149,12 @@ class Buckets:
         merge(bucket, parse_bucket(resource))
         self._check_location(project, str(bucket["location"]).lower())
         fill_defaults(bucket)
+        check_kms_key((bucket.get("encryption") or {}).get("defaultKmsKeyName") or "", bucket)
         if bucket["locationType"] == "region":
             bucket["satisfiesPZI"] = True
+        if call.flag("enableObjectRetention"):
+            self.require("storage.buckets.enableObjectRetention", str(project["id"]), "")
+            bucket["objectRetention"] = {"mode": "Enabled"}
         self._store.put_json("bucket", name, bucket)
         return Answer(self.show(bucket, call))
 
@@ -253,6 +292,7 @@ class Buckets:
         unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))
+        check_kms_key((changed.get("encryption") or {}).get("defaultKmsKeyName") or "", changed)
         self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self.show(changed, call))
 
@@ -289,25 +329,30 @@ def _access_controls(bucket: Bucket) -> dict[str, Any]:
     if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
         return {}
     number, name = bucket["projectNumber"], bucket["name"]
-    controls: list[dict[str, Any]] = []
-    defaults: list[dict[str, Any]] = []
-    for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER")):
-        entity = f"project-{team}-{number}"
-        common = {
-            "entity": entity,
-            "role": role,
-            "projectTeam": {"projectNumber": number, "team": team},
-            "etag": etag_of(int(bucket["metageneration"])),
-        }
+    etag = etag_of(int(bucket["metageneration"]))
+    controls, defaults = [], []
+    for entry in _team_entries(number):
+        entity = entry["entity"]
         place = {
             "id": f"{name}/{entity}",
             "bucket": name,
             "selfLink": f"{API}/b/{name}/acl/{entity}",
         }
-        controls.append({"kind": "storage#bucketAccessControl", **place, **common})
-        defaults.append({"kind": "storage#objectAccessControl", **common})
+        controls.append({"kind": "storage#bucketAccessControl", **place, **entry, "etag": etag})
+        defaults.append({"kind": "storage#objectAccessControl", **entry, "etag": etag})
     owner = {"entity": f"project-owners-{number}"}
     return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
+
+
+def _team_entries(number: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "entity": f"project-{team}-{number}",
+            "role": role,
+            "projectTeam": {"projectNumber": number, "team": team},
+        }
+        for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER"))
+    ]
 
 
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.encryption import FIELDS as ENCRYPTION
+from tpuctl.emulator.storage.encryption import SOURCE, key_hash, key_of, require_key
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.objects import DEFAULT_TYPE, WRITABLE_FIELDS, Objects, writable_fields
 from tpuctl.emulator.storage.primitives import (
@@ -27,13 +30,15 @@ from tpuctl.emulator.storage.primitives import (
     parse_number,
 )
 from tpuctl.emulator.storage.retention import RELEASED
+from tpuctl.emulator.wire.paging import read_token, write_token
 
 __all__ = ["Copies"]
 
 _MAX_SOURCES = 32
+_REWRITE_UNIT = 1 << 20
 _TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")
 _SOFT_TIMES = ("softDeleteTime", "hardDeleteTime")
-_HOLDS = ("eventBasedHold", "temporaryHold", RELEASED)
+_HOLDS = ("eventBasedHold", "temporaryHold", "retention", RELEASED)
 
 
 class Copies:
@@ -45,18 +50,32 @@ class Copies:
         self._objects = objects
 
     def copy(self, call: Call) -> Answer:
-        """rewriteTo and copyTo: complete in one call for any size."""
+        """copyTo and rewriteTo, which only `maxBytesRewrittenPerCall` cuts into several calls."""
         bucket, name = call.parts[6], call.parts[8]
         source = self._source(call)
         self._objects.check_write(bucket, name, call.query)
-        body = _without(source.body, *_TIMES, *_HOLDS, "storageClass")
+        require_key(source.body, key_hash(call.headers, SOURCE))
+        kms_key = call.param("destinationKmsKeyName")
+        encryption = self._objects.encryption(bucket, call.headers, kms_key)
+        body = _without(source.body, *_TIMES, *_HOLDS, *ENCRYPTION, "storageClass") | encryption
         metadata = writable_fields(call.json())
         if metadata:  # replaces all of the source's metadata, including its type
             body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
+        done = self._rewritten_bytes(call, source, body.get("storageClass"))
+        if done < source.size:
+            return Answer(
+                {
+                    "kind": "storage#rewriteResponse",
+                    "totalBytesRewritten": str(done),
+                    "objectSize": str(source.size),
+                    "done": False,
+                    "rewriteToken": write_token(json.dumps([_state_of(call, source), done])),
+                }
+            )
         stored = self._objects.commit(
             bucket, name, call.query, self._link_draft(source), source.size, body
         )
-        resource = self._objects.show(stored, call.base_url)
+        resource = self._objects.show(stored, call.base_url, digest=key_of(stored.body))
         if call.parts[4] == "copyTo":
             return Answer(resource)
         return Answer(
@@ -68,6 +87,30 @@ class Copies:
                 "resource": resource,
             }
         )
+
+    def _rewritten_bytes(self, call: Call, source: StoredObject, storage_class: Any) -> int:
+        """How much of the source has been copied after this call.
+
+        The limit concerns copies to another location or storage class, and is a multiple of 1 MiB:
+        cloud.google.com/storage/docs/json_api/v1/objects/rewrite.
+        """
+        limit, text = call.number("maxBytesRewrittenPerCall", 0), call.param("rewriteToken")
+        if limit < 0 or limit % _REWRITE_UNIT:
+            raise invalid(
+                "maxBytesRewrittenPerCall must be an integral multiple of 1 MiB (1048576)."
+            )
+        done = 0
+        if text:
+            try:
+                state, done = json.loads(read_token(text))
+            except (ApiError, TypeError, ValueError):
+                state = None
+            if state != _state_of(call, source):
+                raise missing("The rewrite token is no longer available.", http=410)
+        target, origin = self._buckets.load(call.parts[6]), self._buckets.load(source.bucket)
+        is_far = target["location"] != origin["location"]
+        is_other = (storage_class or target["storageClass"]) != source.body["storageClass"]
+        return int(done) + limit if limit and (is_far or is_other) else source.size
 
     def move(self, call: Call) -> Answer:
         """moveTo: an atomic rename within a bucket."""
@@ -83,7 +126,7 @@ class Copies:
             call.query,
             self._link_draft(source),
             source.size,
-            _without(source.body, *_TIMES),
+            _without(source.body, *_TIMES, "retention"),
             lambda _: self._objects.retire(source, owner),
         )
         return Answer(self._objects.show(stored, call.base_url))
@@ -111,6 +154,9 @@ class Copies:
         request = call.json()
         self._objects.check_write(bucket, name, call.query)
         sources = self._sources(bucket, request.get("sourceObjects"))
+        for source in sources:
+            require_key(source.body, key_hash(call.headers))
+        encryption = self._objects.encryption(bucket, call.headers, call.param("kmsKeyName"))
         draft = self._objects.files.new_draft()
         # Opened before the first await: deleted sources stay readable.
         opened = [self._objects.files.open(source.file) for source in sources]
@@ -122,7 +168,7 @@ class Copies:
         body = _without_nulls(writable_fields(request.get("destination") or {}))
         body["contentType"] = body.get("contentType") or DEFAULT_TYPE
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
-        body["crc32c"] = crc32c
+        body |= {"crc32c": crc32c, **encryption}
         size = sum(source.size for source in sources)
 
         def drop_sources(stored: StoredObject) -> None:
@@ -134,7 +180,8 @@ class Copies:
 
         on_commit = drop_sources if request.get("deleteSourceObjects") is True else None
         stored = self._objects.commit(bucket, name, call.query, draft, size, body, on_commit)
-        return Answer(self._objects.show(stored, call.base_url))
+        resource = self._objects.show(stored, call.base_url, digest=key_of(stored.body))
+        return Answer(resource)
 
     def _source(self, call: Call) -> StoredObject:
         """The source of a copy, after checking the request's preconditions on it."""
@@ -182,6 +229,11 @@ class Copies:
             )
             sources.append(source)
         return sources
+
+
+def _state_of(call: Call, source: StoredObject) -> list[Any]:
+    """What a rewrite token is for."""
+    return [source.path, source.generation, call.parts[6], call.parts[8]]
 
 
 def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:

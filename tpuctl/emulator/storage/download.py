@@ -17,6 +17,12 @@ from aiohttp import web
 from tpuctl.emulator.faults.http_exchange import hang_up
 from tpuctl.emulator.faults.traffic import ConnectionCut
 from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.storage.encryption import (
+    encryption_headers,
+    key_hash,
+    key_of,
+    require_key,
+)
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.primitives import CHUNK, etag_of
 from tpuctl.emulator.wire.http_request import Request
@@ -24,18 +30,20 @@ from tpuctl.emulator.wire.http_request import Request
 __all__ = ["media_headers", "send_media"]
 
 _RANGE = re.compile(r"bytes=(?:(\d+)-(\d*)|-(\d+))")
+_GZIP = re.compile(r"(?i)\bgzip\b(?:\s*;\s*q=([01](?:\.\d{0,3})?))?")
 _TOO_SHORT = "the object's file is shorter than its size"
 _HEADER_BY_FIELD = {
     "cacheControl": "Cache-Control",
     "contentEncoding": "Content-Encoding",
     "contentDisposition": "Content-Disposition",
     "contentLanguage": "Content-Language",
+    "customTime": "X-Goog-Custom-Time",
 }
 
 
 def media_headers(stored: StoredObject, *, is_xml: bool = False) -> dict[str, str]:
     """The response headers of GET and HEAD; only the XML API's ETag is the content's."""
-    md5 = stored.body.get("md5Hash") if is_xml else None
+    md5 = stored.body.get("md5Hash") if is_xml and not key_of(stored.body) else None
     etag = f'"{base64.b64decode(md5).hex()}"' if md5 else etag_of(*stored.state)
     hashes = f"crc32c={stored.body['crc32c']}"
     if stored.body.get("md5Hash"):
@@ -53,6 +61,7 @@ def media_headers(stored: StoredObject, *, is_xml: bool = False) -> dict[str, st
         "X-Goog-Stored-Content-Encoding": str(stored.body.get("contentEncoding", "identity")),
         "X-Goog-Stored-Content-Length": str(stored.size),
     }
+    headers |= encryption_headers(stored.body)
     for field, header in _HEADER_BY_FIELD.items():
         if stored.body.get(field):
             headers[header] = str(stored.body[field])
@@ -71,6 +80,7 @@ async def send_media(
     Gzipped objects are decompressed for clients that do not accept gzip, ignoring any range:
     cloud.google.com/storage/docs/transcoding.
     """
+    require_key(stored.body, key_hash(request.raw.headers))
     headers = media_headers(stored, is_xml=is_xml)
     if _should_decompress(request.raw.headers, stored):
         return await _send_decompressed(request, stored, file, headers)
@@ -140,7 +150,8 @@ def _should_decompress(headers: Mapping[str, str], stored: StoredObject) -> bool
     if str(stored.body.get("contentEncoding", "")).lower() != "gzip":
         return False
     forbids_transform = "no-transform" in str(stored.body.get("cacheControl", "")).lower()
-    return not forbids_transform and "gzip" not in headers.get("Accept-Encoding", "").lower()
+    accepted = _GZIP.search(headers.get("Accept-Encoding", ""))
+    return not forbids_transform and (accepted is None or float(accepted[1] or 1) == 0)
 
 
 async def _send_decompressed(

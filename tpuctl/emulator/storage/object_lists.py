@@ -66,7 +66,7 @@ class ObjectLists:
             if common and not is_item:
                 rows.skip(common + _LAST_CHARACTER)
             elif (trailing or not common) and (glob is None or glob.fullmatch(row.name)):
-                items.append(self._objects.show(row, call.base_url, bucket))
+                items.append(self._objects.show(row, call.base_url, bucket, is_listed=True))
             rows.page_token = f"{row.name}\n{row.generation}" if has_versions else row.name
             if common and not is_item:
                 rows.page_token = common + _LAST_CHARACTER

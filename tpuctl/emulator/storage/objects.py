@@ -12,8 +12,19 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.bucket_settings import Bucket, merge, soft_delete_seconds
+from tpuctl.emulator.storage.bucket_settings import (
+    STORAGE_CLASSES,
+    Bucket,
+    merge,
+    soft_delete_seconds,
+)
 from tpuctl.emulator.storage.buckets import Buckets
+from tpuctl.emulator.storage.encryption import (
+    encryption_fields,
+    key_hash,
+    require_key,
+    visible_body,
+)
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.primitives import (
     API,
@@ -27,7 +38,14 @@ from tpuctl.emulator.storage.primitives import (
     object_path,
     parse_number,
 )
-from tpuctl.emulator.storage.retention import RELEASED, require_deletable, retained_until
+from tpuctl.emulator.storage.retention import (
+    RELEASED,
+    changed_retention,
+    check_custom_time,
+    check_retention,
+    require_deletable,
+    retained_until,
+)
 from tpuctl.emulator.storage.versions import Versions
 
 __all__ = ["DEFAULT_TYPE", "WRITABLE_FIELDS", "Objects", "object_body", "writable_fields"]
@@ -44,6 +62,7 @@ WRITABLE_FIELDS = (
     "customTime",
     "eventBasedHold",
     "metadata",
+    "retention",
     "storageClass",
     "temporaryHold",
 )
@@ -86,8 +105,16 @@ class Objects:
         return stored
 
     def show(
-        self, stored: StoredObject, base_url: str, bucket: Bucket | None = None
+        self,
+        stored: StoredObject,
+        base_url: str,
+        bucket: Bucket | None = None,
+        *,
+        digest: str = "",
+        is_listed: bool = False,
     ) -> dict[str, Any]:
+        """The object's resource; `digest` is that of the customer-supplied key of the request."""
+        body = visible_body(stored.body, digest, is_listed=is_listed)
         path = object_path(stored.bucket, stored.name)
         resource = {
             "kind": "storage#object",
@@ -102,7 +129,7 @@ class Objects:
             "metageneration": str(stored.metageneration),
             "size": str(stored.size),
             "etag": etag_of(*stored.state),
-            **{key: value for key, value in stored.body.items() if key != RELEASED},
+            **{key: value for key, value in body.items() if key != RELEASED},
         }
         until = retained_until(stored.body, bucket or self._buckets.load(stored.bucket))
         if until is not None:
@@ -110,9 +137,12 @@ class Objects:
             resource["retentionExpirationTime"] = text
         return resource
 
+    def add_access_controls(self, value: dict[str, Any]) -> None:
+        self._buckets.add_access_controls(value)
+
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Check a write before its data is read; `commit` checks it again."""
-        self._buckets.load(bucket)
+        self._buckets.check_user_project(bucket, query)
         if not name or len(name.encode()) > _MAX_NAME_BYTES or "\n" in name or "\r" in name:
             if not name:
                 raise invalid("No object name", reason="required")
@@ -124,6 +154,12 @@ class Objects:
         if existing is not None:  # replacing an object deletes it
             self._buckets.require("storage.objects.delete", bucket, name)
         check_conditions(query, existing.state if existing else None)
+
+    def encryption(
+        self, bucket: str, headers: Mapping[str, str], kms_key: str = ""
+    ) -> dict[str, Any]:
+        """The fields of a new object for the keys that a request names."""
+        return encryption_fields(headers, kms_key, self._buckets.load(bucket))
 
     def commit(
         self,
@@ -166,6 +202,14 @@ class Objects:
                     ),
                     **body,
                 }
+                if "retention" in complete:
+                    self._buckets.require("storage.objects.setRetention", bucket, name)
+                    complete["retention"] = changed_retention(
+                        None, complete["retention"], bucket_record, may_override=False
+                    )
+                check_retention(complete)
+                if "customTime" in complete:
+                    complete["customTime"] = check_custom_time(None, complete["customTime"])
                 stored = StoredObject(
                     bucket, name, self._store.next("generation", now_us), 1, size, file, complete
                 )
@@ -203,7 +247,9 @@ class Objects:
     def get(self, call: Call) -> Answer:
         bucket, name = call.parts[1], call.parts[3]
         if not call.flag("softDeleted"):
-            return Answer(self.show(self.load(call.query, bucket, name), call.base_url))
+            current, digest = self.load(call.query, bucket, name), key_hash(call.headers)
+            require_key(current.body, digest, is_optional=True)
+            return Answer(self.show(current, call.base_url, digest=digest))
         self.require_soft_delete(self._buckets.load(bucket))
         if not call.param("generation"):
             raise invalid("Required parameter: generation", reason="required")
@@ -247,11 +293,20 @@ class Objects:
 
     def _change(self, call: Call, *, is_update: bool) -> Answer:
         stored = self.load(call.query, call.parts[1], call.parts[3])
+        digest = key_hash(call.headers)
+        require_key(stored.body, digest, is_optional=True)
         body = dict(stored.body)
         if is_update:
             body = {key: value for key, value in body.items() if key not in WRITABLE_FIELDS}
             body["storageClass"] = stored.body["storageClass"]
-        merge(body, writable_fields(call.json()))
+        changes = writable_fields(call.json())
+        if is_update or "retention" in changes:
+            self._change_retention(stored, body, changes.pop("retention", None), call)
+        merge(body, changes)
+        check_retention(body)
+        custom_time = check_custom_time(stored.body.get("customTime"), body.get("customTime"))
+        if custom_time is not None:
+            body["customTime"] = custom_time
         body["updated"] = now_text()
         if stored.body.get("eventBasedHold") and not body.get("eventBasedHold"):
             body[RELEASED] = body["updated"]
@@ -260,7 +315,23 @@ class Objects:
             self.versions.save(changed)
         else:
             self._save(changed)
-        return Answer(self.show(changed, call.base_url))
+        return Answer(self.show(changed, call.base_url, digest=digest))
+
+    def _change_retention(
+        self, stored: StoredObject, body: dict[str, Any], change: Any, call: Call
+    ) -> None:
+        before = stored.body.get("retention")
+        may_override = call.flag("overrideUnlockedRetention")
+        if change is not None or before is not None:
+            self._buckets.require("storage.objects.setRetention", stored.bucket, stored.name)
+        if may_override:
+            permission = "storage.objects.overrideUnlockedRetention"
+            self._buckets.require(permission, stored.bucket, stored.name)
+        bucket = self._buckets.load(stored.bucket)
+        after = changed_retention(before, change, bucket, may_override=may_override)
+        body.pop("retention", None)
+        if after is not None:
+            body["retention"] = after
 
     def _save(self, stored: StoredObject) -> None:
         self._store.run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?)", *stored.row())
@@ -272,10 +343,14 @@ def writable_fields(resource: Any) -> dict[str, Any]:
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
     fields = {key: value for key, value in resource.items() if key in WRITABLE_FIELDS}
     for key, value in fields.items():
-        if key == "metadata":
+        if key == "retention":
+            is_valid = value is None or isinstance(value, dict)
+        elif key == "metadata":
             is_valid = value is None or (isinstance(value, dict) and _are_strings(value.values()))
         elif key.endswith("Hold"):
             is_valid = value is None or isinstance(value, bool)
+        elif key == "storageClass":
+            is_valid = value is None or value in STORAGE_CLASSES
         else:
             # Most of these become headers of downloads: control characters are not allowed.
             is_valid = _are_strings([value]) and not _CONTROL.search(value or "")
@@ -288,7 +363,9 @@ def _are_strings(values: Iterable[Any]) -> bool:
     return all(value is None or isinstance(value, str) for value in values)
 
 
-def object_body(hasher: Hasher, resource: dict[str, Any]) -> dict[str, Any]:
+def object_body(
+    hasher: Hasher, resource: dict[str, Any], encryption: Mapping[str, Any]
+) -> dict[str, Any]:
     """The body of a newly uploaded object."""
     body = {key: value for key, value in writable_fields(resource).items() if value is not None}
-    return {**body, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}
+    return {**body, **encryption, "md5Hash": hasher.md5, "crc32c": hasher.crc32c}

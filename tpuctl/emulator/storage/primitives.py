@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import google_crc32c
 
@@ -35,7 +35,9 @@ __all__ = [
     "glob_pattern",
     "no_such_object",
     "object_path",
+    "parse_number",
     "read_body_json",
+    "split_path",
 ]
 
 CHUNK = 256 * 1024
@@ -95,6 +97,18 @@ class NotModified(Exception):
     """A NotMatch condition was not met: 304."""
 
 
+def split_path(path: str) -> list[str]:
+    """Decoded path segments; slashes in an object's name are escaped, as %2F.
+
+    Empty ones at the end are ignored up to the list of objects: fewer clients write `b/` than
+    `o/`, but an object's name may end in a slash.
+    """
+    parts = path.strip("/").split("/") if not path.startswith("b/") else path.split("/")
+    while parts and parts[-1] == "" and len(parts) <= 4:
+        parts.pop()
+    return [unquote(part) for part in parts]
+
+
 def parse_number(key: str, text: str) -> int:
     if not text.isascii() or not text.lstrip("-").isdigit() or len(text) > 19:
         raise invalid(f"Invalid value for {key}: '{text}'.", location=("parameter", key))
@@ -106,6 +120,8 @@ def read_body_json(body: bytes) -> dict[str, Any]:
         value = parse_json(body)
     except ValueError as error:
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError") from error
+    if value is None:  # of Go's clients, for no resource at all: every copy of rclone
+        return {}
     if not isinstance(value, dict):
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
     return value

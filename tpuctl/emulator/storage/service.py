@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from aiohttp import web
@@ -21,29 +20,29 @@ from tpuctl.emulator.storage.download import send_media
 from tpuctl.emulator.storage.object_lists import ObjectLists
 from tpuctl.emulator.storage.objects import Objects
 from tpuctl.emulator.storage.partial_response import select_fields
-from tpuctl.emulator.storage.primitives import Answer, Call, NotModified, ObjectFiles
+from tpuctl.emulator.storage.primitives import (
+    Answer,
+    Call,
+    NotModified,
+    ObjectFiles,
+    split_path,
+)
+from tpuctl.emulator.storage.unsupported import check_fields, check_parameters
 from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.user_project import check_user_project
 from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml import Xml
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
+from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.routes import NoSuchPath
 
 __all__ = ["StorageService"]
 
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
-# Collections whose methods are not emulated, to name them in errors.
-_UNSUPPORTED = {
-    "acl": "bucketAccessControls",
-    "defaultObjectAcl": "defaultObjectAccessControls",
-    "notificationConfigs": "notifications",
-    "folders": "folders",
-    "anywhereCaches": "anywhereCaches",
-    "restore": "buckets.restore",
-    "o": "objects",
-}
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
 _ETAGS = ("If-Match", "If-None-Match")
 
@@ -55,7 +54,7 @@ class StorageService:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        buckets = Buckets(registry)
+        self._buckets = buckets = Buckets(registry)
         self._objects = Objects(registry.store, buckets, ObjectFiles(registry.home))
         copies = Copies(registry.store, buckets, self._objects)
         lists = ObjectLists(registry.store, buckets, self._objects)
@@ -118,11 +117,13 @@ class StorageService:
 
     async def handle(self, request: Request) -> web.StreamResponse | None:
         """Answer a request, or return None if the path is not Cloud Storage's."""
-        path = request.path
+        path, headers = request.path, request.raw.headers
         if request.verb in ("GET", "HEAD"):
             for header in _ETAGS:
-                if header in request.raw.headers:
-                    request.query[header] = [request.raw.headers[header]]
+                if header in headers:
+                    request.query[header] = [headers[header]]
+        if "userProject" not in request.query and (header := "X-Goog-User-Project") in headers:
+            request.query["userProject"] = [headers[header]]  # the parameter overrides it
         upload = re.fullmatch(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?", path)
         try:
             if upload is not None:
@@ -131,7 +132,7 @@ class StorageService:
                 return await answer_batch(request, self._answer)
             match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
             if match is not None:
-                parts = _split(match[1] or match[2])
+                parts = split_path(match[1] or match[2])
                 is_media = request.param("alt") == "media" or path.startswith("/download/")
                 if request.verb in ("GET", "HEAD") and is_media and _shape(parts) == "b/*/o/*":
                     return await self._download(request, parts[1], parts[3])
@@ -144,21 +145,24 @@ class StorageService:
             return response
 
     async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
-        name = request.param("name")
+        names = (bucket, request.param("name"), request.param("userProject"))
         is_session = bool(request.param("upload_id"))
         if is_session and request.verb == "DELETE":
-            async with self._track("objects.cancelUpload", request.caller, bucket, name):
+            async with self._track("objects.cancelUpload", request.caller, *names):
                 return self._uploads.cancel(request)
-        async with self._track("objects.insert", request.caller, bucket, name, uploads=True):
+        async with self._track("objects.insert", request.caller, *names, uploads=True):
             if is_session and request.verb in ("PUT", "POST"):
                 return await self._uploads.resume(request)
+            check_parameters("objects.insert", request.query)
             if request.verb in ("POST", "PUT"):
                 return await self._uploads.start(request, bucket)
             raise unimplemented(f"storage.objects {request.verb} on an upload path")
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         try:
-            async with self._track("objects.get", request.caller, bucket, name, streams=True):
+            names = (bucket, name, request.param("userProject"))
+            async with self._track("objects.get", request.caller, *names, streams=True):
+                check_parameters("objects.get", request.query)
                 stored = self._objects.load(request.query, bucket, name)
                 with self._objects.files.open(stored.file) as file:
                     return await send_media(request, stored, file)
@@ -177,6 +181,7 @@ class StorageService:
         caller: Caller,
         bucket: str,
         name: str = "",
+        user_project: str = "",
         *,
         streams: bool = False,
         uploads: bool = False,
@@ -192,6 +197,7 @@ class StorageService:
             call.project = owner["id"] if owner else ""
             attributes = {"project": call.project, "name": [bucket, name]}
             await call.arrive(lambda: attributes, streams=streams, uploads=uploads)
+            check_user_project(self._registry, caller, bucket_record, user_project)
             self._registry.guard.check_storage(call.method, caller, bucket, name)
             try:
                 yield
@@ -226,16 +232,21 @@ class StorageService:
     async def _answer(self, call: Call) -> Answer:
         shape = _shape(call.parts)
         verb = "GET" if call.verb == "HEAD" else call.verb
-        method, handler = self._table.get((verb, shape)) or (_unsupported_method(call, shape), None)
+        method, handler = self._table.get((verb, shape)) or (_unsupported_method(call), None)
         names = dict(enumerate(call.parts))
         bucket, name = names.get(1, call.param("project")), names.get(3, "")
-        async with self._track(method, call.caller, bucket, name):
+        async with self._track(method, call.caller, bucket, name, call.param("userProject")):
             if handler is None:
                 raise unimplemented(f"storage.{method} ({call.verb})")
+            check_parameters(method, call.query)
+            if handler is not _reject_upload:
+                check_fields(method, call.body)
             answer = handler(call)
             if inspect.isawaitable(answer):
                 answer = await answer
             if isinstance(answer.value, dict):
+                if call.param("projection") == "full":
+                    self._buckets.add_access_controls(answer.value)
                 return Answer(select_fields(answer.value, call.param("fields")), answer.status)
             return answer
 
@@ -274,33 +285,6 @@ def _reject_upload(call: Call) -> Answer:
     )
 
 
-def _split(path: str) -> list[str]:
-    """Decoded path segments. Slashes in an object's name may be unescaped."""
-    parts = path.strip("/").split("/") if not path.startswith("b/") else path.split("/")
-    while parts and parts[-1] == "" and len(parts) <= 3:
-        parts.pop()
-    if len(parts) > 3 and parts[0] == "b" and parts[2] == "o":
-        tail = parts[3:]
-        if tail == [""]:
-            return [unquote(part) for part in parts[:3]]
-        if "moveTo" in tail[1:] and tail[tail.index("moveTo", 1) + 1 :][:1] == ["o"]:
-            at = tail.index("moveTo", 1)
-            moved = ["/".join(tail[:at]), "moveTo", "o", "/".join(tail[at + 2 :])]
-            return [unquote(part) for part in [*parts[:3], *moved]]
-        for verb in ("rewriteTo", "copyTo"):
-            if verb in tail[1:] and tail[tail.index(verb, 1) + 1 :][:1] == ["b"]:
-                at = tail.index(verb, 1)
-                source, target = "/".join(tail[:at]), tail[at + 4 :]
-                names = [verb, "b", tail[at + 2], "o", "/".join(target)]
-                return [unquote(part) for part in [*parts[:3], source, *names]]
-        if len(tail) > 1 and tail[-1] in ("compose", "restore", "viewFullContext"):
-            return [unquote(part) for part in [*parts[:3], "/".join(tail[:-1]), tail[-1]]]
-        if len(tail) in (2, 3) and tail[1] in ("acl", "iam"):
-            return [unquote(part) for part in parts]
-        return [unquote(part) for part in [*parts[:3], "/".join(tail)]]
-    return [unquote(part) for part in parts]
-
-
 def _shape(parts: list[str]) -> str:
     """The path pattern: names, which are every second segment, are replaced by *."""
     if parts[:1] == ["projects"]:
@@ -309,7 +293,11 @@ def _shape(parts: list[str]) -> str:
     return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))
 
 
-def _unsupported_method(call: Call, shape: str) -> str:
-    """The name of a method that is not emulated."""
-    collection: Any = call.parts[2] if len(call.parts) > 2 else call.parts[0]
-    return _UNSUPPORTED.get(collection, shape.replace("/*", "").replace("/", "."))
+def _unsupported_method(call: Call) -> str:
+    """The name of a method that is not emulated. Raises NoSuchPath if Google has none either, as
+    for an object's name with an unescaped slash."""
+    path = "/".join(quote(part, safe="") for part in call.parts)
+    name = method_name(call.verb, f"/storage/v1/{path}", "storage")
+    if name is None:
+        raise NoSuchPath
+    return name.removeprefix("storage.")

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.encryption import key_of
 from tpuctl.emulator.storage.multipart import MAX_METADATA_BYTES, MultipartBody
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.objects import Objects, object_body
@@ -26,6 +27,7 @@ from tpuctl.emulator.storage.primitives import (
     claimed_checksums,
     read_body_json,
 )
+from tpuctl.emulator.storage.unsupported import check_fields
 from tpuctl.emulator.storage.upload_writer import write_stream
 from tpuctl.emulator.wire.http_request import Request
 
@@ -49,6 +51,7 @@ class Session:
     resource: dict[str, Any]
     query: dict[str, list[str]]
     started: float
+    encryption: dict[str, Any]
     result: dict[str, Any] | None = None
 
 
@@ -90,19 +93,28 @@ class Uploads:
         """The object metadata in a request's headers."""
         return _with_headers(_with_encoding({}, request), request)
 
+    def encryption_of(self, request: Request, bucket: str) -> dict[str, Any]:
+        kms_key = request.param("kmsKeyName")
+        return self._objects.encryption(bucket, request.raw.headers, kms_key)
+
+    def _show(self, stored: StoredObject, base_url: str) -> dict[str, Any]:
+        """The resource of a new object, with its checksums: the caller has its key."""
+        return self._objects.show(stored, base_url, digest=key_of(stored.body))
+
     async def receive_simple(self, request: Request, bucket: str, name: str) -> StoredObject:
         """Store the request's body as an object."""
         self._objects.check_write(bucket, name, request.query)
+        encryption = self.encryption_of(request, bucket)
         draft, hasher = await self.receive_draft(request)
         try:
-            body = object_body(hasher, self.resource_of(request))
+            body = object_body(hasher, self.resource_of(request), encryption)
             return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
             draft.unlink(missing_ok=True)
 
     async def _simple(self, request: Request, bucket: str) -> web.StreamResponse:
         stored = await self.receive_simple(request, bucket, request.param("name"))
-        return self._json_response(request, self._objects.show(stored, request.base_url))
+        return self._json_response(request, self._show(stored, request.base_url))
 
     async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
         header = request.raw.headers.get("Content-Type", "")
@@ -113,26 +125,30 @@ class Uploads:
         boundary = (match[1] or match[2] or match[3]).encode()
         parts = MultipartBody(_body(request), boundary)
         request.content = await parts.read_metadata()
+        check_fields("objects.insert", request.content)
         resource = _with_encoding(read_body_json(request.content), request)
         name = str(request.param("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
+        encryption = self.encryption_of(request, bucket)
         _set_content_type(resource, await parts.read_media_type())
         draft, hasher = self._files.new_draft(), Hasher()
         try:
             await write_stream(draft, hasher, parts.media())
             hasher.check(resource)
             hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
-            body = object_body(hasher, resource)
+            body = object_body(hasher, resource, encryption)
             stored = self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
         finally:
             draft.unlink(missing_ok=True)
-        return self._json_response(request, self._objects.show(stored, request.base_url))
+        return self._json_response(request, self._show(stored, request.base_url))
 
     # Resumable uploads.
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
         self._expire_sessions()
-        resource = _with_encoding(read_body_json(await request.read(MAX_METADATA_BYTES)), request)
+        content = await request.read(MAX_METADATA_BYTES)
+        check_fields("objects.insert", content)
+        resource = _with_encoding(read_body_json(content), request)
         name = str(request.param("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
         _set_content_type(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
@@ -144,6 +160,7 @@ class Uploads:
             resource=resource,
             query=request.query,
             started=time.time(),
+            encryption=self.encryption_of(request, bucket),
         )
         session.draft.touch(mode=0o600)
         self._save(session)
@@ -246,11 +263,11 @@ class Uploads:
         del self._hashers[session.id]
         hasher.check(session.resource)
         hasher.check(claims)
-        body = object_body(hasher, session.resource)
+        body = object_body(hasher, session.resource, session.encryption)
         resource: dict[str, Any] = {}
 
         def end(stored: StoredObject) -> None:
-            resource.update(self._objects.show(stored, base_url))
+            resource.update(self._show(stored, base_url))
             session.result = resource
             self._save(session)
 
@@ -288,6 +305,7 @@ class Uploads:
             fields["resource"],
             fields["query"],
             fields["started"],
+            fields.get("encryption", {}),
             fields["result"],
         )
 
@@ -296,6 +314,7 @@ class Uploads:
             "resource": session.resource,
             "query": session.query,
             "started": session.started,
+            "encryption": session.encryption,
             "result": session.result,
         }
         self._store.run(
@@ -326,8 +345,9 @@ class Uploads:
             if json.loads(body)["started"] < now - _SESSION_SECONDS and upload_id not in self._busy:
                 self._delete(upload_id, self._files.drafts / file)
 
-    @staticmethod
-    def _json_response(request: Request, resource: dict[str, Any]) -> web.Response:
+    def _json_response(self, request: Request, resource: dict[str, Any]) -> web.Response:
+        if request.param("projection") == "full":
+            self._objects.add_access_controls(resource)
         return web.Response(
             body=json.dumps(resource).encode(),
             content_type="application/json",
@@ -394,6 +414,8 @@ def _with_headers(resource: dict[str, Any], request: Request) -> dict[str, Any]:
         ("Cache-Control", "cacheControl"),
         ("Content-Disposition", "contentDisposition"),
         ("Content-Language", "contentLanguage"),
+        ("x-goog-custom-time", "customTime"),
+        ("x-goog-storage-class", "storageClass"),
     ):
         is_xml = request.verb == "PUT" or "uploads" in request.query
         if request.raw.headers.get(header) and is_xml:

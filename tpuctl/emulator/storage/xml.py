@@ -14,7 +14,9 @@ from tpuctl.emulator.state.errors import ApiError, unimplemented
 from tpuctl.emulator.storage.download import media_headers, send_media
 from tpuctl.emulator.storage.objects import Objects
 from tpuctl.emulator.storage.primitives import NO_SUCH_BUCKET, NotModified
+from tpuctl.emulator.storage.unsupported import check_headers
 from tpuctl.emulator.storage.uploads import Uploads
+from tpuctl.emulator.storage.user_project import XML_CODES
 from tpuctl.emulator.storage.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.http_request import Request
@@ -47,6 +49,16 @@ _RETENTION_ERRORS = {
     "hold": (
         "ObjectUnderActiveHold",
         "Object overwrite or deletion is not allowed due to active hold on the object.",
+    ),
+}
+# By reason; the message of the JSON API is in the details.
+_KEY_MESSAGES = {
+    "customerEncryptionKeyIsIncorrect": "The provided encryption key is incorrect.",
+    "resourceIsEncryptedWithCustomerEncryptionKey": (
+        "The resource is encrypted with a customer encryption key."
+    ),
+    "resourceNotEncryptedWithCustomerEncryptionKey": (
+        "The resource is not encrypted with a customer encryption key."
     ),
 }
 # Errors whose reason is their code.
@@ -93,7 +105,7 @@ _UNSUPPORTED = frozenset(
     )
 )
 # google/go-cloud, blob/gcsblob's TestSignedURL.
-_OF_UPLOAD = re.compile(r"ETag|X-Goog-(?!Storage-Class|Meta-)")
+_OF_UPLOAD = re.compile(r"ETag|X-Goog-(?!Custom-Time|Storage-Class|Meta-)")
 METHODS = frozenset((*_PARTS.values(), "multipartUploads.list"))
 TrackCall = Callable[..., AbstractAsyncContextManager[None]]
 
@@ -127,11 +139,13 @@ class Xml:
             "uploads": bool(name) and request.verb == "PUT",
         }
         method = _method_of(request, bucket, name)
+        request.keeps_encoding = kind["uploads"]
         owner = bucket
         if method in ("buckets.insert", "buckets.list"):  # these are the project's
             owner = request.raw.headers.get("x-goog-project-id", "")
         try:
-            async with self._track(method, request.caller, owner, name, **kind):
+            user_project = request.param("userProject")
+            async with self._track(method, request.caller, owner, name, user_project, **kind):
                 return await self._answer(request, method, bucket, name)
         except NotModified:
             return web.Response(status=304)
@@ -151,6 +165,8 @@ class Xml:
     ) -> web.StreamResponse:
         if method.startswith("xml."):
             raise unimplemented(f"storage.{method}")
+        if method in ("objects.insert", "multipartUploads.create"):
+            check_headers(request.raw.headers)
         if method.startswith("multipartUploads."):
             return await self._answer_parts(request, bucket, name)
         if not name:
@@ -217,6 +233,11 @@ def _error_document(error: ApiError) -> str:
     elif is_held or error.reason in _RETENTION_ERRORS:
         details = text
         code, text = _RETENTION_ERRORS["hold" if is_held else error.reason]
+    elif error.reason in _KEY_MESSAGES:
+        code = error.reason[0].upper() + error.reason[1:]
+        text, details = _KEY_MESSAGES[error.reason], text
+    elif text in XML_CODES:
+        code = XML_CODES[text]
     elif error.message == NO_SUCH_BUCKET:
         code = "NoSuchBucket"
     elif code == "NoSuchKey":

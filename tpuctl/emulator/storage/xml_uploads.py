@@ -21,6 +21,8 @@ from aiohttp import web
 from tpuctl.emulator.state.errors import invalid, missing
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.encryption import FIELDS as ENCRYPTION
+from tpuctl.emulator.storage.encryption import key_hash, require_key
 from tpuctl.emulator.storage.object_row import StoredObject
 from tpuctl.emulator.storage.objects import Objects, object_body
 from tpuctl.emulator.storage.primitives import CHUNK, Hasher
@@ -68,6 +70,7 @@ class MultipartUploads:
             "bucket": bucket,
             "name": name,
             "resource": self._uploads.resource_of(request),
+            "encryption": self._uploads.encryption_of(request, bucket),
             "initiated": now_text(),
             "started": time.time(),
             "parts": {},
@@ -79,7 +82,7 @@ class MultipartUploads:
 
     async def upload_part(self, request: Request, bucket: str, name: str) -> web.Response:
         upload_id = request.param("uploadId")
-        self._load(upload_id, bucket, name)
+        _require_key(request, self._load(upload_id, bucket, name))
         number = request.param("partNumber")
         if not re.fullmatch(r"[0-9]{1,5}", number) or not 1 <= int(number) <= _MAX_PARTS:
             text = f"Part number must be an integer between 1 and {_MAX_PARTS}."
@@ -158,6 +161,7 @@ class MultipartUploads:
     async def complete(self, request: Request, bucket: str, name: str) -> web.Response:
         upload_id = request.param("uploadId")
         record = self._load(upload_id, bucket, name)
+        _require_key(request, record)
         parts = _listed_parts(await request.read(_MAX_LIST_BYTES), record["parts"])
         self._objects.check_write(bucket, name, request.query)
         draft = self._objects.files.new_draft()
@@ -169,7 +173,7 @@ class MultipartUploads:
         try:
             hasher = await asyncio.to_thread(_join, paths, draft)
             self._load(upload_id, bucket, name)
-            body = object_body(hasher, record["resource"])
+            body = object_body(hasher, record["resource"], record.get("encryption", {}))
             del body["md5Hash"]  # absent, as for composite objects
             query = request.query
             stored = self._objects.commit(
@@ -194,7 +198,8 @@ class MultipartUploads:
             ],
         )
         answer.headers["x-goog-generation"] = str(stored.generation)
-        answer.headers["x-goog-hash"] = f"crc32c={hasher.crc32c}"
+        if stored.body.keys().isdisjoint(ENCRYPTION):
+            answer.headers["x-goog-hash"] = f"crc32c={hasher.crc32c}"
         return answer
 
     def abort(self, request: Request, bucket: str, name: str) -> web.Response:
@@ -211,6 +216,11 @@ class MultipartUploads:
     def _delete(self, upload_id: str) -> None:
         self._store.delete(_KIND, upload_id)
         shutil.rmtree(self._folder / upload_id, ignore_errors=True)
+
+
+def _require_key(request: Request, record: Record) -> None:
+    digest = key_hash(request.raw.headers)
+    require_key(record.get("encryption", {}), digest, noun="requested multipart upload")
 
 
 def _part_elements(number: int, part: Record) -> list[tuple[str, str]]:

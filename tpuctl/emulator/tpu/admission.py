@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from tpuctl.emulator.faults.google_messages import fault_error
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
+from tpuctl.emulator.state.delays import is_over
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, set_create_time
@@ -260,5 +260,7 @@ class Admission:
         if match is None or self._registry.projects.find(match[1]) is None:
             return
         account = self._store.get_json(ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
-        if account is None or account.get("visible_at", 0.0) > time.time():
+        if account is None or not is_over(
+            account.get("created_at", 0.0), account.get("visible_at", 0.0)
+        ):
             raise bad_request(f"Service account {email} does not exist.")

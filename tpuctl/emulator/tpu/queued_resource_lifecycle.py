@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuctl.emulator.machines.interface import MachineError
+from tpuctl.emulator.state.delays import is_over, remaining
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.tpu.admission import Admission
@@ -164,15 +165,17 @@ class QueuedResourceEngine:
             self._fail(document, error)
 
     async def _accept(self, document: Document) -> bool:
-        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.queued.accept")
-        due = max(due, document["_"].get("valid_after", 0.0))
-        await asyncio.sleep(max(0.0, due - time.time()))
+        since = document["_"]["state_since"]
+        due = since + self._registry.pace.seconds("tpu.queued.accept")
+        await asyncio.sleep(remaining(since, due))
+        await asyncio.sleep(max(0.0, document["_"].get("valid_after", 0.0) - time.time()))
         self._store.set_state(document, "WAITING_FOR_RESOURCES")
         return True
 
     async def _wait(self, document: Document) -> bool:
         """Wait for capacity: a stockout that fails other requests only delays this one."""
-        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.queued.wait")
+        since = document["_"]["state_since"]
+        due = since + self._registry.pace.seconds("tpu.queued.wait")
         valid_until = document["_"].get("valid_until")
         attributes = self._fault_attributes(document)
         if not document["_"].get("stockout_seen"):
@@ -188,7 +191,7 @@ class QueuedResourceEngine:
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
-            if time.time() >= due and not any(map(self._is_sold_out, attributes)):
+            if is_over(since, due) and not any(map(self._is_sold_out, attributes)):
                 self._store.set_state(document, "PROVISIONING")
                 return True
             await asyncio.sleep(_POLL_SECONDS)
@@ -210,7 +213,8 @@ class QueuedResourceEngine:
 
     async def _provision(self, document: Document) -> bool:
         names = node_names(document)
-        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.nodes.create")
+        since = document["_"]["state_since"]
+        due = since + self._registry.pace.seconds("tpu.nodes.create")
         try:
             if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
@@ -227,7 +231,7 @@ class QueuedResourceEngine:
             self._fail(document, first)
         if state_of(document) == "FAILED":
             return False
-        await asyncio.sleep(max(0.0, due - time.time()))
+        await asyncio.sleep(remaining(since, due))
         with self._registry.store.transaction():
             for name in names:
                 node = self._nodes.find(name)
@@ -308,7 +312,8 @@ class QueuedResourceEngine:
         return True
 
     async def _suspend(self, document: Document) -> bool:
-        due = document["_"]["state_since"] + self._registry.pace.seconds("tpu.nodes.delete")
+        since = document["_"]["state_since"]
+        due = since + self._registry.pace.seconds("tpu.nodes.delete")
         names = []
         for name in node_names(document):
             node = self._nodes.find(name)
@@ -317,7 +322,7 @@ class QueuedResourceEngine:
                 node.state = NodeState.DELETING
                 self._nodes.save(node)
         await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
-        await asyncio.sleep(max(0.0, due - time.time()))
+        await asyncio.sleep(remaining(since, due))
         with self._registry.store.transaction():
             for name in names:
                 self._nodes.remove(name)

@@ -28,6 +28,7 @@ class Part:
     path: str
     query: Mapping[str, list[str]]
     body: bytes
+    headers: Mapping[str, str]  # with lowercase names
 
 
 async def answer_batch(
@@ -83,4 +84,8 @@ def _parse(content: bytes, prefix: str) -> Part:
         path=url.path.removeprefix(prefix),
         query=parse_qs(url.query, keep_blank_values=True),
         body=body,
+        headers={
+            name.decode("latin-1").strip().lower(): value.decode("latin-1").strip()
+            for name, _, value in (line.partition(b":") for line in head.split(b"\n")[1:])
+        },
     )

@@ -62,7 +62,9 @@ class RoleHandlers:
         if existing is not None:
             raise ApiError("ALREADY_EXISTS", f"A role named {role_id} in {parent} already exists.")
         role: Role = {"name": name, "deleted": False}
-        role["visible_at"] = time.time() + self._registry.pace.seconds("identity.roles.visible")
+        role["created_at"] = time.time()
+        delay = self._registry.pace.seconds("identity.roles.visible")
+        role["visible_at"] = role["created_at"] + delay
         self._fill_role(role, request.role, _FIELDS)
         return self._save_role(role)
 

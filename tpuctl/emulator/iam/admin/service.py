@@ -76,6 +76,7 @@ class IdentityService(RoleHandlers):
                     }
                 ],
             )
+        now = time.time()
         account: Account = {
             "name": name,
             "email": email,
@@ -85,7 +86,8 @@ class IdentityService(RoleHandlers):
             "description": request.service_account.description,
             "disabled": False,
             # IAM's guide: "It can take 60 seconds or more before you can use" a new account.
-            "visible_at": time.time() + self._registry.pace.seconds("identity.accounts.visible"),
+            "created_at": now,
+            "visible_at": now + self._registry.pace.seconds("identity.accounts.visible"),
         }
         self._store.put_json(ACCOUNTS, name, account)
         return _message(account)

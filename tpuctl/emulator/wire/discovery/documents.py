@@ -19,7 +19,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["FOLDER", "answer", "is_discovery"]
+__all__ = ["FOLDER", "answer", "is_discovery", "read"]
 
 FOLDER = Path(__file__).parent
 _REST = "/$discovery/rest"
@@ -72,7 +72,7 @@ def _document_name(host: str, version: str) -> str:
 def _document(name: str, host: str, origin: str) -> Json:
     if name not in _names():
         raise _not_found(f"Discovery document not found: {name}.")
-    stored = _read(_ALIASES.get(name, name))
+    stored = read(_ALIASES.get(name, name))
     if name in _ALIASES:
         version = name.partition(".")[2]
         old = _ALIASES[name].partition(".")[2]
@@ -99,7 +99,7 @@ def _directory(query: Mapping[str, Sequence[str]], host: str, origin: str) -> Js
                 "id": f"{api}:{version}",
                 "name": api,
                 "version": version,
-                "title": _read(_ALIASES.get(name, name))["title"],
+                "title": read(_ALIASES.get(name, name))["title"],
                 "discoveryRestUrl": f"{_origin_of(api, host, origin)}{_address_of(name, host)}",
                 "preferred": is_preferred,
             }
@@ -125,7 +125,7 @@ def _names() -> tuple[str, ...]:
 
 
 @cache
-def _read(name: str) -> Json:
+def read(name: str) -> Json:
     """A stored document in Google's format: with methods nested below their resources."""
     stored = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     document: Json = {**stored["head"], "schemas": stored["schemas"], "resources": {}}
