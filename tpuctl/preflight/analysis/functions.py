@@ -153,9 +153,7 @@ def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
     version = target.version
     if version is not None and version < (2, 16):
         return True
-    if OLD_KERAS not in project.cache:
-        project.cache[OLD_KERAS] = any(OLD_KERAS in module.text for module in project)
-    return bool(project.cache[OLD_KERAS])
+    return OLD_KERAS in project.texts
 
 
 def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:

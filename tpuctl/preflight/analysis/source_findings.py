@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import identifiers_and_texts_in, words_of
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
@@ -112,10 +113,14 @@ def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit |
 
 
 def is_conditional_on(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
-    """Whether a node is inside a conditional whose condition contains one of the words."""
-    for ancestor in module.ancestors(node):
-        if isinstance(ancestor, (ast.If, ast.IfExp)):
-            condition = module.segment(ancestor.test).lower()
-            if any(word in condition for word in words):
-                return True
-    return False
+    """Whether a node is inside a conditional on a name or text with one of the words."""
+    tests = (
+        ancestor.test
+        for ancestor in module.ancestors(node)
+        if isinstance(ancestor, (ast.If, ast.IfExp))
+    )
+    return any(
+        word.startswith(tuple(words))
+        for test in tests
+        for word in words_of(identifiers_and_texts_in(test))
+    )
