@@ -79,6 +79,12 @@ ON_HOST = {
     + "def load(data, own=None):\n    if own is not None:\n        data = data.map(own)\n"
     "    if own:\n        print(f'with {own}')\n    return data\n\ndata = load(data, own=Own())\n",
     "layer that is adapted": LAYER + DATA + "own = Own()\nown.adapt(data)\ndata = data.map(own)\n",
+    "function in reduce of an unknown dataset": STEP.replace("own(x)", "own(x, y)")
+    + "import sys\n\ndef count(data):\n    return data.reduce(0, own)\n\n"
+    "count(getattr(sys, 'data'))\n",
+    "function in an operation that is applied": STEP
+    + DATA
+    + "data = data.apply(tf.data.experimental.map_and_batch(own, 8))\n",
     "method in map": "class Reader:\n    @tf.function\n    def own(self, x):\n"
     "        return tf.strings.as_string(x)\n\n" + DATA + "data = data.map(Reader().own)\n",
 }
@@ -176,6 +182,17 @@ REACHED = {
     "activation": STEP.replace("@tf.function\n", "")
     + "model = tf.keras.Sequential([tf.keras.layers.Dense(1, activation=own)])\n"
     "model.fit(tf.ones([8, 8]))\n",
+    "step within a reduction alone": STEP.replace("@tf.function\n", "")
+    + "@tf.function\ndef step(x):\n"
+    "    return strategy.reduce('SUM', strategy.run(own, args=(x,)), axis=None)\n\n"
+    "step(tf.ones([8]))\n",
+    "step within the reduction of an unknown strategy": STEP.replace("@tf.function\n", "")
+    + "import sys\n\nclass Trainer:\n    def __init__(self, strategy):\n"
+    "        self.strategy = strategy\n\n    @tf.function\n    def step(self, x):\n"
+    "        return self.strategy.reduce('SUM', self.strategy.run(own, args=(x,)), axis=None)\n\n"
+    "Trainer(getattr(sys, 'strategy')).step(tf.ones([8]))\n",
+    "step within the method of another object": STEP
+    + "import sys\n\ngetattr(sys, 'history').apply(own(tf.ones([8])))\n",
     "method of a trainer": "class Trainer:\n    def __init__(self, data):\n"
     "        self.data = data\n\n    def run(self):\n        for x in self.data:\n"
     "            self.step(x)\n\n    @tf.function\n    def step(self, x):\n"

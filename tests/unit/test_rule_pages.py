@@ -25,13 +25,11 @@ PUBLISHED = (
 )
 # Names that silence a rule where code uses them.
 WORDS = (
-    *(
-        "mark_step sync( DeviceLoader barrier=True torch_xla.compile eager openxla Trainer lightning",
-    ),
-    *("optimizer_step all_reduce DDP FSDP xla_sharding accelerate xla_device torch_xla.device()",),
-    *("shard mesh pmap psum partition in_shardings replicate process_index np.random.seed(0)",),
-    *("jax_enable_x64 JAX_ENABLE_X64 TF_USE_LEGACY_KERAS TFRecordWriter hasattr version",),
-    *("gsutil cp, google.cloud, push_to_hub, fsspec, def group_texts(texts): strategy.scope()",),
+    "mark_step sync( DeviceLoader barrier=True torch_xla.compile eager openxla Trainer lightning",
+    "optimizer_step all_reduce DDP FSDP xla_sharding accelerate xla_device torch_xla.device()",
+    "shard mesh pmap psum partition in_shardings replicate process_index np.random.seed(0)",
+    "jax_enable_x64 JAX_ENABLE_X64 TF_USE_LEGACY_KERAS TFRecordWriter hasattr version",
+    "gsutil cp, google.cloud, push_to_hub, fsspec, def group_texts(texts): strategy.scope()",
 )
 # Comments in a file that cannot be parsed are not read.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]

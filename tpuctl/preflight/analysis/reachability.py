@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
 from tpuctl.preflight.analysis.functions import keras_bases
+from tpuctl.preflight.analysis.host_functions import is_host
 from tpuctl.preflight.analysis.scope_definitions import Definitions, is_super
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
-from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS
 from tpuctl.preflight.analysis.value_flow import Item, ValueFlow
 from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
@@ -124,7 +125,7 @@ class Reachability:
                 self._inherited(module, node, caller)
             elif not _is_exported(module, node):
                 self._mention(node.attr, caller)
-        elif isinstance(node, ast.Call) and is_host(module, node):
+        elif isinstance(node, ast.Call) and is_host(self.project, module, node):
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             self.pending.append((module, list(parts), Caller.PIPELINE))
             return [node.func]

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, keras_bases
+from tpuctl.preflight.analysis.host_functions import is_host
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, argument, elements_of, own_nodes, title
-from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS
 from tpuctl.preflight.findings import Target
 
 __all__ = ["Traced", "find_traced", "is_taped", "root_of"]
@@ -164,7 +165,7 @@ class _Search:
     def _record_host(self, module: Module) -> None:
         """Record the functions that `tf.data` or Python run on the host."""
         for node in module.calls:
-            if is_host(module, node):
+            if is_host(self.project, module, node):
                 for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     definition = function_of(self.project, module, value)
                     if definition is not None:

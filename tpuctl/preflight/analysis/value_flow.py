@@ -11,11 +11,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from tpuctl.preflight.analysis.host_functions import is_host
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.scope_definitions import Definition, Definitions, Key
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
-from tpuctl.preflight.analysis.tensorflow_calls import is_host
 from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
 __all__ = ["Item", "ValueFlow"]
@@ -242,7 +242,7 @@ class ValueFlow:
         name = module.names.of(call.func)
         if name in WRAPPERS:
             self._carry(module, call, item)
-        elif is_host(module, call):
+        elif is_host(self.definitions.project, module, call):
             self._escape(node.value if isinstance(node, ast.keyword) else node, item)
         elif (name is None and getattr(call.func, "id", "") in INSPECTORS) or (
             name is not None and name.startswith(LOGGERS)
