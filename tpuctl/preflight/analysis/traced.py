@@ -8,8 +8,8 @@ the host.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, keras_bases
 from tpuctl.preflight.analysis.host_functions import is_host
@@ -64,6 +64,8 @@ class Traced:
     is_reached: bool = True  # whether the script calls it, directly or not
     calls: tuple[tuple[Module, ast.Call], ...] = ()  # calls that pass it to a strategy
     untraced: frozenset[str] = frozenset()  # parameters that are, or may be, Python values
+    # Whether a node of it certainly runs whenever a step that reaches it does.
+    runs: Callable[[ast.AST], bool] = field(default=lambda node: True, compare=False, repr=False)
 
 
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
