@@ -1,4 +1,4 @@
-"""Which calls pass functions to code that runs them on the host."""
+"""Which calls pass functions to code that runs them on the host, or exports them for serving."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tpuctl.preflight.analysis.abstract_values import Kind
 from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.syntax import dotted
 
-__all__ = ["is_host"]
+__all__ = ["is_exporting", "is_host"]
 
 # Dataset methods that run functions on the host.
 DATASET_METHODS = {"map", "filter", "flat_map", "interleave", "reduce", "scan", "apply", "batch"}
@@ -22,6 +23,12 @@ HOST_METHODS = {
 }
 HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func"}
 HOST_FUNCTIONS |= {"tensorflow.compat.v1.py_func", "tensorflow.compat.v1.tpu.outside_compilation"}
+# What saves or converts functions without running them.
+EXPORTERS = (
+    *("saved_model.save", "models.save_model", "saving.save_model", "add_endpoint"),
+    *("TFLiteConverter.from_concrete_functions", "TFLiteConverter.from_keras_model"),
+)
+DOTTED_EXPORTERS = tuple(f".{name}" for name in EXPORTERS)
 DATA = ("tensorflow.data.", "tensorflow_datasets.")
 
 
@@ -50,3 +57,9 @@ def is_host(project: Project, module: Module, call: ast.Call) -> bool:
         or function_of(project, module, part) is not None
         for part in (*call.args, *(keyword.value for keyword in call.keywords))
     )
+
+
+def is_exporting(module: Module, call: ast.Call, node: ast.AST) -> bool:
+    """Whether a call only exports what it receives as this argument, such as `signatures`."""
+    name = module.names.of(call.func) or dotted(call.func) or ""
+    return getattr(node, "arg", "") == "signatures" or f".{name}".endswith(DOTTED_EXPORTERS)

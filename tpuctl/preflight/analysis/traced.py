@@ -152,15 +152,32 @@ class _Search:
         return Caller.SCRIPT in self.reachability.of(traced.module, traced.node)
 
     def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
-        """The roots with their reachability, without those that only pipelines call.
+        """The roots with their reachability, without those that only pipelines call, that are only
+        exported, or that only the script itself calls.
 
         If a strategy runs steps, tf.functions that these steps do not call run on the host.
         """
         steps = any(traced.calls and self._is_reached(traced) for traced in roots)
         for root in roots:
-            if self.reachability.of(root.module, root.node) is not Caller.PIPELINE:
+            caller = self.reachability.of(root.module, root.node)
+            is_exported = not caller and root.node in self.reachability.flow.exported
+            if caller is not Caller.PIPELINE and not is_exported and not self._is_on_host(root):
                 is_step = bool(root.calls) or not (steps and root.is_own_program)
                 yield replace(root, is_reached=is_step and self._is_reached(root))
+
+    def _is_on_host(self, root: Traced) -> bool:
+        """Whether it is a method of a metric or loss that no library receives: the inference
+        analyzes it where a step calls it."""
+        owner = root.module.parents.get(root.node)
+        if not isinstance(owner, ast.ClassDef):
+            return False
+        bases = [keras_name(name) or "" for name in keras_bases(self.project, root.module, owner)]
+        if not any(base.startswith(("metrics.", "losses.", "Metric", "Loss")) for base in bases):
+            return False
+        flow = self.reachability.flow
+        family_of = self.reachability.definitions.family_of
+        classes = {cls for cls in flow.created if owner in family_of(cls)}
+        return bool(classes) and not classes & flow.escaped
 
     # Roots ------------------------------------------------------------------------------------
 
