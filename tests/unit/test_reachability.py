@@ -273,7 +273,8 @@ REACHED = {
 METRIC_REACHED = {
     "compiled": METRIC + "model = tf.keras.Sequential()\nmodel.compile('sgd', metrics=[own])\n"
     "model.fit(tf.ones([8, 8]))\n",
-    "in a step": METRIC + "@tf.function\ndef step(x):\n    own.update_state(x)\n\nstep(tf.ones([8]))\n",
+    "in a step": METRIC
+    + "@tf.function\ndef step(x):\n    own.update_state(x)\n\nstep(tf.ones([8]))\n",
     "in a list in a step": METRIC
     + "metrics = [own]\n\n@tf.function\ndef step(x):\n    for metric in metrics:\n"
     "        metric.update_state(x)\n\nstep(tf.ones([8]))\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -212,6 +213,40 @@ def test_shim_failure_is_not_a_script_error() -> None:
     assert "bug in tpuctl" in finding.message
     second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=file)
     assert finding_of(assessment_of(GOOD, second), "observing").severity == "unknown"
+
+
+def test_failure_of_what_the_shim_calls_is_the_scripts() -> None:
+    error = {"type": "RuntimeError", "message": "a Tensor with 8 elements", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    file = "/x/tpuctl/preflight/shim/script_calls.py"
+    assessment = assessment_of(first(ended, exit_code=1, raised_in=file))
+    finding = finding_of(assessment, "script")
+    assert finding.message == "RuntimeError: a Tensor with 8 elements"
+    assert finding.where is not None
+    assert finding.where.line == 34
+    assert "bug in tpuctl" not in str(assessment)
+
+
+SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
+
+
+def calls_of_script(file: Path) -> list[str]:
+    """The calls of what a hook replaces, and of the script's functions, that are not marked."""
+    names = {"original", "compiled", "fn", "item", "load", "result", "compute"}
+    tree = ast.parse(file.read_text("utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    defined = {function.name for function in functions}
+    called = [call for call in calls if getattr(call.func, "id", "") in names - defined]
+    return [f"{file.name}:{call.lineno}" for call in called]
+
+
+@pytest.mark.parametrize("file", sorted(SHIM.glob("*.py")), ids=lambda file: file.stem)
+def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -> None:
+    unmarked = calls_of_script(file)
+    if file.name == "lowering_session.py":
+        unmarked = []  # exceptions are reported by `serve`
+    assert unmarked == []
 
 
 def test_failure_of_child_process_is_ignored() -> None:

@@ -183,8 +183,8 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
 
 
 def _is_shim_error(run: Pass) -> bool:
-    """Whether the exception was raised in the shim."""
-    return "/preflight/shim/" in run.raised_in
+    """Whether the exception was raised in the shim, not by what it calls for the script."""
+    return "/preflight/shim/" in run.raised_in and not run.raised_in.endswith("/script_calls.py")
 
 
 def _is_xla_refusal(run: Pass) -> bool:

@@ -11,6 +11,7 @@ import socket
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
 __all__ = ["install", "is_stub"]
 
@@ -83,13 +84,13 @@ def _replace_device_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
         if device_type == "TPU" and make_logical is not None:
             names = [f"{prefix}/device:TPU:{number}" for number in range(replicas)]
             return [make_logical(name=name, device_type="TPU") for name in names]
-        return logical(device_type)
+        return call_script(logical, device_type)
 
     def list_physical_devices(device_type: Any = None) -> Any:
         if device_type == "TPU" and make_physical is not None:
             names = [f"/physical_device:TPU:{number}" for number in range(replicas)]
             return [make_physical(name=name, device_type="TPU") for name in names]
-        return physical(device_type)
+        return call_script(physical, device_type)
 
     for path in ("config", "config.experimental"):
         _replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
@@ -211,7 +212,7 @@ def _accept_h5py_arrays(tensorflow: Any) -> None:
     def on_read_assign_cross_replica(variable: Any, value: Any, **keywords: Any) -> Any:
         if type(value).__module__.startswith("h5py"):
             value = tensorflow.convert_to_tensor(value[()])
-        return assign(variable, value, **keywords)
+        return call_script(assign, variable, value, **keywords)
 
     values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
@@ -222,7 +223,7 @@ def _report_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
         part = writer.attempt("a replica's batch", _replica_dataset, dataset, replicas)
-        return distribute(self, dataset if part is None else part, options)
+        return call_script(distribute, self, dataset if part is None else part, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)
     strategy.experimental_distribute_dataset = experimental_distribute_dataset
