@@ -13,7 +13,7 @@ from typing import Any
 from .context import Rehearsal
 from .script_calls import call_script
 
-__all__ = ["install", "is_stub"]
+__all__ = ["install", "is_stub", "replace"]
 
 # Functions that detect a TPU strategy by its name, to do what only works on a TPU.
 TPU_CHECKS = (
@@ -49,7 +49,8 @@ def exclude_stubs(module: Any, name: str) -> None:
     setattr(module, name, lambda strategy: not is_stub(strategy) and is_tpu_strategy(strategy))
 
 
-def _replace(tensorflow: Any, name: str, value: Any) -> None:
+def replace(tensorflow: Any, name: str, value: Any) -> None:
+    """Replace a function or class of TensorFlow under all of its public names."""
     *path, last = name.split(".")
     for root in (tensorflow, getattr(tensorflow.compat, "v2", None)):
         try:
@@ -93,8 +94,8 @@ def _replace_device_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
         return call_script(physical, device_type)
 
     for path in ("config", "config.experimental"):
-        _replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
-        _replace(tensorflow, f"{path}.list_physical_devices", list_physical_devices)
+        replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
+        replace(tensorflow, f"{path}.list_physical_devices", list_physical_devices)
 
 
 def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -144,10 +145,10 @@ def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
     def initialize_tpu_system(cluster_resolver: Any = None) -> None:
         rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
 
-    _replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
-    _replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
-    _replace(tensorflow, "tpu.experimental.initialize_tpu_system", initialize_tpu_system)
-    _replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
+    replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
+    replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
+    replace(tensorflow, "tpu.experimental.initialize_tpu_system", initialize_tpu_system)
+    replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
 
 
 def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -197,7 +198,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         _report_replicas(rehearsal, TPUStrategyV2, replicas)
     TPUStrategyV2.__qualname__ = "TPUStrategyV2"
     for name in STRATEGIES:
-        _replace(tensorflow, name, TPUStrategyV2)
+        replace(tensorflow, name, TPUStrategyV2)
     with contextlib.suppress(ImportError):
         module = importlib.import_module("tensorflow.python.distribute.tpu_strategy")
         for name in ("TPUStrategyV2", "TPUStrategy"):
