@@ -227,6 +227,31 @@ def test_failure_of_what_the_shim_calls_is_the_scripts() -> None:
     assert "bug in tpuctl" not in str(assessment)
 
 
+USER_CODE = """in user code:
+
+    File "/job/train.py", line 31, in train  *
+        return strategy.run(step, args=(x,))
+    File "/x/tpuctl/preflight/shim/script_calls.py", line 17, in call_script  *
+        return function(*arguments, **keywords)
+
+    AttributeError: 'SymbolicTensor' object has no attribute 'numpy'
+"""
+
+
+def test_autographs_calls_are_left_out() -> None:
+    error = {"type": "AttributeError", "message": USER_CODE, "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    text = "AttributeError: 'SymbolicTensor' object has no attribute 'numpy'"
+    finding = finding_of(assessment_of(first(ended, exit_code=1)), "script")
+    assert finding.message == text
+    message = f"AttributeError: {USER_CODE}"
+    refused = {"kind": "refused", "function": "step", "where": HERE, "message": message}
+    finding = finding_of(
+        assessment_of(first({**refused, "operations": []}, ended, exit_code=1)), "compiling"
+    )
+    assert finding.message == f"step cannot be compiled: {text}"
+
+
 SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
 
 

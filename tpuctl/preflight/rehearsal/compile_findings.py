@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tpuctl.preflight.rehearsal.exit_findings import shorten
+from tpuctl.preflight.rehearsal.exit_findings import message_lines, shorten
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused, Shape
 from tpuctl.preflight.rehearsal.passes import Function, Pass
@@ -49,8 +49,8 @@ def refusals(run: Pass) -> Iterator[Finding]:
                 yield Finding("compiling", "error", message, hint=hint, where=where)
         if not refusal.operations and (refusal.message, refusal.where) not in reported:
             reported.add((refusal.message, refusal.where))
-            lines = [line for line in refusal.message.splitlines() if line.strip()]
-            first = shorten(lines[0].strip()) if lines else "XLA rejected it"
+            lines = message_lines(refusal.message)
+            first = shorten(lines[0]) if lines else "XLA rejected it"
             yield Finding(
                 "compiling",
                 "error",
