@@ -139,6 +139,10 @@ def test_each_unsupported_operation_is_an_error_at_its_line() -> None:
     ]
     assert "EagerPyFunc" in errors[0].message
     assert "py_function" in errors[0].hint
+    soft = assessment_of(first({**refused, "is_soft": True}, ended, exit_code=1))
+    assert not soft.has_errors
+    texts = [finding.message for finding in soft.findings if finding.topic == "compiling"]
+    assert "soft placement" in texts[0]
 
 
 def test_script_failure_is_reported_with_line_and_traceback() -> None:

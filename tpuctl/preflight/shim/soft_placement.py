@@ -26,16 +26,14 @@ def install(rehearsal: Rehearsal, graphs: Graphs) -> None:
     should_record = summaries.should_record_summaries
     operations: Any = importlib.import_module("tensorflow.python.ops.gen_summary_ops")
     flush = operations.flush_summary_writer
-    is_enabled = False
 
     @functools.wraps(place)
     def set_soft_device_placement(enabled: Any) -> Any:
-        nonlocal is_enabled
-        is_enabled = bool(enabled)
+        rehearsal.is_placed_softly = bool(enabled)
         return call_script(place, enabled)
 
     def is_left_out() -> bool:
-        return is_enabled and not graphs.is_eager() and graphs.is_compiled()
+        return rehearsal.is_placed_softly and not graphs.is_eager() and graphs.is_compiled()
 
     @functools.wraps(write)
     def print_tensors(*arguments: Any, **keywords: Any) -> Any:
