@@ -209,6 +209,9 @@ def test_refusals_name_operation_and_line(
     rehearsed = rehearse("refused.py", python=tensorflow)
     assert rehearsed.code == 1
     assert "LookupError: at the end" in rehearsed.output
+    assert "with_arguments TypeError" in rehearsed.output
+    assert "eagerly with_arguments TypeError" in rehearsed.output
+    assert "eagerly with_unbuilt_model AttributeError" in rehearsed.output
     refused = rehearsed.all(Refused)
     assert [each.where.line for each in refused] == [
         rehearsed.line(text)
@@ -217,6 +220,8 @@ def test_refusals_name_operation_and_line(
             "gradient = tape.gradient(loss, weight)",
             "if loss > 1:",
             "loss.numpy()",
+            "# in the step of an unbuilt model",
+            "# in the step of an unbuilt model",
             "# in the layer",
         )
     ]

@@ -93,10 +93,21 @@ SEEN: list[tuple[str, str]] = [
         "capacity by 14.42G.",
     ),
     (
-        "hbm",
+        "vmem",
         "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. "
         "Ran out of memory in memory space vmem. Used 32.42M of 16.00M vmem.",
     ),
+    ("missing-command", "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"),
+    ("missing-data", "FileNotFoundError: [Errno 2] No such file or directory: 'data/ffmpeg'"),
+    ("missing-command", "/bin/sh: 1: gcc: not found"),
+    ("json", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
+    ("ascii", "UnicodeEncodeError: 'ascii' codec can't encode character '\\uac00' in position 0"),
+    ("lfs-pointer", "_pickle.UnpicklingError: invalid load key, 'v'."),
+    (
+        "lfs-pointer",
+        "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+    ),
+    ("leaked-tracer", "jax.errors.UnexpectedTracerError: Encountered an unexpected tracer."),
     (
         "host-memory",
         "RuntimeError: DataLoader worker (pid(s) 1235) exited unexpectedly",

@@ -79,6 +79,12 @@ ON_HOST = {
     + "def load(data, own=None):\n    if own is not None:\n        data = data.map(own)\n"
     "    if own:\n        print(f'with {own}')\n    return data\n\ndata = load(data, own=Own())\n",
     "layer that is adapted": LAYER + DATA + "own = Own()\nown.adapt(data)\ndata = data.map(own)\n",
+    "function in reduce of an unknown dataset": STEP.replace("own(x)", "own(x, y)")
+    + "import sys\n\ndef count(data):\n    return data.reduce(0, own)\n\n"
+    "count(getattr(sys, 'data'))\n",
+    "function in an operation that is applied": STEP
+    + DATA
+    + "data = data.apply(tf.data.experimental.map_and_batch(own, 8))\n",
     "method in map": "class Reader:\n    @tf.function\n    def own(self, x):\n"
     "        return tf.strings.as_string(x)\n\n" + DATA + "data = data.map(Reader().own)\n",
 }
@@ -87,6 +93,70 @@ ON_HOST = {
 @pytest.mark.parametrize("source", ON_HOST.values(), ids=ON_HOST)
 def test_pipeline_only_code_has_no_findings(source: str, tmp_path: Path) -> None:
     assert codes(tmp_path, HEAD + source + TRAINS) == []
+
+
+SERVING = STEP.replace("@tf.function", "@tf.function(input_signature=[tf.TensorSpec([None])])")
+MODULE = "class Server(tf.Module):\n" + SERVING.replace("own(x)", "own(self, x)").replace(
+    "\n", "\n    "
+)
+SAVE = "tf.saved_model.save(tf.keras.Model(), 'gs://b/m', signatures="
+EXPORTED = {
+    "signature of a saved model": SERVING + SAVE + "{'serving_default': own})\n",
+    "signature alone": SERVING + SAVE + "own)\n",
+    "signature by name": SERVING + "signatures = {'a': own}\n" + SAVE + "signatures)\n",
+    "concrete function": SERVING
+    + SAVE
+    + "own.get_concrete_function(tf.TensorSpec([8], tf.float32)))\n",
+    "lambda of a signature": SERVING.replace(
+        "tf.strings.as_string(x)", "tf.map_fn(lambda y: tf.strings.as_string(y), x)"
+    )
+    + SAVE
+    + "own)\n",
+    "signature of a factory": "def make(model):\n"
+    + SERVING.replace("\n", "\n    ")
+    + "\n    return own\n\nmodel = tf.keras.Model()\n"
+    "model.save('gs://b/m', signatures={'serving_default': make(model)})\n",
+    "Keras' older function": SERVING
+    + "tf.keras.models.save_model(tf.keras.Model(), 'gs://b/m', signatures=own)\n",
+    "endpoint": SERVING + "archive = tf.keras.export.ExportArchive()\n"
+    "archive.add_endpoint(name='serve', fn=own)\narchive.write_out('gs://b/m')\n",
+    "TensorFlow Lite": SERVING
+    + "tf.lite.TFLiteConverter.from_concrete_functions([own.get_concrete_function()])\n",
+    "method of a module": MODULE + "\nserver = Server()\n" + SAVE + "server.own)\n",
+    "method of a module that is saved": MODULE + "\ntf.saved_model.save(Server(), 'gs://b/m')\n",
+    "method of a model": MODULE.replace("tf.Module", "tf.keras.Model")
+    + "\nserver = Server()\nserver.save('gs://b/m', signatures={'serve': server.own})\n",
+}
+
+
+@pytest.mark.parametrize("source", EXPORTED.values(), ids=EXPORTED)
+def test_exported_functions_are_no_steps(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + TRAINS + source) == []
+
+
+METRIC = """
+class Own(tf.keras.metrics.Metric):
+    def update_state(self, x):
+        self.seen = x.numpy()
+
+    def result(self):
+        return self.seen
+
+own = Own()
+"""
+LOSS = METRIC.replace("metrics.Metric", "losses.Loss").replace("update_state", "call")
+ON_HOST_ITSELF = {
+    "metric": METRIC + "own.update_state(step(tf.ones([8])))\nprint(own.result())\n",
+    "metric of an evaluator": METRIC
+    + "class Evaluator:\n    def __init__(self):\n        self.own = Own()\n\n"
+    "    def run(self):\n        self.own.update_state(tf.ones([8]))\n\nEvaluator().run()\n",
+    "loss": LOSS + "print(own(tf.ones([8]), tf.ones([8])))\n",
+}
+
+
+@pytest.mark.parametrize("source", ON_HOST_ITSELF.values(), ids=ON_HOST_ITSELF)
+def test_metrics_of_the_host_are_not_traced(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + TRAINS + source) == []
 
 
 UNUSED = {
@@ -176,6 +246,17 @@ REACHED = {
     "activation": STEP.replace("@tf.function\n", "")
     + "model = tf.keras.Sequential([tf.keras.layers.Dense(1, activation=own)])\n"
     "model.fit(tf.ones([8, 8]))\n",
+    "step within a reduction alone": STEP.replace("@tf.function\n", "")
+    + "@tf.function\ndef step(x):\n"
+    "    return strategy.reduce('SUM', strategy.run(own, args=(x,)), axis=None)\n\n"
+    "step(tf.ones([8]))\n",
+    "step within the reduction of an unknown strategy": STEP.replace("@tf.function\n", "")
+    + "import sys\n\nclass Trainer:\n    def __init__(self, strategy):\n"
+    "        self.strategy = strategy\n\n    @tf.function\n    def step(self, x):\n"
+    "        return self.strategy.reduce('SUM', self.strategy.run(own, args=(x,)), axis=None)\n\n"
+    "Trainer(getattr(sys, 'strategy')).step(tf.ones([8]))\n",
+    "step within the method of another object": STEP
+    + "import sys\n\ngetattr(sys, 'history').apply(own(tf.ones([8])))\n",
     "method of a trainer": "class Trainer:\n    def __init__(self, data):\n"
     "        self.data = data\n\n    def run(self):\n        for x in self.data:\n"
     "            self.step(x)\n\n    @tf.function\n    def step(self, x):\n"
@@ -187,6 +268,27 @@ REACHED = {
     "        return tf.strings.as_string(x)\n\n"
     "orbit.Controller(trainer=Trainer(None)).train(8)\n",
 }
+
+
+METRIC_REACHED = {
+    "compiled": METRIC + "model = tf.keras.Sequential()\nmodel.compile('sgd', metrics=[own])\n"
+    "model.fit(tf.ones([8, 8]))\n",
+    "in a step": METRIC
+    + "@tf.function\ndef step(x):\n    own.update_state(x)\n\nstep(tf.ones([8]))\n",
+    "in a list in a step": METRIC
+    + "metrics = [own]\n\n@tf.function\ndef step(x):\n    for metric in metrics:\n"
+    "        metric.update_state(x)\n\nstep(tf.ones([8]))\n",
+    "in a model's step": METRIC + "class Net(tf.keras.Model):\n    def __init__(self):\n"
+    "        super().__init__()\n        self.own = Own()\n\n"
+    "    def train_step(self, data):\n        self.own.update_state(data)\n"
+    "        return {'own': self.own.result()}\n\n"
+    "net = Net()\nnet.compile()\nnet.fit(tf.ones([8, 8]))\n",
+}
+
+
+@pytest.mark.parametrize("source", METRIC_REACHED.values(), ids=METRIC_REACHED)
+def test_metrics_of_steps_are_traced(source: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, HEAD + source) == ["TPU005 error"]
 
 
 @pytest.mark.parametrize("source", REACHED.values(), ids=REACHED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,10 @@ def test_each_unsupported_operation_is_an_error_at_its_line() -> None:
     ]
     assert "EagerPyFunc" in errors[0].message
     assert "py_function" in errors[0].hint
+    soft = assessment_of(first({**refused, "is_soft": True}, ended, exit_code=1))
+    assert not soft.has_errors
+    texts = [finding.message for finding in soft.findings if finding.topic == "compiling"]
+    assert "soft placement" in texts[0]
 
 
 def test_script_failure_is_reported_with_line_and_traceback() -> None:
@@ -212,6 +217,65 @@ def test_shim_failure_is_not_a_script_error() -> None:
     assert "bug in tpuctl" in finding.message
     second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=file)
     assert finding_of(assessment_of(GOOD, second), "observing").severity == "unknown"
+
+
+def test_failure_of_what_the_shim_calls_is_the_scripts() -> None:
+    error = {"type": "RuntimeError", "message": "a Tensor with 8 elements", "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    file = "/x/tpuctl/preflight/shim/script_calls.py"
+    assessment = assessment_of(first(ended, exit_code=1, raised_in=file))
+    finding = finding_of(assessment, "script")
+    assert finding.message == "RuntimeError: a Tensor with 8 elements"
+    assert finding.where is not None
+    assert finding.where.line == 34
+    assert "bug in tpuctl" not in str(assessment)
+
+
+USER_CODE = """in user code:
+
+    File "/job/train.py", line 31, in train  *
+        return strategy.run(step, args=(x,))
+    File "/x/tpuctl/preflight/shim/script_calls.py", line 17, in call_script  *
+        return function(*arguments, **keywords)
+
+    AttributeError: 'SymbolicTensor' object has no attribute 'numpy'
+"""
+
+
+def test_autographs_calls_are_left_out() -> None:
+    error = {"type": "AttributeError", "message": USER_CODE, "where": HERE}
+    ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
+    text = "AttributeError: 'SymbolicTensor' object has no attribute 'numpy'"
+    finding = finding_of(assessment_of(first(ended, exit_code=1)), "script")
+    assert finding.message == text
+    message = f"AttributeError: {USER_CODE}"
+    refused = {"kind": "refused", "function": "step", "where": HERE, "message": message}
+    finding = finding_of(
+        assessment_of(first({**refused, "operations": []}, ended, exit_code=1)), "compiling"
+    )
+    assert finding.message == f"step cannot be compiled: {text}"
+
+
+SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
+
+
+def calls_of_script(file: Path) -> list[str]:
+    """The calls of what a hook replaces, and of the script's functions, that are not marked."""
+    names = {"original", "compiled", "fn", "item", "load", "result", "compute"}
+    tree = ast.parse(file.read_text("utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    defined = {function.name for function in functions}
+    called = [call for call in calls if getattr(call.func, "id", "") in names - defined]
+    return [f"{file.name}:{call.lineno}" for call in called]
+
+
+@pytest.mark.parametrize("file", sorted(SHIM.glob("*.py")), ids=lambda file: file.stem)
+def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -> None:
+    unmarked = calls_of_script(file)
+    if file.name == "lowering_session.py":
+        unmarked = []  # exceptions are reported by `serve`
+    assert unmarked == []
 
 
 def test_failure_of_child_process_is_ignored() -> None:

@@ -23,6 +23,14 @@ PUBLISHED = (
     *(f"TPU6{number:02}" for number in range(1, 13)),
     *("TPU701", "TPU702", "TPU703", "TPU704", "TPU705"),
 )
+# Names that silence a rule where code uses them.
+WORDS = (
+    "mark_step sync( DeviceLoader barrier=True torch_xla.compile eager openxla Trainer lightning",
+    "optimizer_step all_reduce DDP FSDP xla_sharding accelerate xla_device torch_xla.device()",
+    "shard mesh pmap psum partition in_shardings replicate process_index np.random.seed(0)",
+    "jax_enable_x64 JAX_ENABLE_X64 TF_USE_LEGACY_KERAS TFRecordWriter hasattr version",
+    "gsutil cp, google.cloud, push_to_hub, fsspec, def group_texts(texts): strategy.scope()",
+)
 # Comments in a file that cannot be parsed are not read.
 SILENCED = [rule for rule in RULES.values() if rule.code != "TPU000"]
 
@@ -81,3 +89,11 @@ def test_comment_suppresses_line(tmp_path: Path, rule: Rule) -> None:
     for finding in report.findings:
         lines[finding.line - 1] += f"  # tpuctl: ignore[{finding.code}]"
     assert codes_of(tmp_path, rule, "\n".join(lines) + "\n") == []
+
+
+@pytest.mark.parametrize("rule", SILENCED, ids=lambda rule: rule.code)
+def test_words_of_comments_and_docstrings_silence_no_rule(tmp_path: Path, rule: Rule) -> None:
+    comments = "\n".join(f"# {words}" for words in WORDS)
+    docstring = "\n".join(("def unused():", '    """', *WORDS, '    """'))
+    before = codes_of(tmp_path, rule, rule.bad)
+    assert codes_of(tmp_path, rule, f"{rule.bad}\n\n{docstring}\n{comments}\n") == before

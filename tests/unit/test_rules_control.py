@@ -117,8 +117,20 @@ def helper(x):
 """
 
 
-def test_disabled_autograph(tmp_path: Path) -> None:
-    check(tmp_path, OFF)
+SAME_NAME = """
+def step(x: tf.Tensor):
+    if tf.reduce_sum(x) > 0:  # TPU001 error
+        x = -x
+    return x
+
+step = tf.function(step, autograph=False)
+step(tf.ones([8]))
+"""
+
+
+@pytest.mark.parametrize("source", [OFF, SAME_NAME], ids=["decorated", "under its own name"])
+def test_disabled_autograph(tmp_path: Path, source: str) -> None:
+    check(tmp_path, source)
 
 
 GRADIENTS = """

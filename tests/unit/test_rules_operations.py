@@ -86,6 +86,22 @@ def test_summaries_are_reported_with_writer(tmp_path: Path) -> None:
     check(tmp_path, "tf.summary.scalar('x', x)  # TPU004 error", head)
 
 
+SOFT = HEAD + "writer = tf.summary.create_file_writer('logs')\n"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "severity"), [("True", "cost"), ("enabled=True", "cost"), ("False", "error")]
+)
+def test_soft_placement_runs_operations_on_the_host(
+    enabled: str, severity: str, tmp_path: Path
+) -> None:
+    """TensorFlow's documentation of tf.config.set_soft_device_placement."""
+    head = f"{SOFT}tf.config.set_soft_device_placement({enabled})\n"
+    check(tmp_path, f"x = tf.math.segment_sum(x, x)  # TPU004 {severity}", head)
+    marker = "" if severity == "cost" else "  # TPU004 error"
+    check(tmp_path, f"tf.print(x){marker}\n    tf.summary.scalar('x', x){marker}", head)
+
+
 def test_pipeline_and_plain_python_are_allowed(tmp_path: Path) -> None:
     source = (
         HEAD

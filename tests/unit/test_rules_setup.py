@@ -52,6 +52,7 @@ def check(folder: Path, source: str, target: Target) -> None:
     [
         "m = keras.Model()\nm.compile('adam', jit_compile=True)  # TPU401 risk",
         "@tf.function(jit_compile=True)  # TPU401 risk\ndef f(x):\n    return x",
+        "outputs = input()\nif outputs:\n    tf.function(print, jit_compile=True)  # TPU401 risk",
         "@tf.function(experimental_compile=True)  # TPU401 risk\ndef f(x):\n    return x",
         "f = tf.function(lambda x: x, jit_compile=True)  # TPU401 risk",
         "@functools.partial(tf.function, jit_compile=True)  # TPU401 risk\ndef f(x):\n    return x",
@@ -106,6 +107,8 @@ OUTSIDE = [
     "model = tf.keras.models.load_model('gs://b/m')  # TPU402 error\nmodel.fit(np.ones([8, 4]))",
     "model = create()  # TPU402 error\n\n\ndef step(x):\n    return model(x)\n\n\n"
     "strategy.run(step, args=(tf.ones([8, 4]),))",
+    "with tf.name_scope('model'):\n    model = create()  # TPU402 error\nmodel.fit(1)",
+    "with open('strategy.txt') as file:\n    model = create()  # TPU402 error\nmodel.fit(1)",
     "class Trainer:\n    def __init__(self):\n        self.model = create()  # TPU402 error\n"
     "    def step(self, x):\n        return self.model(x)\n"
     "    def go(self):\n        strategy.run(self.step, args=(1,))\nTrainer().go()",

@@ -58,6 +58,31 @@ def with_value(x):
 for step_fn in (with_python, with_while, with_if, with_value):
     attempt(step_fn)
 
+with strategy.scope():
+    unbuilt = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+
+
+def with_unbuilt_model(x):
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(unbuilt(x[:, None]))
+    print(total.numpy())  # in the step of an unbuilt model
+    return tape.gradient(total, unbuilt.trainable_variables)
+
+
+def with_arguments(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(x * weight)
+    weight.assign_sub(tape.gradient(loss, weight))
+    return loss
+
+
+for step_fn in (with_unbuilt_model, with_arguments):
+    attempt(step_fn)
+    try:
+        strategy.run(step_fn, args=(tf.ones([4]),))
+    except Exception as error:
+        print("eagerly", step_fn.__name__, type(error).__name__)
+
 
 class Gate(tf.keras.layers.Layer):
     def call(self, x):

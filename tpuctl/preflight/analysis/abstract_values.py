@@ -203,13 +203,18 @@ def _join_two(left: Value, right: Value) -> Value:
         strong,
         is_boolean=left.is_boolean or right.is_boolean,
         is_number=left.is_number and right.is_number,
-        is_structure=strong.is_structure,
+        is_structure=strong.is_structure or _may_be_structure(strong, weak),
         fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
         owner=strong.owner or weak.owner,
         is_class=(strong if strong.owner else weak).is_class,
         closure=strong.closure or weak.closure,
     )
+
+
+def _may_be_structure(tensor: Value, other: Value) -> bool:
+    """Whether a tensor that may be another value instead may be a structure of tensors."""
+    return tensor.is_symbolic and (other.is_container or (other.is_symbolic and other.is_structure))
 
 
 def constant(value: str | float | None) -> Value:

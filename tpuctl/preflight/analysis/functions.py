@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, dotted
+from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted
 from tpuctl.preflight.analysis.wrappers import PARTIAL, WRAPPERS
 from tpuctl.preflight.findings import Target
 
@@ -46,7 +46,8 @@ def function_of(project: Project, module: Module, node: ast.AST) -> tuple[Module
 def reference_of(project: Project, module: Module, node: ast.AST) -> Reference | None:
     """The project's function that an expression refers to, if any.
 
-    Resolves names, `self.f`, `tf.function(f)`, `jax.jit(f)` and `functools.partial(f, …)`.
+    Resolves names, `self.f`, `Trainer.f`, `tf.function(f)`, `jax.jit(f)` and
+    `functools.partial(f, …)`.
     """
     seen: set[ast.AST] = set()
     positional, keywords = 0, frozenset[str]()
@@ -62,9 +63,8 @@ def reference_of(project: Project, module: Module, node: ast.AST) -> Reference |
                 positional += len(node.args) - 1
                 keywords |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
             node = node.args[0]
-        elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
-            around = module.enclosing_class(node)
-            method = None if around is None else method_of(project, module, around, node.attr)
+        elif isinstance(node, ast.Attribute) and (owner := _owner(project, module, node)):
+            method = method_of(project, *owner, node.attr)
             return None if method is None else Reference(*method, positional, keywords)
         elif isinstance(node, ast.Name) and (bound := _bound(project, module, node)) is not None:
             if not isinstance(bound, ast.Assign):
@@ -79,6 +79,16 @@ def reference_of(project: Project, module: Module, node: ast.AST) -> Reference |
     ):
         return Reference(definition[0], definition[1], positional, keywords)
     return None
+
+
+def _owner(
+    project: Project, module: Module, node: ast.Attribute
+) -> tuple[Module, ast.ClassDef] | None:
+    """The class of `self.f`, `cls.f` or `Trainer.f`, if any."""
+    if dotted(node.value) in ("self", "cls"):
+        around = module.enclosing_class(node)
+        return None if around is None else (module, around)
+    return class_of(project, module, node.value)
 
 
 def class_of(project: Project, module: Module, node: ast.AST) -> tuple[Module, ast.ClassDef] | None:
@@ -153,23 +163,33 @@ def is_legacy_keras(project: Project, name: str, target: Target) -> bool:
     version = target.version
     if version is not None and version < (2, 16):
         return True
-    if OLD_KERAS not in project.cache:
-        project.cache[OLD_KERAS] = any(OLD_KERAS in module.text for module in project)
-    return bool(project.cache[OLD_KERAS])
+    return OLD_KERAS in project.texts
 
 
 def _bound(project: Project, module: Module, node: ast.Name) -> Scoped | None:
-    """The last definition of a function, or assignment that may refer to one, in scope."""
+    """The last definition of a function, or assignment that may refer to one, in scope.
+
+    In `step = jax.jit(step)`, the inner name is the definition before.
+    """
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
-    for scope in module.ancestors(node):
-        if not isinstance(scope, scopes):
+    around = list(module.ancestors(node))
+    for number, scope in enumerate(around):
+        is_body = isinstance(scope, ast.ClassDef) and not any(
+            isinstance(part, FUNCTIONS) for part in around[:number]
+        )
+        if not isinstance(scope, scopes) and not is_body:
             continue
         key = ("scope", scope)
         if key not in project.cache:
-            project.cache[key] = dict(reversed(list(_definitions(scope))))
-        definition: Scoped | None = project.cache[key].get(node.id)
-        if definition is not None:
-            return definition
+            definitions: dict[str, list[Scoped]] = {}
+            for name, definition in _definitions(scope):
+                definitions.setdefault(name, []).append(definition)
+            project.cache[key] = definitions
+        bound: list[Scoped] = project.cache[key].get(node.id, [])
+        inside = [part for part in bound if isinstance(part, ast.Assign) and part in around]
+        before = bound[bound.index(inside[0]) + 1 :] if inside else bound
+        if before:
+            return before[0]
     return None
 
 

@@ -6,8 +6,9 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from tpuctl.preflight.analysis.abstract_values import (
     OBJECT,
@@ -19,6 +20,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     Owner,
     Scope,
     Value,
+    constant,
     container,
     join,
 )
@@ -28,11 +30,17 @@ from tpuctl.preflight.analysis.functions import class_of
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.library import array_function, is_boolean_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import Function, default_of
+from tpuctl.preflight.analysis.syntax import (
+    FUNCTIONS,
+    Function,
+    default_of,
+    identifiers_in,
+    own_nodes,
+)
 from tpuctl.preflight.analysis.traced import Traced, find_traced, root_of
 from tpuctl.preflight.findings import Target
 
-__all__ = ["Inference", "infer"]
+__all__ = ["Inference", "infer", "leaves"]
 
 MAX_CONTEXTS = 6  # combinations of arguments for which a function is analyzed
 MAX_DEPTH = 25
@@ -60,7 +68,9 @@ def infer(project: Project, target: Target) -> Inference:
 class Inference(Evaluator):
     """The traced functions of a project and the values of their expressions.
 
-    The recorded value of an expression covers all contexts in which it was evaluated.
+    The recorded value of an expression covers all contexts in which it was evaluated. Code whose
+    execution Python decides, by a conditional whose outcome is not known, is interpreted in doubt;
+    `runs` tells which code is not.
     """
 
     carries_loops = True  # whether variables of loops over tensors become tensors
@@ -76,6 +86,11 @@ class Inference(Evaluator):
         self.current: list[Traced] = []
         self.returned: list[list[Value]] = []
         self.certain: set[ast.AST] = set()  # functions whose arguments are all known
+        self.doubts = 0  # conditionals around what is interpreted
+        self.evaluated: set[ast.AST] = set()  # expressions and statements without doubt
+        self.statements: set[ast.AST] = set()  # that were interpreted
+        self.called: set[ast.AST] = set()  # functions that others call without doubt
+        self._conditions: dict[Function, frozenset[str]] = {}
         roots = [traced for traced in self.traced.values() if traced.is_root]
         # Reached functions first, then steps before layers and outer layers before inner ones:
         # callers provide the most precise arguments.
@@ -83,7 +98,9 @@ class Inference(Evaluator):
         ordered = [traced for traced in roots if not _is_layer(traced)] + layers[::-1]
         for function in sorted(ordered, key=lambda function: not function.is_reached):
             if function.node not in self.certain:
-                self._root(function)
+                is_doubtful = function.node in self.contexts and function.node not in self.called
+                with self.doubting(is_doubtful):
+                    self._root(function)
         for function in sorted(self.traced.values(), key=lambda function: not function.is_reached):
             if function.node not in self.contexts:
                 self._root(function)
@@ -92,7 +109,7 @@ class Inference(Evaluator):
         """All compiled functions, including nested functions that are called."""
         for node, traced in self.traced.items():
             if node in self.contexts:
-                yield traced
+                yield replace(traced, runs=partial(self.runs, traced.module))
 
     @cached_property
     def sites(self) -> list[tuple[Traced, ast.AST]]:
@@ -133,7 +150,27 @@ class Inference(Evaluator):
         """The value of an expression in a traced function; UNKNOWN if not evaluated."""
         return UNKNOWN if node is None else self.values.get(node, UNKNOWN)
 
+    def runs(self, module: Module, node: ast.AST) -> bool:
+        """Whether a node is evaluated whenever a step that reaches its function is traced."""
+        for part in (node, *module.ancestors(node)):
+            if part in self.values or part in self.statements:
+                return part in self.evaluated
+            if isinstance(part, FUNCTIONS):
+                return False  # below a statement that ends the function
+        return True
+
+    @contextmanager
+    def doubting(self, is_doubtful: bool = True) -> Iterator[None]:
+        """Interpret code that may not run."""
+        self.doubts += is_doubtful
+        try:
+            yield
+        finally:
+            self.doubts -= is_doubtful
+
     def record(self, node: ast.expr, value: Value) -> Value:
+        if not self.doubts:
+            self.evaluated.add(node)
         previous = self.values.get(node)
         self.values[node] = value if previous is None else join(previous, value)
         return value
@@ -144,8 +181,9 @@ class Inference(Evaluator):
 
     @property
     def circumstances(self) -> tuple[Value, ...]:
-        """What a function's analysis depends on, in addition to its arguments."""
-        return ()
+        """What a function's analysis depends on, in addition to its arguments; empty without
+        doubt."""
+        return (STATIC,) * bool(self.doubts)
 
     # Names ------------------------------------------------------------------------------------
 
@@ -272,16 +310,19 @@ class Inference(Evaluator):
         arguments = [*closure.bound, *arguments]
         bound: dict[str, Value] = {}
         for index, parameter in enumerate(_parameters(node)):
-            if parameter.arg in keywords:
-                bound[parameter.arg] = keywords[parameter.arg].opaque
+            name = parameter.arg
+            if name in keywords:
+                bound[name] = self._passed(node, name, keywords[name])
             elif index < len(arguments):
-                bound[parameter.arg] = arguments[index].opaque
+                bound[name] = self._passed(node, name, arguments[index])
             else:
-                default = default_of(node, parameter.arg)
-                bound[parameter.arg] = STATIC if default is not None else UNKNOWN
+                bound[name] = self._default(node, name)
+        if not self.doubts:
+            self.called.add(node)
         key = (node, (*bound.values(), *self.circumstances))
-        if key in self.results:
-            return self.results[key]
+        for known in ((node, (*bound.values(),)), key):
+            if known in self.results:
+                return self.results[known]
         if self.contexts.get(node, 0) >= MAX_CONTEXTS:
             values = (value for (other, _), value in self.results.items() if other is node)
             return self.joined(*values)
@@ -290,6 +331,33 @@ class Inference(Evaluator):
         result = self.run(closure, traced, bound)
         self.results[key] = result
         return result
+
+    def _passed(self, function: Function, name: str, value: Value) -> Value:
+        """The value of a parameter, with its constant if it may decide a conditional."""
+        values = [part.value for part in value.constants]
+        is_flag = all(isinstance(part, bool) for part in values)
+        return value if is_flag or name in self._deciding(function) else value.opaque
+
+    def _default(self, function: Function, name: str) -> Value:
+        default = default_of(function, name)
+        if default is None:
+            return UNKNOWN
+        is_from_keras = name == "training" and _is_call(function)  # it passes on whether it trains
+        value = default.value if isinstance(default, ast.Constant) else ...
+        if is_from_keras or not isinstance(value, (str, int, float, type(None))):
+            return STATIC
+        return self._passed(function, name, constant(value))
+
+    def _deciding(self, function: Function) -> frozenset[str]:
+        """The names in the conditions of a function."""
+        if function not in self._conditions:
+            self._conditions[function] = frozenset(
+                name
+                for node in own_nodes(function)
+                if isinstance(node, (ast.If, ast.IfExp))
+                for name in identifiers_in(node.test)
+            )
+        return self._conditions[function]
 
     def run(self, closure: Closure, traced: Traced, bound: dict[str, Value]) -> Value:
         """Interpret a function with these arguments, and return its result."""
@@ -302,6 +370,7 @@ class Inference(Evaluator):
             scope.names[arguments.vararg.arg] = container([replace(extra, is_structure=True)])
         if arguments.kwarg is not None:
             scope.names[arguments.kwarg.arg] = container([UNKNOWN])
+        doubts = self.doubts
         self.active.append(node)
         self.current.append(traced)
         self.is_converted = traced.autograph
@@ -313,6 +382,7 @@ class Inference(Evaluator):
             results = self.returned[-1]
             return self.joined(*results) if results else STATIC
         finally:
+            self.doubts = doubts
             self.active.pop()
             self.current.pop()
             self.returned.pop()
@@ -325,6 +395,9 @@ class Inference(Evaluator):
         return all(self._statement(statement, scope) for statement in body)
 
     def _statement(self, statement: ast.stmt, scope: Scope) -> bool:
+        self.statements.add(statement)
+        if not self.doubts:
+            self.evaluated.add(statement)
         method = getattr(self, f"_on_{type(statement).__name__.lower()}", None)
         if method is None:
             self.parts(statement, scope)
@@ -383,10 +456,11 @@ class Inference(Evaluator):
     _on_asyncfunctiondef = _on_functiondef
 
     def _on_try(self, statement: ast.Try | ast.TryStar, scope: Scope) -> bool:
-        self.run_body(statement.body, scope)
-        for handler in statement.handlers:
-            self.run_body(handler.body, scope)
-        self.run_body(statement.orelse, scope)
+        with self.doubting(bool(statement.handlers)):
+            self.run_body(statement.body, scope)
+            for handler in statement.handlers:
+                self.run_body(handler.body, scope)
+            self.run_body(statement.orelse, scope)
         self.run_body(statement.finalbody, scope)
         return True
 
@@ -394,8 +468,9 @@ class Inference(Evaluator):
 
     def _on_match(self, statement: ast.Match, scope: Scope) -> bool:
         self.value(statement.subject, scope)
-        for case in statement.cases:
-            self.run_body(case.body, scope)
+        with self.doubting():
+            for case in statement.cases:
+                self.run_body(case.body, scope)
         return True
 
     def _on_if(self, statement: ast.If, scope: Scope) -> bool:
@@ -403,13 +478,21 @@ class Inference(Evaluator):
         return self.branches(statement, scope)
 
     def branches(self, statement: ast.If, scope: Scope) -> bool:
-        """Interpret both branches of a conditional."""
+        """Interpret both branches of a conditional; of a decided one, only one goes on."""
+        decision = self.decision(statement.test, scope)
+        # A tensor decides in the compiled program, which has both branches.
+        is_open = decision is None and not self.of(statement.test).is_symbolic
         before = dict(scope.names)
         self._narrow(statement.test, scope)
-        is_reached = self.run_body(statement.body, scope)
+        is_reached = self._branch(statement.body, scope, is_open, decision is False)
         after = scope.names
         scope.names = dict(before)
-        is_other_reached = self.run_body(statement.orelse, scope)
+        is_other_reached = self._branch(statement.orelse, scope, is_open, decision is True)
+        if decision is not None:
+            scope.names = after if decision else scope.names
+            return is_reached if decision else is_other_reached
+        if is_open and (leaves(statement.body) or leaves(statement.orelse)):
+            self.doubts += 1  # until the function ends
         if is_reached and is_other_reached:
             for name, value in after.items():
                 previous = scope.names.get(name)
@@ -417,6 +500,62 @@ class Inference(Evaluator):
         elif is_reached:
             scope.names = after
         return is_reached or is_other_reached
+
+    def _branch(self, body: list[ast.stmt], scope: Scope, is_open: bool, is_dead: bool) -> bool:
+        returned = len(self.returned[-1])
+        with self.doubting(is_open or is_dead):
+            is_reached = self.run_body(body, scope)
+        if is_dead:
+            del self.returned[-1][returned:]
+        return is_reached
+
+    def decision(self, test: ast.expr, scope: Scope) -> bool | None:
+        """How Python decides a condition during tracing; None if that is not known."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                inner = self.decision(operand, scope)
+                return None if inner is None else not inner
+            case ast.BoolOp(op=operation, values=parts):
+                decisions = [self.decision(part, scope) for part in parts]
+                is_and = isinstance(operation, ast.And)
+                if (not is_and) in decisions:
+                    return not is_and
+                return None if None in decisions else is_and
+            case ast.Compare(left=left, ops=[operation], comparators=[right]):
+                pair = self.value(left, scope), self.value(right, scope)
+                return _compared(operation, *pair)
+            case ast.Call(func=func, args=[tested, *_]):
+                name = scope.module.names.of(func) or getattr(func, "id", "")
+                tests_tensor = name == "tensorflow.is_tensor" or (
+                    name == "isinstance"
+                    and scope.module.names.of(test.args[-1]) == "tensorflow.Tensor"
+                )
+                value = self.value(tested, scope)
+                is_dense = value.is_tensor and value.kind in (Kind.KNOWN, Kind.TENSOR)
+                return True if tests_tensor and is_dense else None
+        constants = self.value(test, scope).constants
+        outcomes = {bool(part.value) for part in constants}
+        is_known = all(part.is_certain and part.is_complete for part in constants)
+        return outcomes.pop() if is_known and len(outcomes) == 1 else None
+
+    def _of_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
+        is_symbolic = self.value(node.test, scope).is_symbolic
+        decision = self.decision(node.test, scope)
+        is_open = decision is None and not is_symbolic
+        with self.doubting(is_open or decision is False):
+            body = self.value(node.body, scope)
+        with self.doubting(is_open or decision is True):
+            other = self.value(node.orelse, scope)
+        if decision is None:
+            return self.joined(body, other)
+        return body if decision else other
+
+    def _of_boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
+        first = node.values[0]
+        is_symbolic = self.value(first, scope).is_symbolic
+        goes_on = self.decision(first, scope) is isinstance(node.op, ast.And)
+        with self.doubting(not is_symbolic and not goes_on):
+            return super()._of_boolop(node, scope)
 
     def _narrow(self, test: ast.expr, scope: Scope) -> None:
         """Narrow the value of a name after an `isinstance` test."""
@@ -442,13 +581,17 @@ class Inference(Evaluator):
     def _on_for(self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         before = dict(scope.names)
         for _ in range(2):  # the second iteration sees the changes of the first
+            is_open = False
             if isinstance(loop, ast.While):
-                is_symbolic = self.value(loop.test, scope).is_tensor
+                value = self.value(loop.test, scope)
+                is_symbolic = value.is_tensor
+                is_open = not value.is_symbolic and not self.decision(loop.test, scope)
             else:
                 iterable = self.value(loop.iter, scope)
                 is_symbolic = iterable.is_tensor
                 self.assign(loop.target, iterable.inner, scope)
-            self.run_body(loop.body, scope)
+            with self.doubting(is_open):
+                self.run_body(loop.body, scope)
             for name, value in before.items():
                 after = scope.names.get(name, value)
                 is_carried = is_symbolic and self.carries_loops
@@ -472,8 +615,31 @@ class Inference(Evaluator):
                     scope.names[part.target.id] = loop_carried(value)
 
 
+def leaves(body: list[ast.stmt]) -> bool:
+    """Whether a branch may end the function or the iteration, other than by an exception."""
+    kinds = (ast.Return, ast.Continue, ast.Break)
+    return any(isinstance(part, kinds) for statement in body for part in ast.walk(statement))
+
+
+def _compared(operation: ast.cmpop, left: Value, right: Value) -> bool | None:
+    """The result of a comparison of values that are known; None for others."""
+    is_none = [part.value is None for part in right.constants] == [True]
+    is_negated = isinstance(operation, (ast.IsNot, ast.NotEq))
+    if is_none and (left.is_container or (left.is_tensor and not left.constants)):
+        return is_negated
+    sides = (left.constants, right.constants)
+    is_known = all(len(side) == 1 and side[0].is_certain and side[0].is_complete for side in sides)
+    if not is_known or not isinstance(operation, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+        return None
+    return (left.constants[0].value == right.constants[0].value) is not is_negated
+
+
 def _is_layer(traced: Traced) -> bool:
-    return getattr(traced.node, "name", "") in ("call", "__call__")
+    return _is_call(traced.node)
+
+
+def _is_call(function: Function) -> bool:
+    return getattr(function, "name", "") in ("call", "__call__")
 
 
 def _parameters(node: Function) -> list[ast.arg]:

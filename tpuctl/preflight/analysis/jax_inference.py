@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -28,7 +26,7 @@ from tpuctl.preflight.analysis.abstract_values import (
     join,
 )
 from tpuctl.preflight.analysis.functions import class_of, library_bases
-from tpuctl.preflight.analysis.inference import Inference
+from tpuctl.preflight.analysis.inference import Inference, leaves
 from tpuctl.preflight.analysis.jax_compiled import CONTROL_FLOW, find_jax_traced, names_array
 from tpuctl.preflight.analysis.jax_library import (
     array_attribute,
@@ -36,7 +34,7 @@ from tpuctl.preflight.analysis.jax_library import (
     array_result,
     layer_result,
 )
-from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import argument, default_of, elements_of
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.analysis.wrappers import TRANSFORMS
@@ -70,9 +68,7 @@ class JaxInference(Inference):
     carries_loops = False
 
     def __init__(self, project: Project) -> None:
-        self.doubts = 0  # conditionals around what is interpreted
         self.choices = 0  # calls of `jax.lax.cond` around it
-        self.evaluated: set[ast.AST] = set()  # whenever their function is traced
         self.executed: set[ast.AST] = set()  # whenever the compiled program runs
         self.roots_of: dict[ast.AST, set[ast.AST]] = defaultdict(set)
         super().__init__(project, find_jax_traced(project) if project.uses_jax else {})
@@ -85,11 +81,15 @@ class JaxInference(Inference):
     def circumstances(self) -> tuple[Value, ...]:
         return (STATIC,) * bool(self.doubts) + (TENSOR,) * bool(self.choices)
 
+    def runs(self, module: Module, node: ast.AST) -> bool:
+        return True  # rules ask `is_certain` about what fails
+
+    def decision(self, test: ast.expr, scope: Scope) -> bool | None:
+        return None
+
     def record(self, node: ast.expr, value: Value) -> Value:
-        if not self.doubts:
-            self.evaluated.add(node)
-            if not self.choices:
-                self.executed.add(node)
+        if not self.doubts and not self.choices:
+            self.executed.add(node)
         return super().record(node, value)
 
     def joined(self, *values: Value) -> Value:
@@ -104,15 +104,6 @@ class JaxInference(Inference):
             is_structure=any(value.is_structure for value in symbolic),
             is_boolean=all(value.is_boolean for value in symbolic),
         )
-
-    @contextmanager
-    def doubting(self) -> Iterator[None]:
-        """Interpret code that may not run."""
-        self.doubts += 1
-        try:
-            yield
-        finally:
-            self.doubts -= 1
 
     # Functions --------------------------------------------------------------------------------
 
@@ -134,14 +125,14 @@ class JaxInference(Inference):
         return TENSOR if is_single else STRUCTURE
 
     def run(self, closure: Closure, traced: Traced, bound: dict[str, Value]) -> Value:
-        doubts, choices = self.doubts, self.choices
+        choices = self.choices
         self.choices += traced.is_root and traced.because.endswith(CHOICES)
         root = self.active[0] if self.active else closure.node
         self.roots_of[closure.node].add(root)
         try:
             return super().run(closure, traced, bound)
         finally:
-            self.doubts, self.choices = doubts, choices
+            self.choices = choices
 
     def object_call(
         self, value: Value, arguments: list[Value], keywords: dict[str, Value]
@@ -263,7 +254,7 @@ class JaxInference(Inference):
     def branches(self, statement: ast.If, scope: Scope) -> bool:
         with self.doubting():
             is_reached = super().branches(statement, scope)
-        if is_reached and (_leaves(statement.body) or _leaves(statement.orelse)):
+        if is_reached and (leaves(statement.body) or leaves(statement.orelse)):
             self.doubts += 1  # until the function ends
         return is_reached
 
@@ -282,10 +273,6 @@ class JaxInference(Inference):
             return super()._on_try(statement, scope)
 
     _on_trystar = _on_try
-
-    def _on_match(self, statement: ast.Match, scope: Scope) -> bool:
-        with self.doubting():
-            return super()._on_match(statement, scope)
 
     def _on_for(self, loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         if isinstance(loop, ast.While):
@@ -307,9 +294,3 @@ class JaxInference(Inference):
         return True
 
     _on_asyncwith = _on_with
-
-
-def _leaves(body: list[ast.stmt]) -> bool:
-    """Whether a branch may end the function or the iteration, other than by an exception."""
-    kinds = (ast.Return, ast.Continue, ast.Break)
-    return any(isinstance(part, kinds) for statement in body for part in ast.walk(statement))

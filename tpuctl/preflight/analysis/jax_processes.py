@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,7 +18,7 @@ __all__ = ["GlobalSharding", "Sameness", "compare", "global_sharding", "is_numpy
 MAX_DEPTH = 48  # expressions between one and where its value is from
 COUNTS = ("jax.process_count", "jax.device_count", "jax.local_device_count")
 GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState")
-SEEDS = ("random.seed", "set_seed", "seed_everything", "set_random_seed")
+SEEDS = re.compile(r"(?:numpy\.)?random\.seed|set_seed|seed_everything|set_random_seed")
 BUILTINS = {"len", "range", "int", "float", "min", "max", "abs", "enumerate", "zip", "list", "sum"}
 ARRAYS = ("numpy.", "jax.numpy.", "jax.random.")
 # Whose result does not have the values of their arguments.
@@ -54,7 +55,7 @@ class _Comparison:
     def __init__(self, project: Project) -> None:
         self.project, self.host = project, HostCode.of(project)
         self.active: set[ast.AST] = set()
-        self.is_seeded = any(seed in part.text for part in project for seed in SEEDS)
+        self.is_seeded = project.uses_name(SEEDS)
 
     def of(self, module: Module, node: ast.expr | None) -> Sameness:
         if node is None or node in self.active or len(self.active) > MAX_DEPTH:

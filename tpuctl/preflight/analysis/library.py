@@ -42,6 +42,9 @@ STATIC_FUNCTIONS = {
     "control_dependencies", "no_op", "group", "type_spec_from_value", "broadcast_static_shape",
     "init_scope", "print", "random.set_seed", "get_logger", "compat.as_str", "compat.as_bytes",
     "compat.as_text", "nest.assert_same_structure", "nest.is_nested", "Assert",
+    "compat.dimension_value", "compat.dimension_at_index", "dimension_value", "dimension_at_index",
+    "executing_eagerly_outside_functions", "control_flow_v2_enabled", "resource_variables_enabled",
+    "compat.forward_compatible", "debugging.is_numeric_tensor", "is_numeric_tensor",
 }  # fmt: skip
 STATIC_MODULES = (
     "debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",

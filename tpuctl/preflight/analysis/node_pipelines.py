@@ -7,6 +7,7 @@ a TPU VM they are the same machine.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
@@ -28,6 +29,7 @@ PIPELINE_METHODS = {
     "reduce",
 }
 PIPELINE_METHODS |= {"group_by_window", "rejection_resample"}
+TRAINS = re.compile(r"fit|GradientTape|\w*TPU\w*")  # names of what uses a TPU
 
 
 def calls_for_node(project: Project, target: Target) -> list[tuple[Module, ast.Call]]:
@@ -85,7 +87,6 @@ def _is_on_script_machine(host: HostCode, module: Module, node: ast.AST) -> bool
 
 def only_writes(project: Project) -> bool:
     """Whether the script only writes records and trains nothing, so it uses no TPU."""
-    texts = [module.text for module in project]
-    if not any("TFRecordWriter" in text for text in texts):
+    if "TFRecordWriter" not in project.used_names:
         return False
-    return not any(word in text for text in texts for word in (".fit(", "TPU", "GradientTape"))
+    return not project.uses_name(TRAINS) and "TPU_NAME" not in project.texts

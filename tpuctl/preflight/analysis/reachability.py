@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
-from tpuctl.preflight.analysis.functions import keras_bases
-from tpuctl.preflight.analysis.scope_definitions import Definitions, is_super
+from tpuctl.preflight.analysis.functions import keras_bases, library_bases
+from tpuctl.preflight.analysis.host_functions import is_host
+from tpuctl.preflight.analysis.scope_definitions import Definitions, Method, is_super
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, dotted, parts_of
-from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS
 from tpuctl.preflight.analysis.value_flow import Item, ValueFlow
 from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
@@ -122,13 +123,20 @@ class Reachability:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             if is_super(node.value):
                 self._inherited(module, node, caller)
-            elif not _is_exported(module, node):
+            elif not self._is_exported(module, node):
                 self._mention(node.attr, caller)
-        elif isinstance(node, ast.Call) and is_host(module, node):
+        elif isinstance(node, ast.Call) and is_host(self.project, module, node):
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             self.pending.append((module, list(parts), Caller.PIPELINE))
             return [node.func]
         return parts_of(node)
+
+    def _is_exported(self, module: Module, node: ast.AST) -> bool:
+        """Whether a method is only exported, or made concrete, not run."""
+        if getattr(module.parents.get(node), "attr", "") == "get_concrete_function":
+            return True
+        values = {definition for definition, _ in self.flow.carried.get(node, ())}
+        return bool(values) and values <= self.flow.exported and node not in self.flow.uses
 
     def _use(self, item: Item, caller: Caller) -> None:
         definition, is_object = item
@@ -138,7 +146,7 @@ class Reachability:
         self._instantiate(definition, caller)
         if is_object:
             for method in self.definitions.methods_of(definition):
-                if self._is_called_by_library(definition, method.name):
+                if self._is_called_by_library(definition, method):
                     self._call(method, caller)
 
     def _call(self, function: Function, caller: Caller) -> None:
@@ -156,7 +164,7 @@ class Reachability:
             return
         self.instantiated.add(owner)
         for method in self.definitions.methods_of(owner):
-            if not self._is_called_by_library(owner, method.name):
+            if not self._is_called_by_library(owner, method):
                 self.methods[method.name].add(method)
                 self._call(method, self.mentioned[method.name])
 
@@ -174,9 +182,11 @@ class Reachability:
                 if method.name == node.attr:
                     self._call(method, caller)
 
-    def _is_called_by_library(self, owner: ast.ClassDef, name: str) -> bool:
+    def _is_called_by_library(self, owner: ast.ClassDef, method: Method) -> bool:
         """Whether a library calls this method of an object that it receives: Keras calls its own
-        methods, others may call methods that the project never uses by name."""
+        methods, others may call methods that the project never uses by name. TensorFlow and Keras
+        save further tf.functions, but do not call them."""
+        name = method.name
         if owner not in self.library_bases:
             family = [
                 (self.definitions.module_of[cls], cls) for cls in self.definitions.family_of(owner)
@@ -191,12 +201,17 @@ class Reachability:
         is_keras, is_foreign = self.library_bases[owner]
         if name.startswith("__") or (is_keras and name in KERAS_METHODS):
             return True
-        return is_foreign and name not in self.definitions.attribute_loads
+        module = self.definitions.module_of[method]
+        is_program = any(
+            _decorated(module, decorator) == "tensorflow.function"
+            for decorator in method.decorator_list
+        )
+        is_saved = is_program and (is_keras or self._is_module(owner))
+        return is_foreign and name not in self.definitions.attribute_loads and not is_saved
 
-
-def _is_exported(module: Module, node: ast.AST) -> bool:
-    """Whether a function is only exported as a concrete function, not run."""
-    return getattr(module.parents.get(node), "attr", "") == "get_concrete_function"
+    def _is_module(self, owner: ast.ClassDef) -> bool:
+        module = self.definitions.module_of[owner]
+        return "tensorflow.Module" in library_bases(self.project, module, owner)
 
 
 def _is_guard(node: ast.AST) -> bool:

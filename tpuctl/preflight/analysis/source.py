@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tokenize
 import warnings
@@ -155,10 +156,12 @@ class Module:
         return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
 
     def segment(self, node: ast.AST) -> str:
-        """The source text of a node, on one line."""
+        """The source text of a node, on one line, without comments."""
         first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
         if first is None or last is None:
             return ""
+        if first < last and any("#" in text for text in self.lines[first - 1 : last]):
+            return " ".join(ast.unparse(node).split())
         lines = [text.encode() for text in self.lines[first - 1 : last]]
         lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
         lines[0] = lines[0][getattr(node, "col_offset", 0) :]
@@ -202,6 +205,36 @@ class Project:
             name == package or name.startswith(f"{package}.")
             for module in self
             for name in module.names.imports.values()
+        )
+
+    @cached_property
+    def used_names(self) -> frozenset[str]:
+        """The names of other code that the project uses: those of libraries, qualified and by part,
+        attributes, and keywords of calls. Comments and texts use nothing.
+        """
+        names: set[str] = set()
+        for module in self:
+            for node in module.of_types(ast.Name, ast.Attribute, ast.keyword):
+                name = None if isinstance(node, ast.keyword) else module.names.of(node)
+                if name is None:
+                    names.add(node.id if isinstance(node, ast.Name) and module.names.stars else "")
+                    names.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
+                elif name.partition(".")[0] not in self.modules:
+                    names.update((name, *name.split(".")))
+        return frozenset(names - {""})
+
+    def uses_name(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a used name matches a pattern as a whole."""
+        return any(pattern.fullmatch(name) for name in self.used_names)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The texts in the project's code, without docstrings."""
+        return frozenset(
+            node.value
+            for module in self
+            for node in module.of_types(ast.Constant)
+            if isinstance(node.value, str) and not isinstance(module.parents[node], ast.Expr)
         )
 
     @property

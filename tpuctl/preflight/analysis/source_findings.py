@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterable
 
 from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.syntax import identifiers_and_texts_in, words_of
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
 __all__ = [
+    "UNSURE",
     "callee_text",
     "edit_of",
     "finding_at",
@@ -22,6 +24,7 @@ __all__ = [
 Placed = ast.expr | ast.stmt | ast.keyword
 MAX_QUOTED_CHARS = 60
 UNREACHED = "; an error if a step runs it, but no known step does"
+UNSURE = "; an error if this code runs"
 
 
 def finding_at(
@@ -36,16 +39,18 @@ def finding_at(
 ) -> Finding:
     """A finding at the start of a node, with the rule's severity by default.
 
-    An error in a traced function that no step reaches becomes a risk.
+    An error in a traced function becomes a risk if no step reaches it, or if a conditional decides
+    whether it runs.
     """
     severity = severity or rule.severity
     if isinstance(where, Module):
         module = where
     else:
         module = where.module
-        if severity is Severity.error and not where.is_reached:
+        is_sure = where.is_reached and where.runs(node)
+        if severity is Severity.error and not is_sure:
             severity = Severity.risk
-            message += UNREACHED
+            message += UNSURE if where.is_reached else UNREACHED
     line: int = getattr(node, "lineno", 1)
     column = module.column(line, getattr(node, "col_offset", 0))
     return Finding(rule.code, severity, module.path, line, column, message, hint, tuple(edits))
@@ -112,10 +117,14 @@ def keyword_edit(module: Module, call: ast.Call, keyword: ast.keyword) -> Edit |
 
 
 def is_conditional_on(module: Module, node: ast.AST, words: Iterable[str]) -> bool:
-    """Whether a node is inside a conditional whose condition contains one of the words."""
-    for ancestor in module.ancestors(node):
-        if isinstance(ancestor, (ast.If, ast.IfExp)):
-            condition = module.segment(ancestor.test).lower()
-            if any(word in condition for word in words):
-                return True
-    return False
+    """Whether a node is inside a conditional on a name or text with one of the words."""
+    tests = (
+        ancestor.test
+        for ancestor in module.ancestors(node)
+        if isinstance(ancestor, (ast.If, ast.IfExp))
+    )
+    return any(
+        word.startswith(tuple(words))
+        for test in tests
+        for word in words_of(identifiers_and_texts_in(test))
+    )

@@ -10,16 +10,24 @@ from typing import Literal
 from tpuctl.preflight.analysis.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.functions import class_of, function_of, keras_bases
 from tpuctl.preflight.analysis.host_code import HostCode
-from tpuctl.preflight.analysis.qualified_names import keras_name
+from tpuctl.preflight.analysis.qualified_names import KERAS, keras_name
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import FUNCTIONS, Function, own_nodes, returns_of
+from tpuctl.preflight.analysis.syntax import (
+    FUNCTIONS,
+    Function,
+    dotted,
+    identifiers_in,
+    own_nodes,
+    returns_of,
+    words_of,
+)
 
 __all__ = ["Creation", "Kind", "Scopes", "tpu_strategies"]
 
 Kind = Literal["model", "optimizer", "metric", "variable"]
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.clone_model")
 LOADED = ("models.load_model", "saving.load_model", "models.model_from_json")
-SCOPE_WORDS = ("scope", "strategy")  # in the text of a `with` item that may enter a scope
+SCOPE_WORDS = {"scope", "strategy"}  # in the names of a `with` item that may enter a scope
 RUNS = ("run", "experimental_run_v2")
 
 
@@ -103,8 +111,9 @@ class Scopes:
     def _is_started(self, module: Module, function: Function) -> bool:
         """Whether the function is an entry point: passed to `app.run`, or a click command."""
         for decorator in getattr(function, "decorator_list", []):
-            name = module.names.called(decorator) or ""
-            if name.startswith("click.") or module.segment(decorator).endswith(".command()"):
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            name = module.names.of(called) or dotted(called) or ""
+            if name.startswith("click.") or name.endswith(".command"):
                 return True
         name = getattr(function, "name", "")
         return any(
@@ -115,15 +124,17 @@ class Scopes:
 
     def _enters(self, module: Module, item: ast.withitem) -> bool:
         """Whether a `with` item enters, or seems to enter, a scope."""
-        text = module.segment(item.context_expr).lower()
-        if any(word in text for word in SCOPE_WORDS):
+        name = module.names.called(item.context_expr) or ""
+        is_other = name.startswith(("tensorflow.", *KERAS)) and "Strategy" not in name
+        names = identifiers_in(item.context_expr)
+        if not is_other and not SCOPE_WORDS.isdisjoint(words_of(names)):
             return True
         if isinstance(item.context_expr, ast.Call):
             called = item.context_expr.func
             definition = function_of(self.project, module, called) or class_of(
                 self.project, module, called
             )
-            if definition is not None and ".scope()" in definition[0].segment(definition[1]):
+            if definition is not None and any(map(_is_scope, ast.walk(definition[1]))):
                 return True
         if isinstance(item.context_expr, ast.Name):
             bindings = self.host.bindings(module, item.context_expr)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 __all__ = [
     "FUNCTIONS",
@@ -14,11 +15,14 @@ __all__ = [
     "default_of",
     "dotted",
     "elements_of",
+    "identifiers_and_texts_in",
+    "identifiers_in",
     "own_nodes",
     "parameters_of",
     "parts_of",
     "returns_of",
     "title",
+    "words_of",
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -29,6 +33,7 @@ SCOPES = (ast.Module, *NESTED)
 FIELDS_WITHOUT_NODES = frozenset(
     ("ctx", "op", "ops", "id", "attr", "kind", "module", "level", "asname", "type_comment")
 )
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _child_fields: dict[type[ast.AST], tuple[str, ...]] = {}  # by class, filled on first use
 
 
@@ -41,6 +46,26 @@ def dotted(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Name):
         return None
     return ".".join([node.id, *reversed(parts)])
+
+
+def identifiers_in(node: ast.AST) -> Iterator[str]:
+    """The names and attributes in an expression."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Name, ast.Attribute)):
+            yield part.id if isinstance(part, ast.Name) else part.attr
+
+
+def identifiers_and_texts_in(node: ast.AST) -> Iterator[str]:
+    """The names, attributes and texts in an expression."""
+    yield from identifiers_in(node)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def words_of(names: Iterable[str]) -> set[str]:
+    """The words of names, in lower case: "use", "tpu" and "strategy" for `use_TPUStrategy`."""
+    return {word.lower() for name in names for word in WORD.findall(name)}
 
 
 def parts_of(node: ast.AST) -> list[ast.AST]:

@@ -1,12 +1,8 @@
-"""Which functions TensorFlow and Keras trace, and which they call on the host."""
+"""Which functions TensorFlow and Keras trace."""
 
 from __future__ import annotations
 
-import ast
-
-from tpuctl.preflight.analysis.source import Module
-
-__all__ = ["KERAS_METHODS", "TRACE_ARGUMENTS", "is_host"]
+__all__ = ["KERAS_METHODS", "TRACE_ARGUMENTS"]
 
 # Methods that Keras traces, and whether it differentiates them.
 KERAS_METHODS = {
@@ -35,21 +31,3 @@ TRACE_ARGUMENTS = {
     "tensorflow.switch_case": (1,),
     "tensorflow.nest.map_structure": (0,),
 }
-# Dataset methods that run functions on the host.
-HOST_METHODS = {"map", "filter", "flat_map", "interleave", "from_generator", "reduce", "scan"}
-HOST_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while", "apply", "batch"}
-HOST_METHODS |= {
-    "distribute_datasets_from_function",
-    "experimental_distribute_datasets_from_function",
-}
-HOST_FUNCTIONS = {"tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func"}
-
-
-def is_host(module: Module, call: ast.Call) -> bool:
-    """Whether a call passes functions to `tf.data` or to Python on the host."""
-    name = module.names.of(call.func)
-    if name in HOST_FUNCTIONS:
-        return True
-    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in HOST_METHODS
-    is_jax = (name or "").startswith("jax.")
-    return is_method and not is_jax and name not in TRACE_ARGUMENTS

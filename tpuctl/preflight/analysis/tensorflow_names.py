@@ -10,7 +10,7 @@ from functools import cache
 from tpuctl.preflight.analysis.functions import is_legacy_keras
 from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.source import Module, Project
-from tpuctl.preflight.analysis.syntax import dotted
+from tpuctl.preflight.analysis.syntax import dotted, identifiers_in, words_of
 from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
 from tpuctl.preflight.findings import Target
 
@@ -45,7 +45,7 @@ CAUGHT_ERRORS = {
     "Exception",
     "BaseException",
 }
-VERSION_WORDS = ("version", "hasattr", "getattr")
+VERSION_WORDS = {"version", "versions", "hasattr", "getattr"}
 
 Naming = ast.Attribute | ast.Import | ast.ImportFrom
 Version = tuple[int, ...]
@@ -241,7 +241,7 @@ def is_guarded(module: Module, node: ast.AST) -> bool:
         if isinstance(ancestor, ast.ExceptHandler) and _names(ancestor) & CAUGHT_ERRORS:
             return True
         if isinstance(ancestor, (ast.If, ast.IfExp)) and _tests_version(module, ancestor.test):
-            return child is not ancestor.test or "hasattr" in module.segment(ancestor.test)
+            return child is not ancestor.test or "hasattr" in identifiers_in(ancestor.test)
         if isinstance(ancestor, ast.BoolOp) and _tests_version(module, ancestor.values[0]):
             return child is not ancestor.values[0]
         if isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)) and _returns_early(
@@ -265,16 +265,15 @@ def _names(handler: ast.ExceptHandler) -> set[str]:
 
 def _tests_version(module: Module, condition: ast.expr) -> bool:
     """Whether a condition tests a version or the existence of a name."""
-    text = module.segment(condition)
-    if any(word in text.lower() for word in VERSION_WORDS):
+    if not VERSION_WORDS.isdisjoint(words_of(identifiers_in(condition))):
         return True
     # A variable with such a result: `HAS_RUN = hasattr(strategy, "run")`.
     for part in ast.walk(condition):
         if isinstance(part, ast.Name):
             for other in module.of_types(ast.Assign):
                 if _assigns(other, part.id):
-                    source = module.segment(other.value).lower()
-                    if any(word in source for word in VERSION_WORDS):
+                    words = words_of(identifiers_in(other.value))
+                    if not VERSION_WORDS.isdisjoint(words):
                         return True
     return False
 

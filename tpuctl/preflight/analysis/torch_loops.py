@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,9 +12,9 @@ from tpuctl.preflight.analysis.control_flow import Loop, is_in_branch, loop_arou
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function
 
-__all__ = ["TrainingLoop", "is_unconditional", "training_loops", "uses_any"]
+__all__ = ["TrainingLoop", "is_unconditional", "training_loops"]
 
-DEVICES = ("xla_device", "torch_xla.device")
+DEVICES = re.compile(r"xla_device|torch_xla\.device")
 MAX_CALLERS = 4  # functions between a statement and the script's top level
 
 
@@ -39,7 +40,7 @@ class TrainingLoop:
 def training_loops(project: Project) -> list[TrainingLoop]:
     """The training loops of a project that trains on an XLA device itself, cached."""
     if TrainingLoop not in project.cache:
-        is_for_xla = project.uses_torch_xla and uses_any(project, *DEVICES)
+        is_for_xla = project.uses_torch_xla and project.uses_name(DEVICES)
         project.cache[TrainingLoop] = list(_loops(project)) if is_for_xla else []
     loops: list[TrainingLoop] = project.cache[TrainingLoop]
     return loops
@@ -53,11 +54,6 @@ def _loops(project: Project) -> Iterator[TrainingLoop]:
             if loop is not None and is_backward and not is_in_branch(module, call, loop):
                 loss = getattr(getattr(call.func, "value", None), "id", "")
                 yield TrainingLoop(module, loop, call, loss)
-
-
-def uses_any(project: Project, *words: str) -> bool:
-    """Whether any file of the project contains one of the words."""
-    return any(word in module.text for module in project for word in words)
 
 
 def is_unconditional(

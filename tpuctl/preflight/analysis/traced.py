@@ -8,15 +8,16 @@ the host.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from tpuctl.preflight.analysis.functions import function_of, is_legacy_keras, keras_bases
+from tpuctl.preflight.analysis.host_functions import is_host
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.syntax import Function, argument, elements_of, own_nodes, title
-from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS, is_host
+from tpuctl.preflight.analysis.tensorflow_calls import KERAS_METHODS, TRACE_ARGUMENTS
 from tpuctl.preflight.findings import Target
 
 __all__ = ["Traced", "find_traced", "is_taped", "root_of"]
@@ -63,6 +64,8 @@ class Traced:
     is_reached: bool = True  # whether the script calls it, directly or not
     calls: tuple[tuple[Module, ast.Call], ...] = ()  # calls that pass it to a strategy
     untraced: frozenset[str] = frozenset()  # parameters that are, or may be, Python values
+    # Whether a node of it certainly runs whenever a step that reaches it does.
+    runs: Callable[[ast.AST], bool] = field(default=lambda node: True, compare=False, repr=False)
 
 
 def find_traced(project: Project, target: Target) -> dict[ast.AST, Traced]:
@@ -149,22 +152,39 @@ class _Search:
         return Caller.SCRIPT in self.reachability.of(traced.module, traced.node)
 
     def _with_callers(self, roots: list[Traced]) -> Iterator[Traced]:
-        """The roots with their reachability, without those that only pipelines call.
+        """The roots with their reachability, without those that only pipelines call, that are only
+        exported, or that only the script itself calls.
 
         If a strategy runs steps, tf.functions that these steps do not call run on the host.
         """
         steps = any(traced.calls and self._is_reached(traced) for traced in roots)
         for root in roots:
-            if self.reachability.of(root.module, root.node) is not Caller.PIPELINE:
+            caller = self.reachability.of(root.module, root.node)
+            is_exported = not caller and root.node in self.reachability.flow.exported
+            if caller is not Caller.PIPELINE and not is_exported and not self._is_on_host(root):
                 is_step = bool(root.calls) or not (steps and root.is_own_program)
                 yield replace(root, is_reached=is_step and self._is_reached(root))
+
+    def _is_on_host(self, root: Traced) -> bool:
+        """Whether it is a method of a metric or loss that no library receives: the inference
+        analyzes it where a step calls it."""
+        owner = root.module.parents.get(root.node)
+        if not isinstance(owner, ast.ClassDef):
+            return False
+        bases = [keras_name(name) or "" for name in keras_bases(self.project, root.module, owner)]
+        if not any(base.startswith(("metrics.", "losses.", "Metric", "Loss")) for base in bases):
+            return False
+        flow = self.reachability.flow
+        family_of = self.reachability.definitions.family_of
+        classes = {cls for cls in flow.created if owner in family_of(cls)}
+        return bool(classes) and not classes & flow.escaped
 
     # Roots ------------------------------------------------------------------------------------
 
     def _record_host(self, module: Module) -> None:
         """Record the functions that `tf.data` or Python run on the host."""
         for node in module.calls:
-            if is_host(module, node):
+            if is_host(self.project, module, node):
                 for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     definition = function_of(self.project, module, value)
                     if definition is not None:

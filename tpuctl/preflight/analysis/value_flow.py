@@ -11,11 +11,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from tpuctl.preflight.analysis.host_functions import is_exporting, is_host
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.scope_definitions import Definition, Definitions, Key
 from tpuctl.preflight.analysis.source import Module
 from tpuctl.preflight.analysis.syntax import FUNCTIONS, dotted
-from tpuctl.preflight.analysis.tensorflow_calls import is_host
 from tpuctl.preflight.analysis.wrappers import WRAPPERS
 
 __all__ = ["Item", "ValueFlow"]
@@ -40,6 +40,8 @@ INERT_ATTRIBUTES |= {
     "__class__",
     "__doc__",
 }
+# What scripts call on the host, or in a step.
+METRIC_METHODS = {"update_state", "result", "reset_state", "reset_states", "variables", "dtype"}
 ADDING_METHODS = {"append", "add", "insert", "extend"}
 INSPECTORS = {"isinstance", "issubclass", "super", "type", "hasattr", "print"}
 # The value of such an expression is, or contains, the value of its child.
@@ -79,6 +81,9 @@ class ValueFlow:
     def __init__(self, definitions: Definitions) -> None:
         self.definitions = definitions
         self.uses: dict[ast.AST, set[Item]] = defaultdict(set)  # by expression
+        self.exported: set[ast.AST] = set()  # functions that are saved for serving
+        self.created: set[ast.ClassDef] = set()  # classes with instances
+        self.escaped: set[ast.AST] = set()  # those whose instances unknown code receives
         self.items: dict[Key, set[Item]] = defaultdict(set)
         # By attribute name and class: the assigned values, and the nodes that read them.
         self.attributes: dict[str, dict[ast.ClassDef, set[Item]]] = {}
@@ -159,10 +164,7 @@ class ValueFlow:
             else:
                 self._pass_argument(module, node, parent, item)
         elif isinstance(parent, ast.Attribute):
-            if isinstance(item[0], ast.ClassDef):
-                self._read_attribute(item[0], parent.attr, module, parent)
-            if parent.attr not in INERT_ATTRIBUTES:
-                self._escape(node, item)
+            self._use_attribute(module, node, parent, item)
         elif isinstance(parent, CONTAINING_NODES) or getattr(parent, "value", None) is node:
             assert parent is not None
             self._store(module, node, parent, item)
@@ -172,6 +174,18 @@ class ValueFlow:
             if node in parent.decorator_list:
                 self.uses[node].add(item)
         elif not isinstance(parent, READING_NODES):
+            self._escape(node, item)
+
+    def _use_attribute(
+        self, module: Module, node: ast.AST, parent: ast.Attribute, item: Item
+    ) -> None:
+        if isinstance(item[0], ast.ClassDef):
+            self._read_attribute(item[0], parent.attr, module, parent)
+        if parent.attr == "get_concrete_function":
+            self.exported.add(item[0])
+        elif parent.attr in METRIC_METHODS:
+            self.uses[node].add(item)
+        elif parent.attr not in INERT_ATTRIBUTES:
             self._escape(node, item)
 
     def _store(self, module: Module, node: ast.AST, parent: ast.AST, item: Item) -> None:
@@ -195,6 +209,7 @@ class ValueFlow:
         definition, is_object = item
         self.uses[node].add(item)
         if isinstance(definition, ast.ClassDef) and not is_object:
+            self.created.add(definition)
             self._carry(module, call, (definition, True))
             return
         self.called[definition][call] = module
@@ -205,6 +220,7 @@ class ValueFlow:
         """Unknown code may call the value, or instantiate it and call the instance."""
         definition, is_object = item
         is_object = is_object or isinstance(definition, ast.ClassDef)
+        self.escaped.add(definition)
         self.uses[node].add((definition, is_object))
 
     def _assign(self, module: Module, target: ast.AST, item: Item) -> None:
@@ -240,9 +256,11 @@ class ValueFlow:
     def _pass_argument(self, module: Module, node: ast.AST, call: ast.Call, item: Item) -> None:
         """Follow a value that is passed as an argument."""
         name = module.names.of(call.func)
-        if name in WRAPPERS:
+        if is_exporting(module, call, node):
+            self._export(item)
+        elif name in WRAPPERS:
             self._carry(module, call, item)
-        elif is_host(module, call):
+        elif is_host(self.definitions.project, module, call):
             self._escape(node.value if isinstance(node, ast.keyword) else node, item)
         elif (name is None and getattr(call.func, "id", "") in INSPECTORS) or (
             name is not None and name.startswith(LOGGERS)
@@ -258,6 +276,14 @@ class ValueFlow:
                 self._bind(key, item)
             if not holders:
                 self._escape(node.value if isinstance(node, ast.keyword) else node, item)
+
+    def _export(self, item: Item) -> None:
+        """Save a function, or the functions of an object."""
+        definition, is_object = item
+        if not isinstance(definition, ast.ClassDef):
+            self.exported.add(definition)
+        elif is_object:
+            self.exported.update(self.definitions.methods_of(definition))
 
     def _parameters(self, module: Module, node: ast.AST, call: ast.Call) -> Iterator[Key]:
         """The parameters of the project's functions that receive an argument."""

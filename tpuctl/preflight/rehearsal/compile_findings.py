@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tpuctl.preflight.rehearsal.exit_findings import shorten
-from tpuctl.preflight.rehearsal.findings import Finding, Target
+from tpuctl.preflight.rehearsal.exit_findings import message_lines, shorten
+from tpuctl.preflight.rehearsal.findings import Finding, Severity, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused, Shape
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
@@ -29,6 +29,7 @@ OPERATION_HINTS = {
     "PrintV2": "Remove tf.print from the step, and print what the step returns.",
     "StringFormat": "Remove tf.print from the step, and print what the step returns.",
 }
+SOFT_PLACEMENT = "soft placement runs on a TPU's host, but not here: its steps were not observed"
 PIPELINE_HINT = "Do it in the data pipeline, which runs on the host."
 GRADIENT_HINT = (
     "The gradient of a loop requires a maximum number of iterations:\n"
@@ -46,11 +47,14 @@ def refusals(run: Pass) -> Iterator[Finding]:
                 reported.add((operation, where))
                 message = f"{refusal.function} cannot be compiled: XLA does not support {operation}"
                 hint = OPERATION_HINTS.get(operation, PIPELINE_HINT)
-                yield Finding("compiling", "error", message, hint=hint, where=where)
+                if refusal.is_soft:
+                    message = f"XLA does not support {operation}, which {SOFT_PLACEMENT}"
+                severity: Severity = "unknown" if refusal.is_soft else "error"
+                yield Finding("compiling", severity, message, hint=hint, where=where)
         if not refusal.operations and (refusal.message, refusal.where) not in reported:
             reported.add((refusal.message, refusal.where))
-            lines = [line for line in refusal.message.splitlines() if line.strip()]
-            first = shorten(lines[0].strip()) if lines else "XLA rejected it"
+            lines = message_lines(refusal.message)
+            first = shorten(lines[0]) if lines else "XLA rejected it"
             yield Finding(
                 "compiling",
                 "error",

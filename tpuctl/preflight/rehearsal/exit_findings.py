@@ -18,7 +18,14 @@ from tpuctl.preflight.rehearsal.observations import (
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.units import counted
 
-__all__ = ["first_pass", "missing_objects", "second_pass", "shorten", "was_observed"]
+__all__ = [
+    "first_pass",
+    "message_lines",
+    "missing_objects",
+    "second_pass",
+    "shorten",
+    "was_observed",
+]
 
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
@@ -44,6 +51,7 @@ JAX_SIGTERM_HINT = (
     "is true, or install your own handler after initialize()."
 )
 SIGKILL_CODE = 137
+USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
 MAX_MESSAGE_LENGTH = 240
 SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={}"
 
@@ -188,8 +196,8 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
 
 
 def _is_shim_error(run: Pass) -> bool:
-    """Whether the exception was raised in the shim."""
-    return "/preflight/shim/" in run.raised_in
+    """Whether the exception was raised in the shim, not by what it calls for the script."""
+    return "/preflight/shim/" in run.raised_in and not run.raised_in.endswith("/script_calls.py")
 
 
 def _is_xla_refusal(run: Pass) -> bool:
@@ -208,10 +216,17 @@ def _shim_failures(run: Pass) -> Iterator[Finding]:
 
 
 def _first_line(error: Failure) -> str:
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    lines = message_lines(error.message)
     if not lines:
         return error.type
-    return f"{error.type}: {shorten(lines[0])}"
+    first = lines[0].removeprefix(f"{error.type}: ")
+    return f"{error.type}: {shorten(first)}"
+
+
+def message_lines(message: str) -> list[str]:
+    """The lines of an exception's message, without the calls that AutoGraph puts before them."""
+    kept = USER_CODE.sub("", message.rstrip())
+    return [line.strip() for line in kept.splitlines() if line.strip()]
 
 
 def shorten(text: str) -> str:

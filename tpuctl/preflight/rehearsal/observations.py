@@ -163,6 +163,7 @@ class Refused(Observation):
     where: Where | None = None
     message: str = ""
     operations: tuple[Operation, ...] = ()
+    is_soft: bool = False  # whether TensorFlow may run the operations on a TPU's host instead
 
 
 @dataclass(frozen=True, kw_only=True)

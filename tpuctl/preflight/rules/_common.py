@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tpuctl.preflight.analysis.jax_inference import JaxInference
-from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.analysis.source_findings import UNSURE, finding_at
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity
 
@@ -59,8 +59,7 @@ def failure(
     """
     if inference.is_certain(evaluated or node):
         return finding_at(rule, traced, node, message, hint)
-    message += "; an error if this code runs"
-    return finding_at(rule, traced, node, message, hint, severity=Severity.risk)
+    return finding_at(rule, traced, node, message + UNSURE, hint, severity=Severity.risk)
 
 
 # The beginning of a training loop for PyTorch/XLA, and its step.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ RULE = Rule(
         "A TPU runs only operations that XLA can compile. Python functions, printing, strings, "
         "parsing and decoding, hash tables, sets, most of `tf.sparse`, sorted segments and "
         'datasets are not among them: the step fails with "Detected unsupported operations". They '
-        "work in `dataset.map`, which runs on the host."
+        "work in `dataset.map`, which runs on the host. After "
+        "`tf.config.set_soft_device_placement(True)`, TensorFlow runs them on the host in each "
+        "step: prints and summaries are not reported then, and others are a cost."
     ),
     bad="""\
 import tensorflow as tf
@@ -77,6 +80,7 @@ REPLACEMENTS = {
     "nn.sampled_softmax_loss": "Use the full softmax, or sample the candidates in dataset.map.",
     "nn.nce_loss": "Use the full softmax, or sample the candidates in dataset.map.",
 }
+SOFT_PLACEMENT = "tensorflow.config.set_soft_device_placement"
 RUN_ON_HOST = "Do it in dataset.map, which runs on the host, or after the step."
 
 
@@ -89,19 +93,47 @@ def _data() -> dict[str, Any]:
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
+    is_soft = _is_placed_softly(project)
+    for finding in _find(project, target, is_soft):
+        if not is_soft:
+            yield finding
+            continue
+        message = f"{finding.message}: it runs on the host in each step"
+        yield replace(finding, severity=Severity.cost, message=message)
+
+
+def _is_placed_softly(project: Project) -> bool:
+    """Whether the script lets TensorFlow move what XLA cannot compile to the host."""
+    for module in project:
+        for call in module.calls:
+            if module.names.of(call.func) == SOFT_PLACEMENT:
+                enabled = argument(call, 0, "enabled")
+                if not isinstance(enabled, ast.Constant) or enabled.value:
+                    return True
+    return False
+
+
+def _find(project: Project, target: Target, is_soft: bool) -> Iterator[Finding]:
     inference = infer(project, target)
     has_writer = any(
         module.names.of(call.func) in WRITERS for module in project for call in module.calls
     )
     for traced, node in inference.sites:
         if isinstance(node, ast.Call):
-            yield from _unsupported_call(inference, traced, node, has_writer)
+            if not (is_soft and _only_writes(traced, node)):
+                yield from _unsupported_call(inference, traced, node, has_writer)
         elif isinstance(node, (ast.For, ast.comprehension)):
             yield from _dataset_loop(inference, traced, node.iter)
         elif isinstance(node, ast.Subscript):
             owner = inference.of(node.value)
             if owner.kind is Kind.OBJECT and owner.name.startswith("tensorflow.lookup."):
                 yield _table(traced, node)
+
+
+def _only_writes(traced: Traced, node: ast.Call) -> bool:
+    """Whether a call prints or writes a summary, so that nothing comes back to the step."""
+    function = short(traced.module.names.of(node.func) or "") or ""
+    return function == "print" or function.startswith("summary.")
 
 
 def _unsupported_call(

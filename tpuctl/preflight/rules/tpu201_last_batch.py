@@ -12,7 +12,7 @@ from tpuctl.preflight.analysis.host_code import HostCode
 from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, method_node, quoted
-from tpuctl.preflight.analysis.syntax import argument
+from tpuctl.preflight.analysis.syntax import argument, identifiers_and_texts_in
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
 
@@ -173,8 +173,8 @@ def _is_for_evaluation(module: Module, node: ast.AST) -> bool:
         elif isinstance(ancestor, ast.FunctionDef):
             if EVALUATION_NAME.search(ancestor.name.lower()):
                 return True
-        elif isinstance(ancestor, ast.If) and EVALUATION_NAME.search(
-            module.segment(ancestor.test).lower()
+        elif isinstance(ancestor, ast.If) and any(
+            EVALUATION_NAME.search(name.lower()) for name in identifiers_and_texts_in(ancestor.test)
         ):
             return True
     return False

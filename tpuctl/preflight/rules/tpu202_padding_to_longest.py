@@ -50,6 +50,7 @@ COLLATORS = {
     "DataCollatorForSeq2Seq",
 }
 TOKENIZERS = ("tokenizer", "tok", "processor", "feature_extractor")
+PACKS = re.compile(r"(?:group|pack|chunk|concatenate)_")  # functions that pack texts
 LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -74,7 +75,7 @@ def _is_length_fixed(project: Project) -> bool:
                     or (key.arg == "pad_to_max_length" and key.value.value is True)
                 ):
                     return True
-        if re.search(r"def (?:group|pack|chunk|concatenate)_\w*", module.text):
+        if any(PACKS.match(node.name) for node in module.of_types(ast.FunctionDef)):
             return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.constants import Constant, Constants, is_bucket, is_local
@@ -63,15 +64,12 @@ MODEL_METHODS = {"save": (0, "filepath"), "export": (0, "filepath")}
 CHECKPOINT_METHODS = {"save": (0, "file_prefix"), "write": (0, "file_prefix")}
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.load_model")
 CHECKPOINTS = ("tensorflow.train.Checkpoint", "tensorflow.compat.v1.train.Saver")
-# Signs that the script uploads its files.
-UPLOADS: tuple[str, ...] = (
-    "gsutil",
-    "gcloud storage",
-    "google.cloud",
-    "upload_from_filename",
-    "push_to_hub",
+# Signs that the script uploads its files: what it uses, and the beginnings of its commands.
+UPLOADS = re.compile(
+    r"google\.cloud\..*|upload_from_\w+|upload_folder|upload_file|push_to_hub|gcsfs|fsspec"
+    r"|wandb\.save|log_artifacts?"
 )
-UPLOADS += ("gcsfs", "fsspec", "wandb.save", "log_artifact", "upload_folder", "upload_file")
+COMMANDS = re.compile(r"^\s*(?:sudo\s+)?(?:gsutil|gcloud)\b", re.MULTILINE)
 COPIES = {
     "tensorflow.io.gfile.copy",
     "tensorflow.io.gfile.rename",
@@ -146,9 +144,9 @@ def _is_written_by_node(call: ast.Call, values: Constants) -> bool:
 
 def _is_uploaded(project: Project, host: HostCode) -> bool:
     """Whether the script uploads what it saves."""
+    if project.uses_name(UPLOADS) or any(map(COMMANDS.search, project.texts)):
+        return True
     for module in project:
-        if any(word in module.text for word in UPLOADS):
-            return True
         for call in module.calls:
             if module.names.of(call.func) in COPIES:
                 values = host.constants(module, argument(call, 1, "dst"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.source import Module, Project
@@ -33,7 +34,7 @@ total = jnp.zeros(8, dtype=jnp.float32)
 """,
 )
 
-SWITCHES = ("enable_x64", "ENABLE_X64", "experimental.x64")
+SWITCHES = re.compile(r"(?:jax_)?enable_x64|JAX_ENABLE_X64|jax\.experimental\.x64.*")
 LIBRARIES = ("jax.numpy.", "jax.random.", "jax.nn.", "jax.lax.")
 TYPES = ("jax.numpy.float64", "jax.numpy.complex128")
 NUMPY_TYPES = ("numpy.float64", "numpy.double", "numpy.complex128")
@@ -42,7 +43,7 @@ NUMPY_TYPES = ("numpy.float64", "numpy.double", "numpy.complex128")
 def find(project: Project, target: Target) -> Iterator[Finding]:
     if not project.uses_jax:
         return
-    if any(switch in module.text for module in project for switch in SWITCHES):
+    if project.uses_name(SWITCHES) or any(map(SWITCHES.fullmatch, project.texts)):
         return
     for module in project:
         for call in module.calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax_loops import compiled_of, loop_calls
@@ -56,10 +57,9 @@ print(batch.shape)
 LOCAL_DATA = "jax.make_array_from_process_local_data"
 USE_LOCAL_DATA = f"Use {LOCAL_DATA}(sharding, part), with the part of this process."
 # Whatever distributes a program over processes, or divides their data.
-DISTRIBUTES = (
-    *("shard", "Shard", "mesh", "Mesh", "pmap", "xmap", "pjit", "psum", "pmean", "all_gather"),
-    *("multihost", "process_index", "process_count", "process_id", "local_devices", "mpi4jax"),
-    *("replicate", "partition", "Partition"),
+DISTRIBUTES = re.compile(
+    r"\w*(?:[Ss]hard|[Mm]esh|[Pp]artition|replicate|multihost)\w*|pmap|xmap|pjit|psum|pmean"
+    r"|all_gather|process_index|process_count|process_id|local_devices|mpi4jax"
 )
 
 
@@ -69,7 +69,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     if target.workers is None and not any(_initializes(module) for module in project):
         return
     severity = Severity.error if target.workers is not None else Severity.risk
-    if not any(word in module.text for module in project for word in DISTRIBUTES):
+    if not project.uses_name(DISTRIBUTES):
         yield from _alone(project)
         return
     for module in project:
@@ -79,7 +79,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 yield from _put(project, module, call, severity)
             elif name == LOCAL_DATA:
                 yield from _same_part(project, module, call)
-            elif "in_shardings" in module.text:
+            elif "in_shardings" in project.used_names:
                 yield from _split_by_step(project, module, call, severity)
 
 

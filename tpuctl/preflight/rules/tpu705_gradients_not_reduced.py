@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.functions import function_of
 from tpuctl.preflight.analysis.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
-from tpuctl.preflight.analysis.torch_loops import training_loops, uses_any
+from tpuctl.preflight.analysis.syntax import identifiers_in, words_of
+from tpuctl.preflight.analysis.torch_loops import training_loops
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 __all__ = ["RULE", "find"]
@@ -67,18 +69,19 @@ if __name__ == "__main__":
 """,
 )
 
+OPTIMIZER = re.compile(r"opt$|optim")  # words of an optimizer's name
 LAUNCHERS = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 # Whatever exchanges gradients, or shards one model over all chips.
-EXCHANGES = (
-    *("optimizer_step", "reduce_gradients", "all_reduce", "DistributedDataParallel", "DDP"),
-    *("FullyShardedDataParallel", "FSDP", "ZeroRedundancyOptimizer", "use_spmd", "xla_sharding"),
-    *("reduce_scatter", "all_gather", "accelerate", "lightning", "Trainer"),
+EXCHANGES = re.compile(
+    r"optimizer_step|reduce_gradients|all_reduce\w*|reduce_scatter\w*|all_gather\w*"
+    r"|DistributedDataParallel|DDP|\w*(?:FullyShardedDataParallel|FSDP)\w*|ZeroRedundancyOptimizer"
+    r"|use_spmd|xla_sharding|accelerate|\w*lightning\w*|\w*Trainer"
 )
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     loops = training_loops(project)
-    if not loops or uses_any(project, *EXCHANGES):
+    if not loops or project.uses_name(EXCHANGES):
         return
     launched = {
         definition[1]
@@ -93,7 +96,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             continue
         for call in loop.calls:
             is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-            if is_step and "opt" in ast.unparse(call.func).lower():
+            if is_step and any(map(OPTIMIZER.match, words_of(identifiers_in(call.func)))):
                 message = f"{quoted(loop.module, call)} uses the gradients of this process alone"
                 hint = "Average them: xm.optimizer_step(optimizer)."
                 yield finding_at(RULE, loop.module, call, message, hint)

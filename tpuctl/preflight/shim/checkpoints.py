@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
 __all__ = ["install", "install_keras", "install_orbax", "install_torch"]
 
@@ -101,7 +102,7 @@ def _watch_manager(
     def call(manager: Any, *arguments: Any, **keywords: Any) -> Any:
         where = rehearsal.user_lines.current()
         with _nested(rehearsal):
-            result = original(manager, *arguments, **keywords)
+            result = call_script(original, manager, *arguments, **keywords)
         if result is not False:
             step = arguments[0] if arguments else keywords.get("step")
             path = os.path.join(str(manager.directory), "" if step is None else str(step))
@@ -133,7 +134,7 @@ def _watch(
         depth = getattr(_nesting, "depth", 0)
         where = None if depth else rehearsal.user_lines.current()
         with _nested(rehearsal):
-            result = original(*arguments, **keywords)
+            result = call_script(original, *arguments, **keywords)
         if not depth:
             path = arguments[position] if len(arguments) > position else None
             path = next(iter(keywords.values()), None) if path is None else path

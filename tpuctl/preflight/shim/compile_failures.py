@@ -58,6 +58,7 @@ class Refusals:
             where=where,
             message=f"{type(error).__name__}: {message}"[:20000],
             operations=operations,
+            is_soft=self.rehearsal.is_placed_softly,
         )
 
     def _is_refusal(self, error: Exception, message: str) -> bool:

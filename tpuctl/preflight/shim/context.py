@@ -36,6 +36,7 @@ class Rehearsal:
         self.report_jax: Callable[[], None] = lambda: None  # writes, once, that JAX trains
         self.report_torch: Callable[[], None] = lambda: None  # the same for PyTorch
         self.fit_depth = 0  # nesting of calls of Keras' fit
+        self.is_placed_softly = False  # whether the script enabled soft placement
         self.gradient_count = 0  # calls that computed gradients, eagerly or in graphs
 
         self.traces: dict[str, Trace] = {}  # by XLA's name of the function

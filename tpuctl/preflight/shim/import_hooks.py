@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from .script_calls import call_script
+
 __all__ = ["AfterImport"]
 
 
@@ -43,7 +45,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            load(module)
+            call_script(load, module)
             function = self.functions.pop(fullname, None)
             if function is not None:
                 function(module)

@@ -147,7 +147,7 @@ class Hooks:
         self.dumps.install()
 
     def _watch_tensorflow(self, tensorflow: ModuleType) -> None:
-        from . import checkpoints, data_waits, opened_files, tpu_stubs, tracing
+        from . import checkpoints, data_waits, opened_files, soft_placement, tpu_stubs, tracing
         from .compile_failures import Refusals
         from .graphs import Graphs
         from .strategy_run import StrategyRuns
@@ -159,6 +159,7 @@ class Hooks:
         graphs = Graphs(tensorflow)
         refusals = Refusals(rehearsal)
         attempt("TPU stubs", tpu_stubs.install, rehearsal, tensorflow)
+        attempt("soft placement", soft_placement.install, rehearsal, graphs)
         functions = Functions(rehearsal, graphs, refusals)
         attempt("functions", functions.install)
         attempt("strategy.run", StrategyRuns(rehearsal, graphs, refusals, functions).install)

@@ -18,6 +18,7 @@ from typing import Any
 
 from .context import Rehearsal
 from .jax_values import CallSignature, batch_size, device_count, loss_of, parameter_names
+from .script_calls import call_script
 from .xla_dumps import XlaDumps
 
 __all__ = ["JaxFunctions"]
@@ -130,7 +131,7 @@ class JaxFunctions:
                 rehearsal.writer.attempt("callbacks", self._record_callback, module, name)
                 if rehearsal.is_compile and module.__name__ == "jax.debug":
                     return None
-            return original(*arguments, **keywords)
+            return call_script(original, *arguments, **keywords)
 
         setattr(module, name, call)
 
@@ -146,7 +147,7 @@ class JaxFunctions:
 
     def call(self, function: JaxFunction, compiled: Any, arguments: Any, keywords: Any) -> Any:
         if self.depth or not self._is_observed() or self._is_traced((arguments, keywords)):
-            return compiled(*arguments, **keywords)
+            return call_script(compiled, *arguments, **keywords)
         rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
         state = attempt("a function", self._state, compiled) or FunctionState()
         if rehearsal.is_compile:
@@ -159,8 +160,8 @@ class JaxFunctions:
         began = time.monotonic()
         self.depth += 1
         try:
-            result = compiled(*arguments, **keywords)
-            self.jax.block_until_ready(result)
+            result = call_script(compiled, *arguments, **keywords)
+            call_script(self.jax.block_until_ready, result)
         finally:
             self.depth -= 1
         state.trains = state.trains or rehearsal.gradient_count > before
@@ -247,12 +248,12 @@ class JaxFunctions:
 
         @functools.wraps(original)
         def compile_function(*arguments: Any, **keywords: Any) -> Any:
-            compiled = original(*arguments, **keywords)
+            compiled = call_script(original, *arguments, **keywords)
             if hasattr(compiled, "lower"):
                 return JaxFunction(self, compiled, keywords)
 
             def decorate(function: Any) -> Any:  # without a function, `jax.jit` is a decorator
-                return JaxFunction(self, compiled(function), keywords)
+                return JaxFunction(self, call_script(compiled, function), keywords)
 
             return decorate
 
@@ -263,7 +264,7 @@ class JaxFunctions:
 
         @functools.wraps(original)
         def gradient(*arguments: Any, **keywords: Any) -> Any:
-            result = original(*arguments, **keywords)
+            result = call_script(original, *arguments, **keywords)
             if name in DIRECT_GRADIENTS:
                 self.rehearsal.gradient_count += 1
                 return result
@@ -272,7 +273,7 @@ class JaxFunctions:
             def call(*inputs: Any, **options: Any) -> Any:
                 self.rehearsal.gradient_count += 1
                 if self.depth or not self._is_observed() or self._is_traced((inputs, options)):
-                    return result(*inputs, **options)
+                    return call_script(result, *inputs, **options)
                 return self._run_eager_step(functools.partial(result, *inputs, **options))
 
             return call
@@ -282,7 +283,7 @@ class JaxFunctions:
     def _run_eager_step(self, compute: Callable[[], Any]) -> Any:
         """Compute gradients outside of a compiled function, which is a step, too."""
         self._begin_step()
-        result = self.jax.block_until_ready(compute())
+        result = call_script(self.jax.block_until_ready, call_script(compute))
         self.eager.trains = True
         self._end_step(self.eager, None, result)
         return result
@@ -321,12 +322,12 @@ class JaxFunctions:
 
         def read_value(array: Any) -> Any:
             self.rehearsal.writer.attempt("reads of values", self._record_read)
-            return value.fget(array)
+            return call_script(value.fget, array)
 
         @functools.wraps(item)
         def read_item(array: Any, *arguments: Any) -> Any:
             self.rehearsal.writer.attempt("reads of values", self._record_read)
-            return item(array, *arguments)
+            return call_script(item, array, *arguments)
 
         array._value = property(read_value)
         array.item = read_item

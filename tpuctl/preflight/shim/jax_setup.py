@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
 __all__ = ["install"]
 
@@ -54,7 +55,8 @@ def _watch_initialize(rehearsal: Rehearsal, jax: Any) -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{unused.getsockname()[1]}"
-        original(
+        call_script(
+            original,
             coordinator_address=address,
             num_processes=1,
             process_id=0,
@@ -72,6 +74,7 @@ def _accept_tpu(jax: Any, name: str) -> None:
     def call(*arguments: Any, **keywords: Any) -> Any:
         if keywords.get("backend") == "tpu":
             keywords["backend"] = "cpu"
-        return original(*("cpu" if value == "tpu" else value for value in arguments), **keywords)
+        values = ("cpu" if value == "tpu" else value for value in arguments)
+        return call_script(original, *values, **keywords)
 
     setattr(jax, name, call)

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import checkpoints
 from .context import Rehearsal
+from .script_calls import call_script
 from .tensors import number
 from .tpu_stubs import exclude_stubs, is_stub
 
@@ -51,9 +52,9 @@ def _replace(rehearsal: Rehearsal, model: Any, name: str, function: Callable[...
         try:
             bound = signature.bind(*arguments, **keywords)
         except TypeError:
-            return original(*arguments, **keywords)  # raises the proper error
+            return call_script(original, *arguments, **keywords)  # raises the proper error
         if rehearsal.writer.is_forked():
-            return original(*arguments, **keywords)
+            return call_script(original, *arguments, **keywords)
         return function(original, bound)
 
     setattr(model, name, call)
@@ -77,13 +78,13 @@ class KerasHooks:
             rehearsal.record_eager()
         elif jit_compile is not None and "jit_compile" in inspect.signature(original).parameters:
             values["jit_compile"] = jit_compile
-        return original(*bound.args, **bound.kwargs)
+        return call_script(original, *bound.args, **bound.kwargs)
 
     def fit(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """Train for the remaining steps; after that the script continues."""
         rehearsal, steps = self.rehearsal, self.rehearsal.steps
         if rehearsal.fit_depth:
-            return original(*bound.args, **bound.kwargs)
+            return call_script(original, *bound.args, **bound.kwargs)
         where = rehearsal.user_lines.current()
         if not steps.remaining:
             rehearsal.script_exit.request_exit()
@@ -92,7 +93,7 @@ class KerasHooks:
         steps.discard()
         steps.is_buffering = True
         try:
-            return original(*bound.args, **bound.kwargs)
+            return call_script(original, *bound.args, **bound.kwargs)
         finally:
             rehearsal.fit_depth -= 1
             steps.is_buffering = False
@@ -101,7 +102,7 @@ class KerasHooks:
 
     def evaluate(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         self.rehearsal.writer.attempt("the plan of evaluate", self._limit_steps, bound, "steps")
-        return original(*bound.args, **bound.kwargs)
+        return call_script(original, *bound.args, **bound.kwargs)
 
     def predict(self, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         """Run a few steps; the result is resized to the expected number of rows, if known."""
@@ -110,7 +111,7 @@ class KerasHooks:
         is_limited = self.rehearsal.writer.attempt(
             "the plan of predict", self._limit_steps, bound, "steps"
         )
-        result = original(*bound.args, **bound.kwargs)
+        result = call_script(original, *bound.args, **bound.kwargs)
         if not is_limited or rows is None:
             return result
         resized = self.rehearsal.writer.attempt("the rows of predict", self._resize, result, rows)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
 __all__ = ["install"]
 
@@ -91,6 +92,6 @@ class Files:
         def call(*arguments: Any, **keywords: Any) -> Any:
             if not writer.is_forked():
                 writer.attempt(f"files: {name}", callback, *arguments, **keywords)
-            return original(*arguments, **keywords)
+            return call_script(original, *arguments, **keywords)
 
         setattr(holder, name, call)

@@ -10,6 +10,7 @@ from typing import Any
 from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
+from .script_calls import call_script
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras
@@ -42,7 +43,7 @@ class StrategyRuns:
             strategy: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None
         ) -> Any:
             def execute(function: Any, arguments: Any = args, keywords: Any = kwargs) -> Any:
-                return original(strategy, function, arguments, keywords, options)
+                return call_script(original, strategy, function, arguments, keywords, options)
 
             is_inner = self.functions.run_depth or self.graphs.is_compiled()
             if is_inner or rehearsal.writer.is_forked():
@@ -68,6 +69,9 @@ class StrategyRuns:
                 result = self._run_eagerly(strategy, key, function, args, kwargs, execute)
             else:
                 result = execute(self._function_to_run(strategy, key, function))
+        except Exception:
+            self.wrapped.pop(key, None)  # a call after a failed trace may return None
+            raise
         finally:
             self.functions.run_depth -= 1
         result, target = result if loss_function else (result, None)
@@ -105,14 +109,14 @@ class StrategyRuns:
             wrapper = attempt("strategy.run", self._wrap, key, fn, execute)
             if wrapper is not None:
                 call = functools.partial(self.functions.call, wrapper, args, kwargs)
-        if rehearsal.is_compile:
-            before = rehearsal.gradient_count
-            attempt("strategy.run", self._trace, key, fn, execute, args, kwargs)
-            if rehearsal.gradient_count > before:
-                capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
-        rehearsal.steps.begin()
         try:
-            return call()
+            if rehearsal.is_compile:
+                before = rehearsal.gradient_count
+                self._trace(key, fn, execute, args, kwargs)
+                if rehearsal.gradient_count > before:
+                    capture_step(rehearsal, fn, args, kwargs, strategy.num_replicas_in_sync)
+            rehearsal.steps.begin()
+            return call_script(call)
         except Exception as error:
             attempt("a refusal", self.refusals.record, error, fn)
             rehearsal.steps.discard()
@@ -138,7 +142,7 @@ class StrategyRuns:
 
         def with_loss(*args: Any, **kwargs: Any) -> Any:
             losses.last = None
-            result = fn(*args, **kwargs)
+            result = call_script(fn, *args, **kwargs)
             target = losses.last
             is_in_graph = getattr(target, "graph", None) is graph()
             if not is_in_graph or target.shape.rank != 0 or not target.dtype.is_floating:
@@ -170,7 +174,7 @@ class StrategyRuns:
 
     def _trace(self, key: Any, fn: Any, execute: Any, args: Any, kwargs: Any) -> None:
         wrapper = self._wrap(key, fn, execute)
-        wrapper.get_concrete_function(args, kwargs)
+        call_script(wrapper.get_concrete_function, args, kwargs)
 
 
 def _is_hashable(value: Any) -> bool:

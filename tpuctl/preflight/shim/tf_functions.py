@@ -13,6 +13,7 @@ from typing import Any
 from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
+from .script_calls import call_script
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 
@@ -55,7 +56,7 @@ class Functions:
         @functools.wraps(original)
         def __call__(function: Any, *arguments: Any, **keywords: Any) -> Any:
             if writer.is_forked():
-                return original(function, *arguments, **keywords)
+                return call_script(original, function, *arguments, **keywords)
             if self.graphs.is_eager():
                 return self._call_eagerly(function, arguments, keywords)
             return self._call_in_graph(function, arguments, keywords)
@@ -71,7 +72,7 @@ class Functions:
         def gradient(self_: Any, target: Any, *arguments: Any, **keywords: Any) -> Any:
             rehearsal.gradient_count += 1
             rehearsal.writer.attempt("a gradient", self.graphs.tag_training)
-            result = original(self_, target, *arguments, **keywords)
+            result = call_script(original, self_, target, *arguments, **keywords)
             self.losses.last = target
             if self.graphs.is_eager():
                 rehearsal.writer.attempt("a gradient", self._end_eager_step, target)
@@ -97,8 +98,10 @@ class Functions:
                 trace = (function, state, arguments, keywords)
                 target = rehearsal.writer.attempt("a tf.function", self._choose, *trace)
                 target = target or function
+                if isinstance(target, Exception):
+                    raise target
             steps.begin()
-            result = self.call(target, *arguments, **keywords)
+            result = call_script(self.call, target, *arguments, **keywords)
         except Exception as error:
             rehearsal.writer.attempt("a refusal", self.refusals.record, error, function)
             steps.discard()
@@ -124,15 +127,19 @@ class Functions:
         )
 
     def _choose(self, function: Any, state: FunctionState, arguments: Any, keywords: Any) -> Any:
-        """The function to call: compiled by XLA if it is a training step."""
+        """The function to call: compiled by XLA if it is a training step.
+
+        Or the exception that its code raised. It must not be called then: a tf.function that
+        created variables before it failed returns None the next time.
+        """
         if state.compiled is not None:
             return state.compiled
         before = (self.rehearsal.gradient_count, self.graphs.mark_count)
         self.rehearsal.pending_traces = []
         try:
-            graph = function.get_concrete_function(*arguments, **keywords).graph
-        except Exception:
-            return function  # the call raises the same error
+            graph = call_script(function.get_concrete_function, *arguments, **keywords).graph
+        except Exception as error:
+            return error
         finally:
             traces, self.rehearsal.pending_traces = self.rehearsal.pending_traces, None
         self._update(state, before)
@@ -160,14 +167,18 @@ class Functions:
     def _call_in_graph(self, function: Any, arguments: Any, keywords: Any) -> Any:
         rehearsal = self.rehearsal
         if self.run_depth or self.graphs.is_compiled() or not self.graphs.is_looping():
-            return self.call(function, *arguments, **keywords)
+            return call_script(self.call, function, *arguments, **keywords)
         state = rehearsal.writer.attempt("a tf.function", self._state, function) or FunctionState()
         target, before = function, (rehearsal.gradient_count, self.graphs.mark_count)
         if rehearsal.is_xla and not is_keras(function) and _names(function) & TRAINING_NAMES:
             if state.compiled is None:
                 state.compiled = rehearsal.writer.attempt("XLA", self.compile, function)
             target = state.compiled or function
-        result = self.call(target, *arguments, **keywords)
+        try:
+            result = call_script(self.call, target, *arguments, **keywords)
+        except Exception:
+            state.compiled = None  # a call after a failed trace may return None
+            raise
         self._update(state, before)
         if state.trains and not state.has_marks:
             if rehearsal.is_compile:

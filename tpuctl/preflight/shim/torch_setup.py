@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
 __all__ = ["install"]
 
@@ -34,6 +35,6 @@ def _watch_spawn(rehearsal: Rehearsal) -> None:
             rehearsal.writer.write("distributed", where=rehearsal.user_lines.current())
             os.environ[DEVICES_VARIABLE] = "1"
             nprocs = 1
-        return original(function, nprocs, start_method, args)
+        return call_script(original, function, nprocs, start_method, args)
 
     module.spawn = spawn

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .context import Rehearsal
+from .script_calls import call_script
 from .user_lines import Where
 from .xla_dumps import XlaDumps
 
@@ -88,7 +89,7 @@ class TorchTraining:
         @functools.wraps(original)
         def translate(mesh: Any, partition_spec: Any) -> Any:
             self.is_sharded = self.is_sharded or any(axis is not None for axis in partition_spec)
-            return original(mesh, partition_spec)
+            return call_script(original, mesh, partition_spec)
 
         sharding._translate_named_partition_spec = translate
 
@@ -106,7 +107,7 @@ class TorchTraining:
         def backward(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
             if self._is_observed():
                 self.rehearsal.writer.attempt("the loss", self._record_loss, tensors)
-            return original(tensors, *arguments, **keywords)
+            return call_script(original, tensors, *arguments, **keywords)
 
         autograd.backward = backward
 
@@ -214,7 +215,7 @@ class TorchTraining:
         @functools.wraps(original)
         def sync(*arguments: Any, **keywords: Any) -> Any:
             if self.is_inside or not self._is_observed():
-                return original(*arguments, **keywords)
+                return call_script(original, *arguments, **keywords)
             result = self._counted(functools.partial(original, *arguments, **keywords))
             if self.is_pending:
                 self._end_step()
@@ -233,9 +234,9 @@ class TorchTraining:
         def read(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(original, tensor, *arguments, **keywords)
             if self.is_inside or not self._is_observed():
-                return call()
+                return call_script(call)
             if tensor.device.type != "xla":
-                result = call()
+                result = call_script(call)
                 if self.torch.is_tensor(result):
                     self.rehearsal.writer.attempt("the batch", self._record_inputs, result)
                 return result
@@ -253,10 +254,10 @@ class TorchTraining:
         @functools.wraps(original)
         def apply(*arguments: Any, **keywords: Any) -> Any:
             if self.is_inside or not self._is_observed():
-                return original(*arguments, **keywords)
+                return call_script(original, *arguments, **keywords)
             self.is_inside = True
             try:
-                return original(*arguments, **keywords)
+                return call_script(original, *arguments, **keywords)
             finally:
                 self.is_inside = False
 
@@ -273,7 +274,7 @@ class TorchTraining:
             attempt("operations", self._changed, self.in_calls)
         self.is_inside = True
         try:
-            result = call()
+            result = call_script(call)
         finally:
             self.is_inside = False
         self.counts = attempt("counters", self._current_counts) or before
@@ -371,7 +372,7 @@ class TorchTraining:
 
     def _trace_operation(self, call: Callable[[], Any]) -> Any:
         if self.is_inside or not self._is_observed():
-            return call()
+            return call_script(call)
         return self._counted(call)
 
     def _current_counts(self) -> Counts:
@@ -392,10 +393,10 @@ class TorchTraining:
         @functools.wraps(original)
         def load(iterator: Any) -> Any:
             if not self._is_observed():
-                return original(iterator)
+                return call_script(original, iterator)
             self.rehearsal.steps.begin_wait()
             try:
-                batch = original(iterator)
+                batch = call_script(original, iterator)
             finally:
                 self.rehearsal.steps.end_wait()
             if self.xla is not None:

@@ -11,8 +11,9 @@ import socket
 from typing import Any
 
 from .context import Rehearsal
+from .script_calls import call_script
 
-__all__ = ["install", "is_stub"]
+__all__ = ["install", "is_stub", "replace"]
 
 # Functions that detect a TPU strategy by its name, to do what only works on a TPU.
 TPU_CHECKS = (
@@ -48,7 +49,8 @@ def exclude_stubs(module: Any, name: str) -> None:
     setattr(module, name, lambda strategy: not is_stub(strategy) and is_tpu_strategy(strategy))
 
 
-def _replace(tensorflow: Any, name: str, value: Any) -> None:
+def replace(tensorflow: Any, name: str, value: Any) -> None:
+    """Replace a function or class of TensorFlow under all of its public names."""
     *path, last = name.split(".")
     for root in (tensorflow, getattr(tensorflow.compat, "v2", None)):
         try:
@@ -83,17 +85,17 @@ def _replace_device_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
         if device_type == "TPU" and make_logical is not None:
             names = [f"{prefix}/device:TPU:{number}" for number in range(replicas)]
             return [make_logical(name=name, device_type="TPU") for name in names]
-        return logical(device_type)
+        return call_script(logical, device_type)
 
     def list_physical_devices(device_type: Any = None) -> Any:
         if device_type == "TPU" and make_physical is not None:
             names = [f"/physical_device:TPU:{number}" for number in range(replicas)]
             return [make_physical(name=name, device_type="TPU") for name in names]
-        return physical(device_type)
+        return call_script(physical, device_type)
 
     for path in ("config", "config.experimental"):
-        _replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
-        _replace(tensorflow, f"{path}.list_physical_devices", list_physical_devices)
+        replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
+        replace(tensorflow, f"{path}.list_physical_devices", list_physical_devices)
 
 
 def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -143,10 +145,10 @@ def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
     def initialize_tpu_system(cluster_resolver: Any = None) -> None:
         rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
 
-    _replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
-    _replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
-    _replace(tensorflow, "tpu.experimental.initialize_tpu_system", initialize_tpu_system)
-    _replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
+    replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
+    replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
+    replace(tensorflow, "tpu.experimental.initialize_tpu_system", initialize_tpu_system)
+    replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
 
 
 def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
@@ -196,7 +198,7 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         _report_replicas(rehearsal, TPUStrategyV2, replicas)
     TPUStrategyV2.__qualname__ = "TPUStrategyV2"
     for name in STRATEGIES:
-        _replace(tensorflow, name, TPUStrategyV2)
+        replace(tensorflow, name, TPUStrategyV2)
     with contextlib.suppress(ImportError):
         module = importlib.import_module("tensorflow.python.distribute.tpu_strategy")
         for name in ("TPUStrategyV2", "TPUStrategy"):
@@ -211,7 +213,7 @@ def _accept_h5py_arrays(tensorflow: Any) -> None:
     def on_read_assign_cross_replica(variable: Any, value: Any, **keywords: Any) -> Any:
         if type(value).__module__.startswith("h5py"):
             value = tensorflow.convert_to_tensor(value[()])
-        return assign(variable, value, **keywords)
+        return call_script(assign, variable, value, **keywords)
 
     values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
@@ -222,7 +224,7 @@ def _report_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
         part = writer.attempt("a replica's batch", _replica_dataset, dataset, replicas)
-        return distribute(self, dataset if part is None else part, options)
+        return call_script(distribute, self, dataset if part is None else part, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)
     strategy.experimental_distribute_dataset = experimental_distribute_dataset

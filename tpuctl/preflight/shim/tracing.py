@@ -9,6 +9,7 @@ from typing import Any
 from .compile_failures import Refusals
 from .context import Rehearsal, Trace
 from .graphs import Graphs
+from .script_calls import call_script
 from .tensors import shape_of
 
 __all__ = ["install"]
@@ -27,7 +28,7 @@ def install(rehearsal: Rehearsal, graphs: Graphs, refusals: Refusals) -> None:
 
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
-        original(self, *arguments, **keywords)
+        call_script(original, self, *arguments, **keywords)
         rehearsal.writer.attempt("a graph", refusals.add_graph, self)
 
     func_graph.__init__ = __init__
@@ -45,7 +46,7 @@ def _watch(rehearsal: Rehearsal, kind: Any) -> None:
 
     @functools.wraps(original)
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
-        original(self, *arguments, **keywords)
+        call_script(original, self, *arguments, **keywords)
         rehearsal.writer.attempt("a trace", _record, rehearsal, self)
 
     kind.__init__ = __init__
