@@ -73,6 +73,7 @@ from tpuctl.catalog.tpu import (
     runtime,
     runtime_for,
     runtimes,
+    unlisted_runtime,
     zones,
 )
 
@@ -144,6 +145,7 @@ __all__ = [
     "tpu_machine_type",
     "tpu_machine_types",
     "traffic_price",
+    "unlisted_runtime",
     "usual_quota",
     "zones",
     "zones_of",
