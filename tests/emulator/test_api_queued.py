@@ -205,6 +205,19 @@ async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
     assert await nodes(client) == {}
 
 
+async def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
+    """Google's live test of its sample asserts it."""
+    client = cloud.tpu()
+    policy = tpu_v2.QueuedResource.QueueingPolicy(
+        valid_until_duration=duration_pb2.Duration(seconds=3600)
+    )
+    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
+    resource = await asyncio.to_thread(get, client)
+    assert "valid_until_duration" not in resource.queueing_policy
+    waiting = resource.queueing_policy.valid_until_time - resource.create_time
+    assert abs(waiting.total_seconds() - 3600) < 5
+
+
 async def test_request_fails_after_valid_until(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)

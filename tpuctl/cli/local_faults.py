@@ -27,8 +27,9 @@ _KINDS = (
     "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
     "PROVISIONING until the fault is removed), provisioning-failure (it is suspended in "
     "PROVISIONING and then fails with an internal error, as large spot slices do), partial-group "
-    "(only --number instances of a managed group are created, even of a slice), quota, deny, unavailable, error, drop-request "
-    "(close the connection before the request is handled), drop-response (close it after that), "
+    "(only --number instances of a managed group are created, even of a slice), quota, deny, "
+    "unavailable, error, drop-request (close the connection before the request is handled), "
+    "drop-response (close it after that), "
     "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
     "disk-full."
 )

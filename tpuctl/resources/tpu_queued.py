@@ -52,6 +52,7 @@ from tpuctl.resources.queued_resource_spec import (
     deadline,
     duration_text,
     owner,
+    queueing_policy,
     request_body,
     request_differences,
     waited_seconds,
@@ -409,7 +410,9 @@ class QueuedNodes(StackResource):
             "or add zones to tpu.zones, or use spot capacity, then run\n"
             "    tpuctl up",
         )
-        was_moment = "valid_until_time" in queued.queueing_policy
+        # By the stack: Google shows a duration as the moment when it ends.
+        requested = queueing_policy(self.stack)
+        was_moment = "valid_until_time" in requested
         error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # expired everywhere
         return error
 
