@@ -58,6 +58,7 @@ from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, node_p
 from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits, usual_quota
 from tpuctl.catalog.software import FIRST_LIBTPU, TENSORFLOW_GENERATIONS
 from tpuctl.catalog.tpu import (
+    ALLOWLIST_ZONES,
     AcceleratorType,
     NodeVersion,
     Runtime,
@@ -78,6 +79,7 @@ from tpuctl.catalog.tpu import (
 )
 
 __all__ = [
+    "ALLOWLIST_ZONES",
     "APIS",
     "API_NAMES",
     "CALENDAR_DAYS",

@@ -11,6 +11,7 @@ from typing import Any
 from tpuctl.catalog.tpu_data import DATA
 
 __all__ = [
+    "ALLOWLIST_ZONES",
     "AcceleratorType",
     "NodeVersion",
     "Runtime",
@@ -50,6 +51,9 @@ class AcceleratorType:
     in_tpu_api: bool  # False: offered only through Compute Engine or GKE
 
 
+# Zones that only projects on Google's allowlist may use; a project of the TPU Research Cloud is on
+# it. Others get "Permission denied on 'locations/us-central2-b'" (reports of 2025 and 2026).
+ALLOWLIST_ZONES = frozenset({"us-central2-b"})
 _RUNTIME_NAME = re.compile(r"[a-z](?:[-.a-z0-9]*[a-z0-9])?")
 
 

@@ -226,7 +226,11 @@ class Admission:
 
     def check_location(self, project: Project, zone: str) -> None:
         policies = OrgPolicies(self._store)
-        if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
+        is_closed = zone in catalog.ALLOWLIST_ZONES
+        is_closed = is_closed and zone not in self._registry.settings.get("zones")
+        if is_closed or not policies.allows(
+            f"projects/{project['id']}", "gcp.resourceLocations", zone
+        ):
             values = {"zone": zone, "project_number": project["number"]}
             raise fault_error({"kind": "error", "google_error": "location-policy"}, values)
 
