@@ -179,6 +179,23 @@ async def test_stuck_request_stays_in_provisioning_until_fault_is_removed(cloud:
     assert (await nodes(client))["n"].state is Node.State.READY
 
 
+async def test_provisioning_failure_suspends_request_before_it_fails(make_cloud: Any) -> None:
+    """As a public log of 2026 has it: five minutes from PROVISIONING to FAILED."""
+    cloud = await make_cloud(pace="quick")
+    cloud.enable("tpu", "compute")
+    client = cloud.tpu()
+    cloud.server.registry.faults.add({"kind": "provisioning-failure", "zone": ZONE})
+    await asyncio.to_thread(create, client)
+    await reached(client, QueuedState.PROVISIONING)
+    suspending = await reached(client, QueuedState.SUSPENDING, QueuedState.FAILED)
+    assert suspending.state.state is QueuedState.SUSPENDING
+    assert suspending.state.state_initiator.name == "SERVICE"
+    failed = await reached(client, QueuedState.FAILED)
+    error = failed.state.failed_data.error
+    assert (error.code, error.message) == (13, "an internal error has occurred")
+    assert await nodes(client) == {}
+
+
 async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.server.registry.faults.add({"kind": "stuck-provisioning"})
@@ -186,6 +203,19 @@ async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
     await reached(client, QueuedState.PROVISIONING)
     await asyncio.to_thread(delete, client, force=True)
     assert await nodes(client) == {}
+
+
+async def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
+    """Google's live test of its sample asserts it."""
+    client = cloud.tpu()
+    policy = tpu_v2.QueuedResource.QueueingPolicy(
+        valid_until_duration=duration_pb2.Duration(seconds=3600)
+    )
+    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
+    resource = await asyncio.to_thread(get, client)
+    assert "valid_until_duration" not in resource.queueing_policy
+    waiting = resource.queueing_policy.valid_until_time - resource.create_time
+    assert abs(waiting.total_seconds() - 3600) < 5
 
 
 async def test_request_fails_after_valid_until(cloud: Any) -> None:

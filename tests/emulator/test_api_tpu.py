@@ -124,7 +124,7 @@ async def test_grpc_and_rest_return_same_nodes(cloud: Any) -> None:
             "v4-8 was not found in zone europe-west4-a",
         ),
         (ZONE, node(accelerator_type="v99-8"), 'accelerator type, "v99-8", could not be found'),
-        (ZONE, node(runtime_version="tpu-vm-tf-9.9.9"), '"tpu-vm-tf-9.9.9" was not found'),
+        (ZONE, node(runtime_version="TPU VM"), '"TPU VM" was not found'),
         (ZONE, node(runtime_version=""), "runtime_version"),
         (ZONE, node(runtime_version="v2-alpha-tpuv6e"), "does not support"),
     ],
@@ -356,6 +356,38 @@ async def test_guest_attributes_have_the_host_keys(cloud: Any, transport: str) -
     assert await asyncio.to_thread(host_keys, ["2"]) == ["KEY-OF-2"]
     with pytest.raises(exceptions.BadRequest):
         await asyncio.to_thread(host_keys, ["4"])
+
+
+async def test_zone_of_v4_is_closed_until_the_setting_opens_it(cloud: Any) -> None:
+    """As for projects that are not on Google's allowlist (public reports)."""
+    parent = f"projects/{PROJECT}/locations/us-central2-b"
+    requested = node(accelerator_type="v4-8")
+    with pytest.raises(exceptions.Forbidden) as caught:
+        await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+    assert "Permission denied on 'locations/us-central2-b' (or it may not exist)" in str(
+        caught.value
+    )
+    assert caught.value.reason == "LOCATION_POLICY_VIOLATED"
+    cloud.server.registry.settings.change({"zones": {"us-central2-b": True}})
+    created = await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+    assert created.accelerator_type == "v4-8"
+
+
+@pytest.mark.parametrize(
+    ("accelerator_type", "zone", "runtime"),
+    [
+        ("v5litepod-4", "us-west4-a", "v2-tpuv5-litepod"),  # of Google's samples
+        ("v3-8", ZONE, "tpu-vm-tf-2.17.0-pjrt"),  # of their tests
+        ("v3-8", ZONE, "tpu-vm-of-tomorrow"),  # Google has more than it documents
+    ],
+)
+async def test_runtimes_that_google_may_have_are_accepted(
+    cloud: Any, accelerator_type: str, zone: str, runtime: str
+) -> None:
+    requested = node(accelerator_type=accelerator_type, runtime_version=runtime)
+    parent = f"projects/{PROJECT}/locations/{zone}"
+    created = await asyncio.to_thread(create, cloud.tpu("grpc"), "n", requested, parent)
+    assert created.runtime_version == runtime
 
 
 @both

@@ -147,6 +147,9 @@ async def test_data_disk_must_exist(cloud: Any) -> None:
     make_disk(cloud)
     created = await asyncio.to_thread(create, cloud.tpu(), requested)
     assert [each.source_disk for each in created.data_disks] == [disk]
+    partial = node(data_disks=[Disk(source_disk=disk.partition("local-project/")[2])])
+    created = await asyncio.to_thread(create, cloud.tpu(), partial, "partial")
+    assert [each.source_disk for each in created.data_disks] == [disk]
 
 
 async def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:

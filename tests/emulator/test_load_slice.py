@@ -18,7 +18,7 @@ from google.oauth2.credentials import Credentials
 from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.emulator.client.server_process import LocalCloud
 
 PARENT_OF_V4 = f"projects/{PROJECT}/locations/us-central2-b"
@@ -32,7 +32,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[LocalCloud]:
     home = tmp_path / "cloud"
-    yield server_process.start(home, pace="instant")
+    cloud = server_process.start(home, pace="instant")
+    remote_control.change_settings(cloud, zones={"us-central2-b": True})
+    yield cloud
     server_process.stop(home)
 
 

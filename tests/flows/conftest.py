@@ -84,7 +84,7 @@ def make_stack(
 
     By default, machines have only Python, so that they start immediately without downloads.
     """
-    return _stack_factory(tmp_path, events)
+    return _stack_factory(local_cloud, tmp_path, events)
 
 
 @pytest.fixture
@@ -96,10 +96,12 @@ def make_stub_stack(
 ) -> Callable[..., Tpuctl]:
     """Like `make_stack`, with stub machines: to be brought up with `provision`."""
     use_cloud(null_cloud, monkeypatch)
-    return _stack_factory(tmp_path, events)
+    return _stack_factory(null_cloud, tmp_path, events)
 
 
-def _stack_factory(folder: Path, events: list[Event]) -> Callable[..., Tpuctl]:
+def _stack_factory(
+    cloud: server_process.LocalCloud, folder: Path, events: list[Event]
+) -> Callable[..., Tpuctl]:
     def make(
         *,
         name: str = "",
@@ -110,6 +112,8 @@ def _stack_factory(folder: Path, events: list[Event]) -> Callable[..., Tpuctl]:
         emit: Callable[[Event], None] | None = None,
     ) -> Tpuctl:
         name = name or f"stack-{next(numbers)}"
+        if "us-central2-b" in zone:  # the zone of v4, which is closed by default
+            remote_control.change_settings(cloud, zones={"us-central2-b": True})
         path = folder / f"{name}-{next(numbers)}" / "tpuctl.yaml"
         path.parent.mkdir()
         path.write_text(

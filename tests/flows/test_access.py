@@ -265,6 +265,21 @@ async def test_shared_network_that_separates_workers_is_reported(project: Projec
     await single.stack.down(delete_bucket=True)
 
 
+async def test_unlisted_runtime_is_requested_with_a_warning(project: Project) -> None:
+    bench = project.stack("runtime: tpu-vm-tf-2.18.1-pjrt")
+    await bench.stack.plan()
+    [warning] = [each.diagnostic for each in bench.events if isinstance(each, WarningIssued)]
+    assert warning.summary == "Unknown runtime"
+    assert "requests it as it is" in warning.detail
+    assert "tpu-vm-tf-2.18.0-pjrt-v5p-and-below" in warning.hint
+    assert "does not exist" not in f"{warning.detail} {warning.hint}"
+    await bench.provision()
+    stack = bench.stack.stack
+    name = f"projects/{stack.project}/locations/{stack.zone}/nodes/{stack.names.node}"
+    node = await bench.call("tpu", "get_node", {"name": name})
+    assert node.runtime_version == "tpu-vm-tf-2.18.1-pjrt"
+
+
 async def reported(bench: Bench) -> list[Diagnostic]:
     """The warnings of a plan about the workers' network."""
     bench.events.clear()

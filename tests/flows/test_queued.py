@@ -215,6 +215,25 @@ async def test_request_stuck_in_provisioning_is_given_up(
     await stack.down(delete_bucket=True)
 
 
+async def test_request_that_google_gives_up_continues_in_next_zone(
+    make_queued: MakeStack, faults: Callable[..., str]
+) -> None:
+    """PROVISIONING, SUSPENDING by SERVICE, FAILED with code 13: large spot slices end so."""
+    faults("provisioning-failure", zone=US_ZONE)
+    stack = make_queued(zone=f"{US_ZONE}, {OTHER}")
+    assert (await provision(stack)).stack.zone == OTHER
+    assert await request_of(stack, US_ZONE) is None
+    await stack.down(delete_bucket=True)
+
+    faults("provisioning-failure", zone=US_ZONE)
+    stack = make_queued()
+    with pytest.raises(NoCapacity, match="Nodes could not be provisioned") as caught:
+        await provision(stack)
+    assert caught.value.exit_code == 75
+    assert await request_of(stack) is None
+    await stack.down(delete_bucket=True)
+
+
 async def test_stuck_request_of_earlier_up_is_given_up_for_next_zone(
     make_queued: MakeStack, faults: Callable[..., str], events: list[Event]
 ) -> None:
@@ -297,6 +316,7 @@ async def test_failed_request_is_deleted_before_next_zone(
             "no more capacity",
         ),
         ({"code": "PERMISSION_DENIED", "text": "not for you"}, Denied, "not for you"),
+        ({"text": "an internal error has occurred"}, NoCapacity, "could not be provisioned"),
     ],
 )
 async def test_failed_request_is_reported_and_deleted(

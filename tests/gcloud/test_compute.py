@@ -152,3 +152,28 @@ def test_disk_network_and_address_commands(gcloud: Gcloud) -> None:
         operation["operationType"] for operation in gcloud.json("compute", "operations", "list")
     }
     assert {"insert", "delete", "resize"} <= kinds
+
+
+def test_disks_of_images_snapshots_and_disks(gcloud: Gcloud) -> None:
+    """gcloud makes links of families and snapshots from its endpoint, and parses them again."""
+    create = ("compute", "disks", "create")
+    gcloud.run(*create, "image", *SMALL[1:])
+    gcloud.run("compute", "snapshots", "create", "kept", "--source-disk=image")
+    gcloud.run("beta", *create, "snapshot", "--source-snapshot=kept")
+    gcloud.run(*create, "copy", "--source-disk=image")
+    disks = {disk["name"]: disk for disk in gcloud.json("compute", "disks", "list")}
+    assert [disks[name]["sizeGb"] for name in ("image", "snapshot", "copy")] == ["10"] * 3
+    assert disks["image"]["sourceImage"].partition("/images/")[2].startswith("debian-12-")
+    assert disks["snapshot"]["sourceSnapshot"].endswith("/global/snapshots/kept")
+    assert disks["copy"]["sourceDisk"].endswith("/disks/image")
+
+
+@pytest.mark.parametrize("group", ["tpus tpu-vm", "tpus", "instances"])
+def test_listed_links_are_understood(gcloud: Gcloud, group: str) -> None:
+    if group == "instances":
+        gcloud.run(*INSTANCES, "create", "box")
+    else:
+        tpu = ("--accelerator-type=v2-8", "--version=tpu-ubuntu2204-base")
+        gcloud.run("compute", "tpus", "tpu-vm", "create", "box", *tpu)
+    link = gcloud.run("compute", *group.split(), "list", "--uri").stdout.strip()
+    assert gcloud.json("compute", *group.split(), "describe", link)["name"].endswith("box")

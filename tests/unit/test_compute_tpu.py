@@ -94,6 +94,7 @@ def test_zone_of_compute_engine_alone_has_price_of_its_region() -> None:
 def test_flex_start_and_calendar_mode_are_of_few_zones() -> None:
     assert flex_start_zones(type_named("tpu7x-8")) == ("us-central1-c",)
     assert flex_start_zones(type_named("v5p-2"), "tpu") == ()
+    assert "southamerica-west1-a" in flex_start_zones(type_named("v6e-8"), "tpu")
     assert "us-south1-ai1b" in flex_start_zones(type_named("v6e-8"), "compute")
     assert "us-south1-ai1b" not in flex_start_zones(type_named("v6e-8"), "tpu")
     assert calendar_zones(type_named("v5p-8")) == ("us-east5-a",)

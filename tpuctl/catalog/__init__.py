@@ -58,6 +58,7 @@ from tpuctl.catalog.prices import HOURS_PER_MONTH, Capacity, Price, Rate, node_p
 from tpuctl.catalog.quota import QuotaLimit, quota_limit, quota_limits, usual_quota
 from tpuctl.catalog.software import FIRST_LIBTPU, TENSORFLOW_GENERATIONS
 from tpuctl.catalog.tpu import (
+    ALLOWLIST_ZONES,
     AcceleratorType,
     NodeVersion,
     Runtime,
@@ -73,10 +74,12 @@ from tpuctl.catalog.tpu import (
     runtime,
     runtime_for,
     runtimes,
+    unlisted_runtime,
     zones,
 )
 
 __all__ = [
+    "ALLOWLIST_ZONES",
     "APIS",
     "API_NAMES",
     "CALENDAR_DAYS",
@@ -144,6 +147,7 @@ __all__ = [
     "tpu_machine_type",
     "tpu_machine_types",
     "traffic_price",
+    "unlisted_runtime",
     "usual_quota",
     "zones",
     "zones_of",

@@ -3,7 +3,8 @@
 Sources:
 
 - flex-start of the Cloud TPU API: docs.cloud.google.com/tpu/docs/request-using-flex-start
-  (2025-09), and public zone tables of requests accepted in 2026-08 and 2026-10. Combinations
+  (2025-09), and public zone tables of requests accepted in 2026-06 (southamerica-west1-a), 2026-08
+  and 2026-10. Combinations
   rejected there are left out: v6e in asia-east1-c, us-central1-b, us-south1-a; v5litepod-1 in
   europe-west4-a and -b.
 - flex-start of Compute Engine: skypilot-org/skypilot, sky/clouds/gcp.py (2026-11), for v6e and
@@ -27,7 +28,10 @@ _FLEX_START: Mapping[Api, Mapping[str, tuple[str, ...]]] = {
     "tpu": {
         "v5e": ("us-central1-a", "us-west4-a"),
         "v5p": ("us-east5-a",),
-        "v6e": ("asia-northeast1-b", "europe-west4-a", "us-east5-a", "us-east5-b"),
+        "v6e": (
+            *("asia-northeast1-b", "europe-west4-a", "southamerica-west1-a"),
+            *("us-east5-a", "us-east5-b"),
+        ),
     },
     "compute": {
         "v5p": ("us-east5-a",),

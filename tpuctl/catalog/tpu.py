@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 from tpuctl.catalog.tpu_data import DATA
 
 __all__ = [
+    "ALLOWLIST_ZONES",
     "AcceleratorType",
     "NodeVersion",
     "Runtime",
@@ -26,6 +28,7 @@ __all__ = [
     "runtime",
     "runtime_for",
     "runtimes",
+    "unlisted_runtime",
     "zones",
 ]
 
@@ -46,6 +49,12 @@ class AcceleratorType:
     devices: int  # as JAX and TensorFlow count them: replicas of a TPUStrategy
     hbm_gb_per_chip: int
     in_tpu_api: bool  # False: offered only through Compute Engine or GKE
+
+
+# Zones that only projects on Google's allowlist may use; a project of the TPU Research Cloud is on
+# it. Others get "Permission denied on 'locations/us-central2-b'" (reports of 2025 and 2026).
+ALLOWLIST_ZONES = frozenset({"us-central2-b"})
+_RUNTIME_NAME = re.compile(r"[a-z](?:[-.a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,22 @@ def runtimes() -> tuple[Runtime, ...]:
 
 def runtime(version: str) -> Runtime | None:
     return next((candidate for candidate in runtimes() if candidate.version == version), None)
+
+
+def unlisted_runtime(version: str) -> Runtime | None:
+    """What can be said of a runtime that no table here has, by its name; None if it is no name.
+
+    Google offers more than it documents: whether this one exists, only Google knows.
+    """
+    if not _RUNTIME_NAME.fullmatch(version):
+        return None
+    tensorflow = re.search(r"-tf-(\d+\.\d+\.\d+)", version)
+    return Runtime(
+        version=version,
+        tensorflow=tensorflow[1] if tensorflow is not None else None,
+        generations=tuple(data()["generations"]),
+        hosts="any",
+    )
 
 
 def runtime_for(accelerator: AcceleratorType) -> Runtime | None:

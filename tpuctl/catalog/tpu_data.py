@@ -500,6 +500,14 @@ DATA: dict[str, Any] = {
             "generations": ["v5e", "v6e"],
             "hosts": "many",
         },
+        # Seen in Google's live tests of its samples (python-docs-samples, tpu), on v2-8 and
+        # v5litepod-1.
+        {
+            "version": "tpu-vm-tf-2.17.0-pjrt",
+            "tensorflow": "2.17.0",
+            "generations": ["v2", "v3", "v4", "v5e", "v5p"],
+            "hosts": "one",
+        },
         {
             "version": "tpu-vm-tf-2.16.1-pjrt",
             "tensorflow": "2.16.1",
@@ -651,6 +659,12 @@ DATA: dict[str, Any] = {
         },
         {
             "version": "v2-alpha-tpuv5-lite",
+            "generations": ["v5e"],
+            "hosts": "any",
+        },
+        # The default of Google's samples and of the console (python-docs-samples, tpu).
+        {
+            "version": "v2-tpuv5-litepod",
             "generations": ["v5e"],
             "hosts": "any",
         },

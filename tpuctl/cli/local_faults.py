@@ -25,9 +25,11 @@ fault_app = App(
 )
 _KINDS = (
     "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
-    "PROVISIONING until the fault is removed), partial-group (only --number instances of a managed "
-    "group are created, even of a slice), quota, deny, unavailable, error, drop-request "
-    "(close the connection before the request is handled), drop-response (close it after that), "
+    "PROVISIONING until the fault is removed), provisioning-failure (it is suspended in "
+    "PROVISIONING and then fails with an internal error, as large spot slices do), partial-group "
+    "(only --number instances of a managed group are created, even of a slice), quota, deny, "
+    "unavailable, error, drop-request (close the connection before the request is handled), "
+    "drop-response (close it after that), "
     "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
     "disk-full."
 )
@@ -277,8 +279,8 @@ def set_setting(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="nodes, quota, policy, denied-permission, propagation, address, reservation or "
-            "pace (default: show all)."
+            help="nodes, quota, policy, denied-permission, propagation, address, reservation, "
+            "zone or pace (default: show all)."
         ),
     ] = None,
     values: Annotated[list[str] | None, typer.Argument(help="New value.")] = None,
@@ -288,7 +290,7 @@ def set_setting(
     `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy CONSTRAINT on|off`,
     `denied-permission PERMISSION on|off`, `propagation SECONDS` (delay of policy changes),
     `address ADDRESS` (of this computer, for firewall rules), `reservation NAME on|off`,
-    `pace instant|quick|real`.
+    `zone ZONE on|off` (one that Google opens to selected projects only), `pace instant|quick|real`.
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """
@@ -311,12 +313,14 @@ _FORMS = {
     "propagation": "propagation SECONDS",
     "address": "address ADDRESS",
     "reservation": "reservation NAME on|off",
+    "zone": "zone ZONE on|off",
     "pace": "pace instant|quick|real",
 }
 _SWITCHES = {
     "policy": "policies",
     "denied-permission": "denied_permissions",
     "reservation": "reservations",
+    "zone": "zones",
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from tpuctl.catalog import runtime, runtimes
 from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
@@ -37,6 +38,7 @@ from tpuctl.resources.tpu_group_parts import GroupPart
 from tpuctl.resources.tpu_node_v1 import closed_api_warning
 from tpuctl.resources.tpu_queued import Race
 from tpuctl.resources.worker_rule import closed_ports_warning
+from tpuctl.spelling import nearest
 
 __all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
 
@@ -103,6 +105,7 @@ async def plan(
     warnings = [
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
+        *_runtime_warnings(prepared),
     ]
     if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
@@ -284,6 +287,21 @@ async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnos
         return ()
     warning = await closed_ports_warning(prepared.stack, cloud, networks.usable)
     return () if warning is None else (warning,)
+
+
+def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """The warning that a new TPU is requested with a runtime that is in no list here."""
+    stack = prepared.stack
+    name = stack.file.tpu.runtime
+    if name == "auto" or stack.is_node or stack.is_compute or runtime(name) is not None:
+        return ()
+    if not _creates_machines(prepared.plan):
+        return ()
+    names = [each.version for each in runtimes() if each.fits(stack.accelerator)]
+    like = " or ".join(nearest(name, names)) or names[0]
+    detail = f"tpuctl does not know the runtime {name}, and requests it as it is"
+    hint = f"If Google refuses it, use {like}, or auto, which is {names[0]}."
+    return (Diagnostic("Unknown runtime", detail, hint),)
 
 
 def _without_addresses(stack: Stack) -> Diagnostic:

@@ -27,6 +27,7 @@ from tpuctl.catalog import (
     runtime,
     runtime_for,
     tpu_machine,
+    unlisted_runtime,
 )
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.attempt import Retry
@@ -400,7 +401,7 @@ def _runtime(
     version_name = file.tpu.runtime
     if file.tpu.kind == "vm":
         if version_name != "auto":
-            return runtime(version_name)
+            return runtime(version_name) or unlisted_runtime(version_name)
         return runtime_for(accelerator) if is_tensorflow(choice) else base_runtime(accelerator)
     if version_name == "auto":
         needs_torch = choice is not None and choice.framework == "torch"

@@ -34,6 +34,7 @@ from tpuctl.catalog import (
     tpu_machine,
     tpu_machine_type,
     traffic_price,
+    unlisted_runtime,
     zones,
     zones_of,
 )
@@ -327,13 +328,12 @@ def _runtime_problems(
     name: str, accelerator: AcceleratorType, text: StackText
 ) -> Iterator[Diagnostic]:
     fitting = [candidate.version for candidate in runtimes() if candidate.fits(accelerator)]
-    match = runtime(name)
+    match = runtime(name) or unlisted_runtime(name)
     if match is None:
-        like = nearest(name, fitting)
         yield Diagnostic(
-            "Unknown runtime",
-            f"runtime {name} does not exist",
-            (f"Did you mean {', '.join(like)}?\n" if like else "") + "Or use auto.",
+            "Invalid runtime",
+            f"{name} is not a name of a runtime: use lowercase letters, digits, dots and hyphens",
+            f"Use auto, which is {fitting[0]}." if fitting else "",
             text.where("tpu.runtime"),
         )
     elif not match.fits(accelerator):

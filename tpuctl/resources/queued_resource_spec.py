@@ -24,6 +24,7 @@ __all__ = [
     "deadline",
     "duration_text",
     "owner",
+    "queueing_policy",
     "request_body",
     "request_differences",
     "waited_seconds",
@@ -57,8 +58,8 @@ def request_body(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
         body["guaranteed"] = {}
     if capacity == "reserved":
         body["reservation_name"] = _reservation_name(stack)
-    if queue.valid_until is not None:
-        body["queueing_policy"] = _policy(queue.valid_until)
+    if policy := queueing_policy(stack):
+        body["queueing_policy"] = policy
     return body
 
 
@@ -86,7 +87,11 @@ def duration_text(queue: QueueSection, without_deadline: str = "until there is c
     return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
-def _policy(valid_until: str) -> dict[str, Any]:
+def queueing_policy(stack: Stack) -> dict[str, Any]:
+    """Until when the request is valid; empty for without a deadline."""
+    valid_until = (stack.queue or QueueSection()).valid_until
+    if valid_until is None:
+        return {}
     if re.fullmatch(DURATION, valid_until):
         return {"valid_until_duration": timedelta(seconds=seconds_of(valid_until))}
     return {"valid_until_time": datetime.fromisoformat(valid_until)}

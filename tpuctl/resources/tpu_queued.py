@@ -52,6 +52,7 @@ from tpuctl.resources.queued_resource_spec import (
     deadline,
     duration_text,
     owner,
+    queueing_policy,
     request_body,
     request_differences,
     waited_seconds,
@@ -71,7 +72,9 @@ ACCEPT_SECONDS = 900.0
 DELETE_SECONDS = 900.0
 POLL = Backoff(initial=0.1, maximum=10.0, multiplier=1.15)
 MAX_SILENCE_SECONDS = 1800.0  # without a response from the cloud, while waiting
-DEADLINE_EXCEEDED = 4  # DEADLINE_EXCEEDED in google.rpc.Code
+DEADLINE_EXCEEDED, INTERNAL = 4, 13  # in google.rpc.Code
+# The text of large spot slices that Google gives up on, minutes after PROVISIONING.
+INTERNAL_ERROR = "an internal error has occurred"
 
 
 @dataclass(frozen=True)
@@ -372,6 +375,8 @@ class QueuedNodes(StackResource):
     def _failure(self, queued: Any) -> TpuctlError:
         """The error for a request that failed or was suspended."""
         state = queued.state.state.name
+        if state != "FAILED" and queued.state.state_initiator.name == "SERVICE":
+            return self._provisioning_error(f"Google suspended it: it is {state}")
         if state != "FAILED":
             return self._lost_error(f"it is {state}")
         status, until = queued.state.failed_data.error, deadline(queued)
@@ -390,6 +395,8 @@ class QueuedNodes(StackResource):
             or (is_unknown and self.cloud.server_clock.now() >= until)
         ):
             return self._expired_error(queued, until)
+        if is_unknown and status.code == INTERNAL and INTERNAL_ERROR in status.message.lower():
+            return self._provisioning_error(f"error 13, {status.message}")
         if is_unknown:  # the request may succeed in another zone
             error.scope = Scope.ZONE
         return error
@@ -404,8 +411,21 @@ class QueuedNodes(StackResource):
             "or add zones to tpu.zones, or use spot capacity, then run\n"
             "    tpuctl up",
         )
-        was_moment = "valid_until_time" in queued.queueing_policy
+        # By the stack: Google shows a duration as the moment when it ends.
+        requested = queueing_policy(self.stack)
+        was_moment = "valid_until_time" in requested
         error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # expired everywhere
+        return error
+
+    def _provisioning_error(self, reason: str) -> TpuctlError:
+        """The usual end of a large spot slice for which there is no capacity."""
+        error = NoCapacity(
+            "Nodes could not be provisioned",
+            f"{self.address} in {self.stack.zone}: {reason}",
+            hint="Most often the zone has too little capacity for a slice of this size. Request it "
+            "again, add zones to tpu.zones, or use a smaller type:\n    tpuctl up",
+        )
+        error.scope = Scope.ZONE
         return error
 
     def _lost_error(self, reason: str) -> TpuctlError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from google.api_core import exceptions
 from google.cloud import compute_v1
 
 from tests.support.discovery_documents import document
@@ -14,6 +17,15 @@ from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
 from tpuctl.emulator.compute.collection import Collection
 from tpuctl.emulator.compute.resource_policies import ResourcePolicies
+from tpuctl.emulator.compute.supported_fields import (
+    ATTACHED_DISK,
+    DISK,
+    INSTANCE,
+    INSTANCE_TEMPLATE,
+    Fields,
+    check_supported,
+)
+from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.registry import Caller
 
 assert service  # importing it imports all collections
@@ -56,3 +68,97 @@ async def test_two_word_collection_has_camel_case_kind(cloud: Any) -> None:
     assert [each.name for each in response.items[f"regions/{REGION}"].resource_policies] == [
         "nightly"
     ]
+
+
+MESSAGES: Mapping[str, tuple[str, Fields]] = {
+    "instance": ("Instance", INSTANCE),
+    "disk": ("Disk", DISK),
+    "template": ("InstanceTemplate", INSTANCE_TEMPLATE),
+    "properties": ("InstanceProperties", INSTANCE_TEMPLATE["properties"]),
+    "attached": ("AttachedDisk", ATTACHED_DISK),
+    "new": ("AttachedDiskInitializeParams", ATTACHED_DISK["initializeParams"]),
+    "interface": ("NetworkInterface", INSTANCE["networkInterfaces"]),
+    "access": ("AccessConfig", INSTANCE["networkInterfaces"]["accessConfigs"]),
+}
+
+
+@pytest.mark.parametrize("place", MESSAGES)
+def test_fields_are_honored_or_refused_by_name(place: str) -> None:
+    """Only what Google itself ignores is ignored."""
+    message, fields = MESSAGES[place]
+    for name, field in document("compute.v1").schemas[message]["properties"].items():
+        is_output = "[Output Only]" in field.get("description", "") or field.get("readOnly")
+        if name in fields or is_output or name in ("fingerprint", "labelFingerprint"):
+            continue
+        if (place, name) == ("interface", "name"):
+            continue  # its description says that the server generates it
+        with pytest.raises(ApiError, match=rf"The field {place}\.{name} is not") as refused:
+            check_supported({name: "x"}, fields, place)
+        assert refused.value.http == 501
+
+
+def with_interface(**fields: Any) -> dict[str, Any]:
+    return {"network_interfaces": [{"network": "global/networks/default", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (with_interface(network_i_p="10.132.0.9"), "networkInterfaces[0].networkIP"),
+        (
+            with_interface(access_configs=[{"nat_i_p": "203.0.113.7"}]),
+            "networkInterfaces[0].accessConfigs[0].natIP",
+        ),
+        (with_interface(stack_type="IPV4_IPV6"), "networkInterfaces[0].stackType"),
+        ({"guest_accelerators": [{"accelerator_count": 1}]}, "guestAccelerators"),
+        ({"params": {"resource_manager_tags": {"a": "b"}}}, "params.resourceManagerTags"),
+    ],
+)
+async def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: str) -> None:
+    def run() -> None:
+        with pytest.raises(exceptions.MethodNotImplemented, match=re.escape(field)):
+            engine.insert(engine.controller(**body))
+        template = {key: value for key, value in body.items() if key != "params"}
+        if "stackType" not in field and template:
+            with pytest.raises(exceptions.MethodNotImplemented, match=re.escape(field)):
+                engine.create_template(**template)
+
+    await asyncio.to_thread(run)
+
+
+async def test_instance_keeps_requested_fields(engine: Any) -> None:
+    kept = {
+        "hostname": "head.lab.example",
+        "key_revocation_action_type": "STOP",
+        "advanced_machine_features": {"threads_per_core": 1},
+        "display_device": {"enable_display": True},
+        "network_performance_config": {"total_egress_bandwidth_tier": "TIER_1"},
+        "min_cpu_platform": "Intel Haswell",
+    }
+
+    def run() -> None:
+        body = engine.controller(**kept, **with_interface(nic_type="GVNIC"))
+        engine.wait_ok(engine.insert(body))
+        instance = engine.get()
+        for field, value in kept.items():
+            shown = getattr(instance, field)
+            assert shown == (type(shown)(value) if isinstance(value, dict) else value), field
+        assert instance.network_interfaces[0].nic_type == "GVNIC"
+        with pytest.raises(exceptions.BadRequest, match="hostname"):
+            engine.insert(engine.controller("other", hostname="no domain"))
+
+    await asyncio.to_thread(run)
+
+
+async def test_template_without_network_has_the_default_one(engine: Any) -> None:
+    """As the test of Google's sample expects: it sets the interface's name instead."""
+
+    def run() -> None:
+        interface = {"name": "global/networks/default"}
+        engine.create_template(network_interfaces=[interface])
+        which = {"project": PROJECT, "instance_template": "bert"}
+        [shown] = engine.instance_templates.get(which).properties.network_interfaces
+        assert shown.name == "global/networks/default"
+        assert shown.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
+
+    await asyncio.to_thread(run)

@@ -175,3 +175,119 @@ async def test_snapshot_insert_without_disk_method(engine: Any) -> None:
                 )
 
     await asyncio.to_thread(run)
+
+
+UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
+KEY = {"raw_key": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+KMS = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+# Of an additional disk: what the request says, and the disk that deleting the instance leaves.
+DISK_FORMS: dict[str, tuple[dict[str, Any], str]] = {
+    "local SSD": ({"type_": "SCRATCH", "initialize_params": {"disk_type": "local-ssd"}}, ""),
+    "blank": ({"auto_delete": True, "initialize_params": {"disk_size_gb": 10}}, ""),
+    "of an image": ({"auto_delete": True, "initialize_params": {"source_image": UBUNTU}}, ""),
+    "of a snapshot": ({"initialize_params": {"source_snapshot": "global/snapshots/kept"}}, "box-1"),
+    "kept": ({"initialize_params": {"disk_size_gb": 10, "description": "more"}}, "box-1"),
+    "by name": ({"source": f"zones/{BASE.rpartition('/')[2]}/disks/data"}, "data"),
+    "by partial link": ({"source": f"{BASE}/disks/data", "mode": "READ_ONLY"}, "data"),
+    "by link, deleted": (
+        {"source": f"https://www.googleapis.com/compute/v1/{BASE}/disks/data", "auto_delete": True},
+        "",
+    ),
+    "customer's key": (
+        {"auto_delete": True, "disk_encryption_key": KEY, "initialize_params": {}},
+        "",
+    ),
+    "key of KMS": (
+        {"source": f"{BASE}/disks/data", "disk_encryption_key": {"kms_key_name": KMS}},
+        "data",
+    ),
+}
+
+
+async def test_instances_live_with_every_form_of_disk(engine: Any) -> None:
+    """Created, listed, stopped, started, detached from, and deleted."""
+
+    def live(name: str, disk: dict[str, Any], left: str) -> None:
+        which = {**engine.in_zone, "instance": name}
+        body = engine.controller(name)
+        body["disks"].append(disk)
+        engine.wait_ok(engine.insert(body))
+        [_, attached] = engine.get(name).disks
+        assert attached.device_name
+        assert attached.type_ == disk.get("type_", "PERSISTENT")
+        if "disk_encryption_key" in disk:
+            key = attached.disk_encryption_key
+            assert not key.raw_key
+            assert key.kms_key_name or key.sha256 == "PrG9Q5lH63YpmOVmzMLgmceREYsvQFecxPfaK1Bht/k="
+        [listed] = engine.instances.list(engine.in_zone)
+        assert len(listed.disks) == 2
+        engine.wait_ok(engine.instances.stop_unary(which, timeout=60))
+        engine.wait_ok(engine.instances.start_unary(which, timeout=60))
+        if attached.type_ == "PERSISTENT" and left:
+            device = {"device_name": attached.device_name}
+            engine.wait_ok(engine.instances.detach_disk_unary({**which, **device}, timeout=60))
+            again = {"attached_disk_resource": {"source": f"{BASE}/disks/{left}"}}
+            engine.wait_ok(engine.instances.attach_disk_unary({**which, **again}, timeout=60))
+        engine.wait_ok(engine.instances.delete_unary(which, timeout=60))
+
+    def run() -> None:
+        make(engine, "data", size_gb=10)
+        snapshot = {"project": "local-project", "snapshot_resource": {"name": "kept"}}
+        snapshot["snapshot_resource"]["source_disk"] = f"{BASE}/disks/data"
+        engine.wait_ok(engine.snapshots.insert_unary(snapshot, timeout=60))
+        for form, (disk, left) in DISK_FORMS.items():
+            live("box", disk, left)
+            disks = [each.name for each in engine.disks.list(engine.in_zone)]
+            expected = {left, "data"} - {"", "" if form != "by link, deleted" else "data"}
+            assert set(disks) == expected, form
+            if left == "box-1":
+                which = {**engine.in_zone, "disk": left}
+                engine.wait_ok(engine.disks.delete_unary(which, timeout=60))
+            if form == "by link, deleted":
+                make(engine, "data", size_gb=10)
+
+    await asyncio.to_thread(run)
+
+
+async def test_disk_that_is_written_has_one_user(engine: Any) -> None:
+    def run() -> None:
+        make(engine, "data", size_gb=10)
+        for name, mode in (("one", "READ_ONLY"), ("two", "READ_ONLY")):
+            disk = {"source": f"{BASE}/disks/data", "mode": mode, "auto_delete": True}
+            body = engine.controller(name)
+            body["disks"].append(disk)
+            engine.wait_ok(engine.insert(body))
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, "instance": "one"}))
+        assert "data" in [each.name for each in engine.disks.list(engine.in_zone)]  # two has it
+        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, "instance": "two"}))
+        make(engine, "data", size_gb=10)
+        for name, mode in (("one", "READ_WRITE"), ("two", "READ_ONLY")):
+            body = engine.controller(name)
+            body["disks"].append({"source": f"{BASE}/disks/data", "mode": mode})
+            if name == "two":
+                with pytest.raises(exceptions.BadRequest, match="already being used"):
+                    engine.insert(body)
+            else:
+                engine.wait_ok(engine.insert(body))
+
+    await asyncio.to_thread(run)
+
+
+async def test_boot_disk_is_replaced_while_the_instance_is_stopped(engine: Any) -> None:
+    def run() -> None:
+        engine.wait_ok(engine.insert(engine.controller()))
+        which = {**engine.in_zone, "instance": "controller"}
+        [boot] = engine.get().disks
+        detach = {**which, "device_name": boot.device_name}
+        with pytest.raises(exceptions.BadRequest, match="must be stopped"):
+            engine.instances.detach_disk_unary(detach, timeout=60)
+        engine.wait_ok(engine.instances.stop_unary(which, timeout=60))
+        engine.wait_ok(engine.instances.detach_disk_unary(detach, timeout=60))
+        with pytest.raises(exceptions.BadRequest, match="no boot disk"):
+            engine.instances.start_unary(which, timeout=60)
+        attach = {**which, "attached_disk_resource": {"source": boot.source, "boot": True}}
+        engine.wait_ok(engine.instances.attach_disk_unary(attach, timeout=60))
+        engine.wait_ok(engine.instances.start_unary(which, timeout=60))
+        assert engine.get().status == "RUNNING"
+
+    await asyncio.to_thread(run)

@@ -40,6 +40,11 @@ async def test_zones_and_regions(engine: Any) -> None:
         ("n2-standard-48", 48, 196608),
         ("e2-medium", 2, 4096),
         ("n2-custom-6-10240", 6, 10240),
+        ("custom-2-4096", 2, 4096),
+        ("e2-custom-4-8192", 4, 8192),
+        ("n2-custom-2-32768-ext", 2, 32768),
+        ("e2-micro", 2, 1024),
+        ("e2-custom-small-3072", 2, 3072),
     ],
 )
 async def test_machine_types(engine: Any, name: str, cpus: int, memory: int) -> None:

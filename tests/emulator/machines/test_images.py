@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,27 @@ async def test_node_deleted_during_image_build_does_not_boot(make_lab: Any, tmp_
     assert lab.host.count_running() == 0
 
 
-async def test_error_names_runtime_without_image(lab: Any) -> None:
-    with pytest.raises(MachineError, match=r"tpu-vm-tf-2\.4\.0-nothing.*TensorFlow 2\.18\.0"):
-        await lab.boot(runtime="tpu-vm-tf-2.4.0-nothing")
-    offered = ImageStore(lab.home).locks()
-    other = next(r for r in runtimes() if r.tensorflow and r.tensorflow not in offered)
-    with pytest.raises(MachineError, match=re.escape(other.version)):
-        await lab.boot(runtime=other.version)
+@pytest.mark.parametrize(
+    ("runtime", "text"),
+    [
+        ("tpu-vm-tf-2.17.0-pjrt", "instead of 2.17.0"),
+        ("tpu-vm-tf-9.9.9-nothing", "TensorFlow 2.20.0 instead of 9.9.9"),
+        ("v2-nightly-tpu", "Plain Python: the runtime v2-nightly-tpu is not known here."),
+        ("v2-tpuv5-litepod", ""),
+    ],
+)
+async def test_runtime_without_image_of_its_own_boots_another(
+    lab: Any, runtime: str, text: str
+) -> None:
+    spec = worker_spec((await lab.host.reserve([f"{NODE}/workers/0"]))[0], zone="z")
+    choice = lab.host._choose(replace(spec, runtime_version=runtime))
+    assert text in choice.note
+    assert bool(choice.note) == bool(text)
+
+
+async def test_error_names_invalid_runtime(lab: Any) -> None:
+    with pytest.raises(MachineError, match=r"TPU VM.*TensorFlow 2\.18\.0"):
+        await lab.boot(runtime="TPU VM")
     assert lab.host.count_running() == 0
 
 

@@ -59,6 +59,15 @@ async def test_instance_hostname_is_its_name(lab: Any) -> None:
         assert (await lab.run("getent hosts controller")).status == 0
 
 
+async def test_instance_has_its_own_hostname(lab: Any) -> None:
+    """The guest agent sets the first part; the instance's name stays as it is."""
+    await boot(lab, hostname="head.lab.example")
+    assert await get_metadata(lab, "instance/name") == "controller"
+    assert await get_metadata(lab, "instance/hostname") == "head.lab.example"
+    if lab.host.isolation == "user namespaces":
+        assert (await lab.run("hostname; hostname -f")).out == "head\nhead.lab.example\n"
+
+
 async def test_instance_has_no_tpu_metadata(lab: Any) -> None:
     metadata = {"ssh-keys": lab.key_line, "tpuctl-stack": "s"}
     await boot(lab, metadata=metadata, project_metadata={"common": "c"})

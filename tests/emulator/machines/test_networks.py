@@ -290,6 +290,55 @@ while True:
         assert blocking.split() == ["connected", "connected"]
 
 
+OWN_ADDRESS = """
+import socket, subprocess, sys
+ways = {}
+for target in (("8.8.8.8", 80), ("8.8.8.8", 53), ("10.255.255.255", 1), (sys.argv[1], 6379)):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as question:
+        question.connect(target)
+        ways[target] = question.getsockname()[0]
+ways["name"] = socket.gethostbyname(socket.gethostname())
+assert set(ways.values()) == {sys.argv[2]}, ways
+listed = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+for address in [sys.argv[2], *(each for each in listed if ":" not in each)]:
+    for host in ("", address):
+        server = socket.socket()
+        server.bind((host, 0))
+        server.listen()
+        socket.create_connection((address, server.getsockname()[1]), 5).close()
+        server.close()
+print("reached")
+"""
+
+
+async def test_machine_reaches_itself_at_the_address_that_it_sees(networks: Networks) -> None:
+    """As Ray's head node does, at 8.8.8.8:53 first, and workers with the address of the head."""
+    await networks.boot("head")
+    await networks.boot("worker")
+    head = networks.addresses["head"]
+    for name in ("head", "worker"):
+        assert await networks.run(name, OWN_ADDRESS, head, networks.addresses[name]) == "reached"
+
+
+async def test_machines_reach_each_other_at_the_address_in_hostname_i(networks: Networks) -> None:
+    """All of them have this computer's interfaces."""
+    await networks.boot("head")
+    await networks.boot("worker")
+    listed = (await networks.run("head", _FIRST_ADDRESS)).strip()
+    if not listed:
+        pytest.skip("this computer has no network")
+    async with await serve(networks, "head"):
+        answer = await networks.run("worker", CLIENT, listed, PORT, SECONDS)
+        assert answer == f"connected {networks.addresses['worker']}"
+
+
+_FIRST_ADDRESS = """
+import subprocess
+listed = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+print(next((each for each in listed if ":" not in each), ""))
+"""
+
+
 async def test_every_kind_of_socket_is_watched(networks: Networks) -> None:
     await networks.add_network("own")
     await networks.boot("server", network="own")

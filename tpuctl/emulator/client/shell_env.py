@@ -25,16 +25,13 @@ from tpuctl.emulator.machines.trust import (
     local_hosts,
     trusted_certificates,
 )
+from tpuctl.emulator.state.api_folders import APIS, endpoint_path
 from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER
 from tpuctl.files import private_folder
 from tpuctl.shell_record import RECORD, original_environment, read_record
 
 __all__ = ["environment_for"]
 
-_APIS = (
-    *("cloudbilling", "cloudresourcemanager", "compute", "iam", "iamcredentials", "logging"),
-    *("oslogin", "secretmanager", "servicemanagement", "serviceusage", "storage", "tpu"),
-)
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 # Variables that override the endpoints or the account of the configuration files.
 _CONFLICTING = (
@@ -165,8 +162,8 @@ def _configure_gcloud(
     settings.set("auth", "access_token_file", str(cloud.home / "token"))
     settings.set("component_manager", "disable_update_check", "true")
     settings.set("survey", "disable_prompts", "true")
-    for api in _APIS:
-        settings.set("api_endpoint_overrides", api, f"{cloud.url}/")
+    for api in APIS:
+        settings.set("api_endpoint_overrides", api, cloud.url + endpoint_path(api))
     text = io.StringIO()
     settings.write(text)
     write_private(file, text.getvalue())

@@ -18,6 +18,7 @@ from tpuctl.emulator.compute.errors import (
 from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.supported_fields import Fields, check_supported
 from tpuctl.emulator.state.locations import check_region, check_zone, regions, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
@@ -72,6 +73,7 @@ class ReadableCollection:
     plural = ""  # "networks"
     field = ""  # "network": the request's field; its body is "network_resource"
     scope = "global"  # or "zones", "regions"
+    supported: Fields | None = None  # fields of requests; None: all, and they are kept
 
     def __init__(self, context: ComputeContext) -> None:
         self.context = context
@@ -195,6 +197,8 @@ class Collection(ReadableCollection):
         if existing is not None:
             return existing
         row = as_row(getattr(request, f"{self.field}_resource"))
+        if self.supported is not None:
+            check_supported(row, self.supported)
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)

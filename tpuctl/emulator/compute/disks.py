@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,13 +28,14 @@ from tpuctl.emulator.compute.fingerprint import fingerprint
 from tpuctl.emulator.compute.images import boot_fields, find_image, image_id
 from tpuctl.emulator.compute.lists import aggregated, listed_names
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.supported_fields import DISK
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.locations import check_zone, region_of, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["TYPES", "DiskTypes", "Disks", "Snapshots"]
+__all__ = ["TYPES", "DiskTypes", "Disks", "Snapshots", "full_disk", "shown_key"]
 
 # By type: whether it counts against SSD quota, and the default size in GB
 # (cloud.google.com/compute/docs/disks).
@@ -76,6 +79,33 @@ def full_snapshot(project: str, reference: str) -> str:
     return f"projects/{project}/global/snapshots/{name.rpartition('/')[2]}"
 
 
+def full_disk(zone: str, reference: str) -> str:
+    """The full name of a disk given as a link, a partial link, or a bare name; `zone` is
+    `projects/P/zones/Z`."""
+    name = relative_name(reference)
+    if name.startswith("projects/"):
+        return name
+    if match := re.fullmatch(r"(?:.*/)?(zones/[^/]+/disks/[^/]+)", name):
+        return f"projects/{zone.split('/')[1]}/{match[1]}"
+    return f"{zone}/disks/{name.rpartition('/')[2]}"
+
+
+def shown_key(key: Row) -> Row:
+    """An encryption key as responses show it: a customer's own key only by its hash.
+
+    CustomerEncryptionKey.sha256: of the key itself, in base64. Content is not encrypted here.
+    """
+    shown = {field: value for field, value in key.items() if field != "rawKey"}
+    if "rawKey" in key:
+        try:
+            digest = hashlib.sha256(base64.b64decode(key["rawKey"], validate=True)).digest()
+        except ValueError:
+            reason = "The key must be encoded in base64."
+            raise bad_field("resource.diskEncryptionKey.rawKey", "", reason) from None
+        shown["sha256"] = base64.b64encode(digest).decode()
+    return shown
+
+
 class Snapshots(Collection):
     """Snapshots of a project."""
 
@@ -91,11 +121,9 @@ class Snapshots(Collection):
         return self.begin_labels(self.name_of(request), labels_request, caller, "")
 
     def complete(self, name: str, row: Row) -> Row:
-        source = relative_name(row.get("sourceDisk", ""))
-        if not source:
+        if not row.get("sourceDisk"):
             raise bad_field("resource.sourceDisk", "", "A source disk is required.")
-        if not source.startswith("projects/"):
-            source = f"projects/{name.split('/')[1]}/{source}"
+        source = full_disk(f"projects/{name.split('/')[1]}", row["sourceDisk"])
         disk = self.context.find(DISKS, source)
         if disk is None:
             raise not_found(source)
@@ -120,7 +148,7 @@ class Disks(Collection):
     """Zonal disks."""
 
     kind, message, plural, field = DISKS, "Disk", "disks", "disk"
-    scope = "zones"
+    scope, supported = "zones", DISK
 
     def __init__(
         self,
@@ -150,7 +178,7 @@ class Disks(Collection):
     def _show(self, name: str, row: Row, users: list[str]) -> Row:
         resource = {**super().show(name, row), "type": LINK + row["type"]}
         resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        for source in ("sourceImage", "sourceSnapshot"):
+        for source in ("sourceDisk", "sourceImage", "sourceSnapshot"):
             if source in row:
                 resource[source] = LINK + row[source]
         if users:
@@ -235,8 +263,22 @@ class Disks(Collection):
             complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
             complete |= _boot_fields(snapshot)
             min_size = int(snapshot["diskSizeGb"])
+        if row.get("sourceDisk"):
+            source = full_disk(base, row["sourceDisk"])
+            disk = self.find(source)
+            if disk is None:
+                raise unknown_reference("resource.sourceDisk", row["sourceDisk"], "disk")
+            complete |= {"sourceDisk": source, "sourceDiskId": disk["id"], **_boot_fields(disk)}
+            min_size = int(disk["sizeGb"])
+        if features := row.get("guestOsFeatures"):
+            known = complete["guestOsFeatures"]
+            complete["guestOsFeatures"] = known + [each for each in features if each not in known]
+        if "diskEncryptionKey" in row:
+            complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])
         if 0 < size < min_size:
-            source_kind = "snapshot" if row.get("sourceSnapshot") else "image"
+            source_kind = next(
+                kind for kind in ("Disk", "Snapshot", "Image") if row.get(f"source{kind}")
+            ).lower()
             reason = (
                 f"Requested disk size cannot be smaller than the {source_kind} size ({min_size} GB)"
             )

@@ -162,6 +162,7 @@ class InstanceMachines(Collection):
             kind="instance",
             tensorflow=self._tensorflow(row),
             machine_type=machine_type_name,
+            hostname=row.get("hostname", ""),
             scopes=tuple(account["scopes"]) if account else (),
             members=tuple(part["members"]),
             topology=part.get("topology", ""),
@@ -189,7 +190,8 @@ class InstanceMachines(Collection):
         return metadata
 
     def _tensorflow(self, row: Row) -> str | None:
-        disk = self._disks.find(row["disks"][0]["source"])
+        boot_disk: Row = next((disk for disk in row["disks"] if disk["boot"]), {})
+        disk = self._disks.find(boot_disk.get("source", ""))
         if disk is None or "sourceImage" not in disk:
             return None
         return find_image(disk["sourceImage"]).tensorflow
@@ -353,8 +355,11 @@ class InstanceMachines(Collection):
         row = self.find(name)
         if row is not None:
             self.stamp_disks(row["disks"], "lastDetachTimestamp")
-            auto_deleted = [disk["source"] for disk in row["disks"] if disk["autoDelete"]]
-            self.remove(name, auto_deleted)
+            self.store.delete(self.kind, name)
+            for disk in row["disks"]:  # a local SSD has no source
+                is_deleted = disk["autoDelete"] and "source" in disk
+                if is_deleted and not self._disks.users_of(disk["source"]):
+                    self.store.delete(DISKS, disk["source"])
 
     def _finish_set_metadata(self, arguments: Arguments) -> None:
         name = arguments["target"]
@@ -368,7 +373,8 @@ class InstanceMachines(Collection):
 
     def _finish_attach_disk(self, arguments: Arguments) -> None:
         row = self.require(arguments["target"])
-        self.save(arguments["target"], {**row, "disks": [*row["disks"], arguments["disk"]]})
+        disks = sorted([*row["disks"], arguments["disk"]], key=lambda disk: not disk["boot"])
+        self.save(arguments["target"], {**row, "disks": disks})
         self.stamp_disks([arguments["disk"]], "lastAttachTimestamp")
 
     def _finish_detach_disk(self, arguments: Arguments) -> None:

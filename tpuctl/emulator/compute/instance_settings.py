@@ -18,6 +18,7 @@ from tpuctl.emulator.compute.instance_spec import (
 from tpuctl.emulator.compute.messages import as_row
 from tpuctl.emulator.compute.project import check_fingerprint, checked_items
 from tpuctl.emulator.compute.scheduling import scheduling
+from tpuctl.emulator.compute.supported_fields import ATTACHED_DISK, check_supported
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.registry import Caller
 
@@ -56,9 +57,12 @@ class InstanceSettings(InstanceMachines):
     async def attach_disk(self, name: str, request: Any, caller: Caller) -> Any:
         row = self.require(name)
         body = as_row(request.attached_disk_resource)
-        index = 1 + max(other["index"] for other in row["disks"])
+        check_supported(body, ATTACHED_DISK)
+        if body.get("boot") and any(disk["boot"] for disk in row["disks"]):
+            raise bad_field("resource.boot", "true", "The instance has a boot disk.")
+        index = 1 + max((other["index"] for other in row["disks"]), default=-1)
         machine = stored_machine_type(row["machineType"])
-        disk = attached_disk(self.sources, name, index, {**body, "boot": False}, machine)
+        disk = attached_disk(self.sources, name, index, body, machine)
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)
@@ -69,7 +73,11 @@ class InstanceSettings(InstanceMachines):
     @idempotent
     async def detach_disk(self, name: str, request: Any, caller: Caller) -> Any:
         row = self.require(name)
-        self._require_device(row, request.device_name)
+        disk = self._require_device(row, request.device_name)
+        if disk["boot"]:
+            _require_stopped(row, "boot disk")
+        if disk["type"] == "SCRATCH":
+            raise invalid("Local SSDs cannot be detached.", reason="invalid")  # a guess
         more = {"device": request.device_name}
         return self.begin_on_instance("detachDisk", name, caller, more, request.request_id)
 
@@ -141,10 +149,12 @@ class InstanceSettings(InstanceMachines):
         )
 
     @staticmethod
-    def _require_device(row: Row, device: str) -> None:
-        if all(disk.get("deviceName") != device for disk in row["disks"]):
-            text = f"No attached disk found with device name '{device}'"
-            raise bad_field("disk", device, text)
+    def _require_device(row: Row, device: str) -> Row:
+        for disk in row["disks"]:
+            if disk["deviceName"] == device:
+                attachment: Row = disk
+                return attachment
+        raise bad_field("disk", device, f"No attached disk found with device name '{device}'")
 
 
 def _require_stopped(row: Row, field: str) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.emulator.compute.collection import Row, Rows
-from tpuctl.emulator.compute.context import NETWORKS, ComputeContext
-from tpuctl.emulator.compute.disks import Disks
+from tpuctl.emulator.compute.context import INSTANCES, NETWORKS, ComputeContext
+from tpuctl.emulator.compute.disks import Disks, full_disk, shown_key
 from tpuctl.emulator.compute.errors import (
     already_exists,
     bad_field,
@@ -21,8 +21,9 @@ from tpuctl.emulator.compute.project import checked_items
 from tpuctl.emulator.compute.reservations import reservation_of
 from tpuctl.emulator.compute.scheduling import scheduling, wait_seconds
 from tpuctl.emulator.compute.subnetworks import Subnetworks
+from tpuctl.emulator.compute.supported_fields import INSTANCE, check_supported
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError, invalid, unsupported_field
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network, relative_name
@@ -40,8 +41,19 @@ __all__ = [
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 _LOCATION_CONSTRAINT = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
+_LOCAL_SSD_GB = "375"  # docs.cloud.google.com/compute/docs/disks/local-ssd
+# Of initializeParams: those of the new disk itself.
+_DISK_FIELDS = (
+    *("architecture", "description", "enableConfidentialCompute", "labels", "licenses"),
+    *("provisionedIops", "provisionedThroughput", "sourceImage", "sourceSnapshot"),
+)
+_HOSTNAME = re.compile(
+    r"(?=.{1,253}$)[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)+"
+)
 _COPIED_FIELDS = (
-    *("name", "description", "canIpForward", "minCpuPlatform", "confidentialInstanceConfig"),
+    *("advancedMachineFeatures", "canIpForward", "confidentialInstanceConfig", "description"),
+    *("displayDevice", "hostname", "keyRevocationActionType", "localSsdEncryptionMode"),
+    *("minCpuPlatform", "name", "networkPerformanceConfig", "privateIpv6GoogleAccess"),
 )
 
 
@@ -65,6 +77,11 @@ class Draft:
 
 def draft(sources: Sources, name: str, body: Row) -> Draft:
     """Raises the errors that Google returns before accepting the request."""
+    check_supported(body, INSTANCE)
+    hostname = body.get("hostname", "")
+    if hostname and not _HOSTNAME.fullmatch(hostname):
+        # "must be RFC1035 compliant", says its description; the wording is a guess.
+        raise bad_field("resource.hostname", hostname, "Must be a fully qualified domain name.")
     project = sources.context.registry.projects.require(name.split("/")[1])
     _check_location(sources, project, name)
     if body.get("resourcePolicies"):  # error of workload policies: public reports of 2026-07
@@ -116,18 +133,22 @@ def attached_disk(
     field: str = "resource.source",
 ) -> Row:
     """The attachment of an existing disk to an instance."""
-    source = relative_name(body.get("source", ""))
-    if not source.startswith("projects/"):
-        source = f"{name.split('/instances/', maxsplit=1)[0]}/disks/{source.rpartition('/')[2]}"
+    source = full_disk(name.split("/instances/", maxsplit=1)[0], body.get("source", ""))
     disk = sources.disks.find(source)
     if disk is None:
         raise unknown_reference(field, body.get("source", ""), "disk")
     _check_disk_type(disk["type"].rpartition("/")[2], machine)
     mode = body.get("mode", "READ_WRITE")
     for user in sources.disks.users_of(source):
-        if mode == "READ_WRITE":
+        if mode == "READ_WRITE" or _is_written(sources, source, user):
             raise in_use("disk", source, user)
     return _disk_attachment(source, disk, index, body)
+
+
+def _is_written(sources: Sources, disk: str, user: str) -> bool:
+    """Whether an instance has the disk attached in a mode that does not allow a second user."""
+    attachments = (sources.context.find(INSTANCES, user) or {}).get("disks", ())
+    return any(each.get("source") == disk and each["mode"] == "READ_WRITE" for each in attachments)
 
 
 def stored_machine_type(full_name: str) -> MachineType:
@@ -223,7 +244,10 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
         if sources.subnetworks.find(subnetwork_name) is None:
             reason = "Subnetwork should be specified for custom subnetmode network"
             raise bad_field("resource.networkInterfaces[0]", "", reason)
+    if (stack_type := requested.get("stackType", "IPV4_ONLY")) != "IPV4_ONLY":
+        raise unsupported_field(f"resource.networkInterfaces[0].stackType: {stack_type}")
     interface = {
+        **{key: requested[key] for key in ("nicType", "queueCount") if key in requested},
         "name": "nic0",
         "network": network,
         "subnetwork": subnetwork_name,
@@ -260,7 +284,7 @@ def _disk(
     machine: MachineType,
 ) -> Row:
     if body.get("type") == "SCRATCH":
-        return {"type": "SCRATCH", "index": index, "boot": False, "autoDelete": True}
+        return _local_ssd(index, body)
     if "source" in body:
         field = f"resource.disks[{index}].source"
         return attached_disk(sources, name, index, body, machine, field)
@@ -277,15 +301,31 @@ def _disk(
         kind = kind or f"diskTypes/{machine.tpu.disk_types[0]}"
         _check_disk_type(kind.rpartition("/")[2], machine)
     row: Row = {"name": disk_name, "type": kind}
-    for field in ("sourceImage", "sourceSnapshot", "labels"):
-        if field in params:
-            row[field] = params[field]
+    row |= {field: params[field] for field in _DISK_FIELDS if field in params}
+    row |= {
+        field: body[field] for field in ("guestOsFeatures", "diskEncryptionKey") if field in body
+    }
     if size := params.get("diskSizeGb") or body.get("diskSizeGb"):
         row["sizeGb"] = size
     place = f"resource.disks[{index}].initializeParams"
     fields = (f"{place}.diskType", f"{place}.diskSizeGb", f"{place}.sourceImage")
     new_disks[full] = sources.disks.with_defaults(full, row, fields)
     return _disk_attachment(full, new_disks[full], index, body)
+
+
+def _local_ssd(index: int, body: Row) -> Row:
+    """It belongs to the instance alone, and is no disk of the project."""
+    return {
+        "kind": "compute#attachedDisk",
+        "type": "SCRATCH",
+        "index": index,
+        "boot": False,
+        "autoDelete": True,
+        "deviceName": body.get("deviceName") or f"local-ssd-{index - 1}",
+        "mode": "READ_WRITE",
+        "interface": body.get("interface", "SCSI"),
+        "diskSizeGb": body.get("diskSizeGb", _LOCAL_SSD_GB),
+    }
 
 
 def _check_disk_type(kind: str, machine: MachineType) -> None:
@@ -309,7 +349,9 @@ def _disk_attachment(source: str, disk: Row, index: int, body: Row) -> Row:
         "interface": body.get("interface", "SCSI"),
         "diskSizeGb": disk["sizeGb"],
     }
-    for field in ("licenses", "guestOsFeatures", "architecture"):
+    for field in ("licenses", "guestOsFeatures", "architecture", "diskEncryptionKey"):
         if field in disk:
             row[field] = disk[field]
+    if "diskEncryptionKey" in body:
+        row["diskEncryptionKey"] = shown_key(body["diskEncryptionKey"])
     return row

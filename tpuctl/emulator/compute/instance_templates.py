@@ -14,6 +14,8 @@ from tpuctl.emulator.compute.context import (
 )
 from tpuctl.emulator.compute.errors import bad_field, failed, unknown_reference
 from tpuctl.emulator.compute.fingerprint import fingerprint
+from tpuctl.emulator.compute.messages import LINK
+from tpuctl.emulator.compute.supported_fields import INSTANCE_TEMPLATE
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of, regions
 from tpuctl.emulator.state.operations import Arguments
@@ -64,11 +66,19 @@ def instance_body(properties: Row, zone: str) -> Row:
     return {**properties, "machineType": machine_type, "disks": disks}
 
 
+def _default_network(name: str, interface: Row) -> Row:
+    """Shown if the template has neither a network nor a subnetwork (NetworkInterface.network)."""
+    if interface.get("network") or interface.get("subnetwork"):
+        return {}
+    return {"network": f"{LINK}projects/{name.split('/')[1]}/global/networks/default"}
+
+
 class InstanceTemplates(Collection):
     """Global templates, and the aggregated list of both kinds."""
 
     kind, message, plural = INSTANCE_TEMPLATES, "InstanceTemplate", "instanceTemplates"
     field = "instance_template"
+    supported = INSTANCE_TEMPLATE
 
     def find(self, name: str) -> Row | None:
         return find_template(self.context, name)
@@ -97,9 +107,10 @@ class InstanceTemplates(Collection):
         ]
         properties["networkInterfaces"] = [
             {
+                **_default_network(name, interface),
+                "name": f"nic{index}",
                 **interface,
                 "kind": "compute#networkInterface",
-                "name": f"nic{index}",
                 "accessConfigs": [
                     {**access, "kind": "compute#accessConfig"}
                     for access in interface.get("accessConfigs", [])

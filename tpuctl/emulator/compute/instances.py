@@ -300,6 +300,8 @@ class Instances(InstanceSettings):
 
     @idempotent
     async def start(self, name: str, request: Any, caller: Caller) -> Any:
+        if not any(disk["boot"] for disk in self.require(name)["disks"]):
+            raise invalid("The instance has no boot disk.", reason="invalid")  # a guess
         return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
     def _change_state(

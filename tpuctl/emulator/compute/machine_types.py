@@ -69,7 +69,12 @@ _SHARED: Mapping[str, tuple[int, int]] = {
     "f1-micro": (1, 614),
     "g1-small": (1, 1740),
 }
-_CUSTOM = re.compile(r"(?:(?:n1|n2|n2d|e2)-)?custom-(\d{1,3})-(\d{3,7})")
+# With extended memory: -ext; of a shared core (docs.cloud.google.com/compute/docs/instances/
+# creating-instance-with-custom-machine-type): e2-custom-micro-1024.
+_CUSTOM = re.compile(
+    r"(?:(?:n1-|n2-|n2d-|e2-)?custom-(\d{1,3})|e2-custom-(?:micro|small|medium))-(\d{3,7})(-ext)?"
+)
+_SHARED_CPUS = 2
 
 
 @cache
@@ -90,7 +95,9 @@ def machine_type(name: str) -> MachineType | None:
     """The machine type of that name, including custom ones."""
     custom = _CUSTOM.fullmatch(name)
     if custom is not None:
-        return MachineType(name, int(custom[1]), int(custom[2]))
+        is_shared = custom[1] is None
+        cpus = _SHARED_CPUS if is_shared else int(custom[1])
+        return MachineType(name, cpus, int(custom[2]), is_shared)
     return _machine_types().get(name)
 
 

@@ -29,6 +29,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stockout": ("project", "zone", "type", "text"),
     "queue-failure": ("project", "zone", "type", "name", "text", "code"),
     "stuck-provisioning": ("project", "zone", "type", "name"),
+    "provisioning-failure": ("project", "zone", "type", "name", "text"),
     "partial-group": ("project", "zone", "type", "name", "number"),
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),

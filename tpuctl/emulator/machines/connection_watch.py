@@ -3,9 +3,11 @@
 The machine's seccomp filter (sandbox_connections.py) sends a notification for each bind(2),
 connect(2), and listen(2) of its programs. Sockets that connect to machines are bound to the
 machine's own address, by which the other side recognizes it. What the networks do not allow is
-dropped: the program waits for its timeout, as on Google. A program that works around it is not
-stopped: this is a rehearsal of firewall rules, not protection from programs (seccomp_unotify(2),
-"Caveats").
+dropped: the program waits for its timeout, as on Google. Machines have no interface of their own:
+what programs take for their machine's address, the source of a UDP socket that is connected
+somewhere or an address of this computer's interfaces, is made to be the machine's. A program that
+works around it is not stopped: this is a rehearsal of firewall rules, not protection from programs
+(seccomp_unotify(2), "Caveats").
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import select
 import socket
@@ -39,6 +42,8 @@ DISCARD_PORT = 9
 # Coordinators that listen at all addresses: JAX's (8476, since 0.8.1 8482), PyTorch/XLA's (8477;
 # 12355 for `xla://`), torchrun's (29400 or 29500).
 RUNTIME_PORTS = frozenset({*range(8470, 8483), 12355, 29400, 29500})
+# UDP that is more than a question for the own address: NTP and QUIC.
+UDP_PORTS = frozenset({123, 443})
 MAX_LISTENERS = 100  # some of which may be of programs that have ended
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -63,6 +68,10 @@ class Decisions(Protocol):
 
     def allows_outside(self, port: int) -> bool:
         """Whether this computer may connect to the port."""
+        ...
+
+    def listening(self, port: int) -> str | None:
+        """The address of the only other machine with a listener at this port, if there is one."""
         ...
 
 
@@ -95,6 +104,10 @@ class ConnectionWatch:
             for listener in self._listeners.values():
                 os.close(listener.process)
             self._listeners.clear()
+
+    def has_listener(self, port: int) -> bool:
+        """Whether a program of the machine listens, or has listened, at this port."""
+        return any(listener.port == port for listener in self._listeners.values())
 
     def refresh(self) -> None:
         """Apply changed rules to the listeners of running programs, and forget the others."""
@@ -141,10 +154,14 @@ class ConnectionWatch:
         """The error number to return, 0 for none; None executes the system call.
 
         All addresses become the machine's own for the TPU runtime's ports: other machines on this
-        computer use them, too.
+        computer use them, too. This computer's address, which programs take for that of their
+        machine, becomes the machine's.
         """
         address, port = _parse(target) or (None, 0)
-        if address is None or not address.is_unspecified or port not in RUNTIME_PORTS:
+        if address is None:
+            return None
+        is_shared = address.is_unspecified and port in RUNTIME_PORTS
+        if not is_shared and not _is_of_this_computer(address):
             return None
         with _copy_socket(process.handle, descriptor) as binding:
             try:
@@ -166,19 +183,44 @@ class ConnectionWatch:
         if is_local and port not in RUNTIME_PORTS:
             return None
         with _copy_socket(process.handle, descriptor) as connecting:
+            if connecting.type == socket.SOCK_DGRAM:
+                return self._on_connect_datagrams(connecting, address, port)
             if connecting.type != socket.SOCK_STREAM:
-                return None  # connecting UDP sends nothing
-            if is_local:
-                if all(listener.port != port for listener in self._listeners.values()):
-                    return None
+                return None
+            is_own = is_local or _is_of_this_computer(address)
+            if is_own and self.has_listener(port):
                 self._identify(connecting)
                 return self._connect(connecting, self._decisions.address, port)
+            if is_local:
+                return None
+            other = self._decisions.listening(port) if is_own else None
+            if other is not None and self._decisions.allows_connection(other, port):
+                self._identify(connecting)
+                return self._connect(connecting, other, port)
             text = str(address) if is_version_4 else None
             if not self._decisions.allows_connection(text, port):
                 return self._drop(connecting) if is_version_4 else errno.ENETUNREACH
             if is_machine:
                 self._identify(connecting)
         return None
+
+    def _on_connect_datagrams(
+        self, connecting: socket.socket, address: IPv4Address | IPv6Address, port: int
+    ) -> int | None:
+        """Programs connect UDP sockets to learn their address: 8.8.8.8:80 is only a pretext.
+
+        A socket with a source on loopback cannot be connected to another address, so that the
+        machine itself takes its place.
+        """
+        if connecting.family != socket.AF_INET or str(address) in _name_servers():
+            return None
+        is_machine = address in self._decisions.machines
+        if not is_machine and port in UDP_PORTS:
+            return None
+        self._identify(connecting)
+        if is_machine:
+            return None
+        return self._connect(connecting, self._decisions.address, DISCARD_PORT)
 
     def _identify(self, connecting: socket.socket) -> None:
         """Bind it to the machine's address, unless the program has bound it."""
@@ -228,6 +270,27 @@ class ConnectionWatch:
             *(listener, self._decisions.address, self._decisions.machines),
             allows_outside=self._decisions.allows_outside(port),
         )
+
+
+@functools.cache
+def _name_servers() -> frozenset[str]:
+    """Those of this computer, which machines use, too."""
+    with contextlib.suppress(OSError), open("/etc/resolv.conf", encoding="utf-8") as file:  # noqa: PTH123
+        words = [line.split() for line in file]
+        return frozenset(line[1] for line in words if line[:1] == ["nameserver"] and line[1:])
+    return frozenset()
+
+
+def _is_of_this_computer(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an interface of this computer, other than loopback, has this address."""
+    if not isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
 
 
 class _Process:

@@ -145,6 +145,15 @@ class Firewall:
         decisions = _Decisions(machine, address, self.machines, self)
         self._watches[machine] = ConnectionWatch(notifications, decisions)
 
+    def other_listening(self, machine: str, port: int) -> str | None:
+        """The address of the only other machine whose programs listen at this port, if any."""
+        names = [
+            name
+            for name, watch in self._watches.items()
+            if name != machine and watch.has_listener(port)
+        ]
+        return self._addresses.find(names[0]).address if len(names) == 1 else None
+
     def unwatch(self, machine: str) -> None:
         if (watch := self._watches.pop(machine, None)) is not None:
             watch.close()
@@ -186,6 +195,9 @@ class _Decisions:
 
     def allows_connection(self, address: str | None, port: int) -> bool:
         return self.firewall.to_address(self.machine, address, port).is_allowed
+
+    def listening(self, port: int) -> str | None:
+        return self.firewall.other_listening(self.machine, port)
 
     def allows_outside(self, port: int) -> bool:
         return self.firewall.from_outside(self.machine, port).is_allowed

@@ -9,10 +9,11 @@ import resource
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tpuctl.catalog import runtime
+from tpuctl.catalog import runtime, unlisted_runtime
 from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.certificate_authority import Authority
 from tpuctl.emulator.machines.firewall import Firewall
@@ -365,9 +366,17 @@ class LocalHost:
         locks = self._images.locks()
         tensorflow, is_known = spec.tensorflow, spec.kind == "instance"
         if spec.kind == "worker":
-            tpu_runtime = runtime(spec.runtime_version)
+            version = spec.runtime_version
+            tpu_runtime = runtime(version) or unlisted_runtime(version)
             tensorflow = tpu_runtime.tensorflow if tpu_runtime is not None else None
             is_known = tpu_runtime is not None
+            if is_known and tensorflow not in (None, *locks):
+                nearest = self._images.nearest(str(tensorflow)) or [*locks][-1]
+                choice = self._images.choose(nearest)
+                note = f"TensorFlow {nearest} instead of {tensorflow}: no image has that."
+                return replace(choice, note=note)
+            if is_known and runtime(version) is None and tensorflow is None:
+                return ImageChoice(None, f"Plain Python: the runtime {version} is not known here.")
         if tensorflow in locks or (tensorflow is None and is_known):
             return self._images.choose(tensorflow)
         label = "TPU node version" if spec.kind == "node" else "runtime"

@@ -62,6 +62,7 @@ class MachineSpec:
     kind: Literal["worker", "instance", "node"] = "worker"
     tensorflow: str | None = None  # of the image, if no runtime version determines it
     machine_type: str = ""  # of an instance
+    hostname: str = ""  # of an instance, if it is not derived from its name
     members: tuple[str, ...] = ()  # the names of a slice's instances, in worker order
     topology: str = ""  # of the slice, if it is not the accelerator type's usual one
     boot_seconds: float = 0.0  # after `boot`, until logins are possible and scripts start

@@ -75,11 +75,11 @@ def metadata_tree(
     instance: Tree = {
         "attributes": attributes,
         "guest-attributes": {space: dict(values) for space, values in guest.items()},
-        "hostname": f"{hostname}.{spec.zone}.c.{spec.project}.internal",
+        "hostname": spec.hostname or f"{hostname}.{spec.zone}.c.{spec.project}.internal",
         "id": numeric_id(spec.name),
         "machine-type": f"projects/{number}/machineTypes/{spec.machine_type or host_type(spec)}",
         "maintenance-event": "NONE",
-        "name": hostname,
+        "name": spec.node_id if spec.hostname else hostname,
         "network-interfaces": networks,
         "preempted": "FALSE",
         "service-accounts": accounts,
@@ -114,7 +114,7 @@ def identity_claims(
         engine = {
             "instance_creation_timestamp": created,
             "instance_id": str(numeric_id(spec.name)),
-            "instance_name": hostname,
+            "instance_name": spec.node_id if spec.hostname else hostname,
             "project_id": spec.project,
             "project_number": spec.project_number,
             "zone": spec.zone,

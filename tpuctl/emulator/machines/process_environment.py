@@ -41,7 +41,12 @@ HOST_PIP_VARIABLES = {  # settings of the host's pip that do not apply to machin
 
 
 def hostname(spec: MachineSpec) -> str:
-    """An instance's own name; for a TPU worker one derived from, but different from, the node's."""
+    """An instance's own name; for a TPU worker one derived from, but different from, the node's.
+
+    The guest agent sets only the first part of a custom hostname.
+    """
+    if spec.hostname:
+        return spec.hostname.partition(".")[0]
     if spec.kind == "instance":
         name = spec.members[spec.worker] if spec.members else spec.name
         return name.rpartition("/")[2]
@@ -175,7 +180,10 @@ class MachineFolder:
         self.root_passwd.write_text("\n".join([*root_accounts, *host_accounts]) + "\n", "utf-8")
         hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
         for worker, endpoint in enumerate(spec.endpoints):
-            hosts.append(f"{endpoint.address} {hostname(replace(spec, worker=worker))}")
+            names = [hostname(replace(spec, worker=worker))]
+            if worker == spec.worker and spec.hostname:
+                names.insert(0, spec.hostname)
+            hosts.append(f"{endpoint.address} {' '.join(names)}")
         if metadata_port == 80:
             hosts.append(f"{spec.endpoint.address} metadata.google.internal metadata")
         hosts += [line for line in _lines_of("/etc/hosts") if "localhost" not in line.split()]

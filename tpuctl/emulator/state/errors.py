@@ -162,3 +162,8 @@ def internal(bug: Exception) -> ApiError:
 def unimplemented(method: str) -> ApiError:
     """The error for a method that is not emulated; clients never retry it."""
     return ApiError("UNIMPLEMENTED", f"{method} is not implemented by the local cloud.")
+
+
+def unsupported_field(field: str) -> ApiError:
+    """The error for a field that is not emulated: it is not dropped in silence."""
+    return ApiError("UNIMPLEMENTED", f"The field {field} is not implemented by the local cloud.")

@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "propagation": 0,  # seconds until a policy change takes effect; reads show it immediately
     "address": "127.0.0.1",  # of this computer, for firewall rules; private ones are inside
     "reservations": [],  # existing ones: "projects/P/locations/Z/reservations/R"
+    "zones": [],  # of those that Google opens to selected projects, the open ones
 }
 _MAX_SECONDS = 10**6
 _LIMIT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,127}")
@@ -31,11 +32,13 @@ _NAMES = {
     "policies": re.compile(r"(?:constraints/)?([a-z][A-Za-z]*(?:\.[A-Za-z]+)+)"),
     "denied_permissions": re.compile(r"([a-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+){2,})"),
     "reservations": re.compile(r"(projects/[^/]+/locations/[^/]+/reservations/[^/]+)"),
+    "zones": re.compile(rf"({'|'.join(sorted(catalog.ALLOWLIST_ZONES))})"),
 }
 _EXAMPLES = {
     "policies": "constraint, for example compute.vmExternalIpAccess",
     "denied_permissions": "permission, for example tpu.nodes.create",
     "reservations": "reservation, for example projects/P/locations/Z/reservations/R",
+    "zones": f"zone that is closed by default: {', '.join(sorted(catalog.ALLOWLIST_ZONES))}",
 }
 
 

@@ -39,7 +39,7 @@ _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")
 _MAX_LABELS = 64
 _TAG = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")  # Compute's rule for network tags
-_DISK = re.compile(r"(?:.*/)?projects/([^/]+)/zones/([^/]+)/disks/([^/]+)")
+_DISK = re.compile(r"(?:(?:.*/)?projects/([^/]+)/)?zones/([^/]+)/disks/([^/]+)")
 _ACCOUNT = re.compile(r"[^@]+@([^.@]+)\.iam\.gserviceaccount\.com")
 _TPU_PORT = 8470
 _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
@@ -103,7 +103,7 @@ class Admission:
         network = self._check_network(project, node)
         configs = list(node.network_configs) or [node.network_config]
         self.check_external(project, zone, configs)
-        self.check_disks(zone, accelerator.name, node.data_disks)
+        self.check_disks(project, zone, accelerator.name, node.data_disks)
         self._check_account(node.service_account.email)
         return AdmittedNode(accelerator, network)
 
@@ -226,14 +226,23 @@ class Admission:
 
     def check_location(self, project: Project, zone: str) -> None:
         policies = OrgPolicies(self._store)
-        if not policies.allows(f"projects/{project['id']}", "gcp.resourceLocations", zone):
+        is_closed = zone in catalog.ALLOWLIST_ZONES
+        is_closed = is_closed and zone not in self._registry.settings.get("zones")
+        if is_closed or not policies.allows(
+            f"projects/{project['id']}", "gcp.resourceLocations", zone
+        ):
             values = {"zone": zone, "project_number": project["number"]}
             raise fault_error({"kind": "error", "google_error": "location-policy"}, values)
 
-    def check_disks(self, zone: str, type_name: str, disks: Sequence[Any]) -> None:
+    def check_disks(
+        self, project: Project, zone: str, type_name: str, disks: Sequence[Any]
+    ) -> None:
+        """Also gives a partial link the project."""
         accelerator = catalog.accelerator_type(type_name)
         assert accelerator is not None, "admitted"
         for disk in disks:
+            if disk.source_disk.startswith("zones/"):
+                disk.source_disk = f"projects/{project['id']}/{disk.source_disk}"
             self._check_disk(zone, accelerator, disk)
 
     def _check_disk(self, zone: str, accelerator: catalog.AcceleratorType, disk: Any) -> None:

@@ -121,7 +121,9 @@ def check_offering(zone: str, node: Any) -> catalog.AcceleratorType:
     accelerator = check_type(zone, name)
     if not node.runtime_version:
         raise bad_request('The field "runtime_version" is required.')
-    runtime = catalog.runtime(node.runtime_version)
+    # Google has more runtimes than are known here: an unlisted one boots the nearest image.
+    version = node.runtime_version
+    runtime = catalog.runtime(version) or catalog.unlisted_runtime(version)
     if runtime is None:
         raise bad_request(
             f'The runtime version "{node.runtime_version}" was not found in zone "{zone}".'

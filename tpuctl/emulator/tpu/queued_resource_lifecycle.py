@@ -219,6 +219,10 @@ class QueuedResourceEngine:
             if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
             await self._hold_in_provisioning(document)
+            if self._will_be_suspended(document):
+                await asyncio.sleep(max(0.0, due - time.time()))
+                self._store.set_state(document, "SUSPENDING", initiator="SERVICE")
+                return True
             async with asyncio.TaskGroup() as group:
                 for name in names:
                     group.create_task(self._boot(name))
@@ -258,6 +262,17 @@ class QueuedResourceEngine:
             if document["_"]["stuck_by"] not in {each.id for each in self._registry.faults.all()}:
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _will_be_suspended(self, document: Document) -> bool:
+        """Whether a fault says so: it then fails, as large spot slices were seen to do."""
+        attributes = self._fault_attributes(document)[0]
+        fault = self._registry.faults.take(
+            "provisioning-failure", **attributes, name=document["name"]
+        )
+        if fault is not None:
+            document["_"]["failure"] = fault.get("text") or "an internal error has occurred"
+            self._store.save(document)
+        return "failure" in document["_"]
 
     async def _create_nodes(self, document: Document) -> None:
         _, project_id, _, zone, _, _ = document["name"].split("/")
@@ -328,6 +343,9 @@ class QueuedResourceEngine:
                 self._nodes.remove(name)
             initiator = document["state"].get("stateInitiator", "")
             document["_"].pop("run_end", None)
+            failure = document["_"].pop("failure", None)
+            if failure is not None:
+                return self._fail(document, ApiError("INTERNAL", failure))
             self._store.set_state(document, "SUSPENDED", initiator=initiator)
         return False
 

@@ -127,6 +127,11 @@ class QueuedResources:
         now = cloud_tpu.QueuedResource.pb()()
         now.create_time.FromNanoseconds(time.time_ns())
         document["createTime"] = now.create_time.ToJsonString()
+        if document.get("queueingPolicy", {}).pop("validUntilDuration", None) is not None:
+            # Shown as the moment: python-docs-samples, tpu/queued_resources_create_time_bound.
+            until = now.queueing_policy.valid_until_time
+            until.FromNanoseconds(int(document["_"]["valid_until"] * 10**9))
+            document["queueingPolicy"]["validUntilTime"] = until.ToJsonString()
         with self._registry.store.transaction():
             self._store.set_state(document, "CREATING")
             record = self.engine.begin("create", name, api)

@@ -138,7 +138,8 @@ class TpuService(OperationsService, OfferingHandlers, MachineService):
             check_labels(request.node.labels)
         project, zone = self._project_and_zone(node.name)
         if "data_disks" in fields:
-            self._admission.check_disks(zone, node.accelerator_type, request.node.data_disks)
+            disks = request.node.data_disks
+            self._admission.check_disks(project, zone, node.accelerator_type, disks)
         if _EXTERNAL in paths:
             self._admission.check_external(project, zone, [request.node.network_config])
         changes = Node()

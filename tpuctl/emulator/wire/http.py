@@ -14,6 +14,7 @@ from tpuctl.emulator.faults.http_exchange import TruncatedResponse
 from tpuctl.emulator.faults.traffic import ConnectionCut
 from tpuctl.emulator.iam.oauth import OAuthEndpoints
 from tpuctl.emulator.iam.tokens import AccessTokens
+from tpuctl.emulator.state.api_folders import without_folder
 from tpuctl.emulator.state.errors import ApiError, internal, invalid
 from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.wire.batch import Part, answer_batch
@@ -71,7 +72,7 @@ class HttpHandler:
             if (page := await self._pages.answer(raw, path)) is not None:
                 request.is_secret = True
                 return page
-            self._strip_token_prefix(request)
+            self._strip_prefixes(request)
             if self._is_discovery(request):
                 request.is_secret = True  # not an API call
                 return json_response(
@@ -99,12 +100,14 @@ class HttpHandler:
             log.exception("%s %s failed", raw.method, _without_token(path))
             return _error_response(raw, internal(error), family)
 
-    @staticmethod
-    def _strip_token_prefix(request: Request) -> None:
+    @classmethod
+    def _strip_prefixes(cls, request: Request) -> None:
         while request.path.startswith("/t/"):  # a client may add it to a root that has one
             request.token, slash, rest = request.path.removeprefix("/t/").partition("/")
             request.prefix = f"/t/{request.token}"
             request.path = slash + rest if slash else "/"
+        if not cls._is_xml_host(request):  # there it would be a bucket
+            request.path = without_folder(request.path)
 
     def _authenticate(self, request: Request) -> None:
         if request.prefix:
