@@ -1,4 +1,4 @@
-"""The calls of `down`: each of its round trips is time for which a user waits, and each may fail."""
+"""The calls of `down`: each of its round trips is time for which a user waits, and may fail."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ CHARGED = {
 DELETING = re.compile(
     r"Delete(Node|QueuedResource)$|(Instances|InstanceGroupManagers|Disks)/Delete$"
 )
+UNCLOSED = "ignore:unclosed <socket:ResourceWarning"  # of calls whose errors are kept
 SAMPLE = 2  # calls per kind of stack that fail; `make soak` tests all of them
 
 
@@ -141,6 +142,7 @@ def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(down, "RECORD_SECONDS", 0.5)
 
 
+@pytest.mark.filterwarnings(UNCLOSED)
 @pytest.mark.parametrize("kind", CHARGED)
 @pytest.mark.usefixtures("few_retries")
 async def test_down_deletes_what_is_charged_despite_some_failing_call(
@@ -153,6 +155,7 @@ async def test_down_deletes_what_is_charged_despite_some_failing_call(
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings(UNCLOSED)
 @pytest.mark.parametrize("kind", CHARGED)
 @pytest.mark.parametrize("fault", ["deny", "unavailable"])
 @pytest.mark.usefixtures("few_retries")
@@ -162,3 +165,72 @@ async def test_down_deletes_what_is_charged_despite_any_failing_call(
     failing = FailingCalls(project, cloud, kind)
     for method in await failing.methods():
         await failing.assert_deleted_despite(method, fault)
+
+
+async def change_bucket(bench: Bench, **settings: Any) -> None:
+    """Set properties of the stack's bucket, as somebody else may at any time."""
+    bucket = bench.stack.cloud.client("storage").bucket(bench.stack.stack.bucket)
+    for name, value in settings.items():
+        setattr(bucket, name, value)
+    await bench.call("storage", "_patch_resource", bucket.path, bucket._properties)
+
+
+async def test_down_deletes_the_tpu_of_a_stack_whose_bucket_is_under_retention(
+    project: Project,
+) -> None:
+    bench = project.stack("data_disks: [{size_gb: 10}]")
+    await bench.provision()
+    await change_bucket(bench, retention_period=86_400)
+    code, out, errors = bench.type("down", "--yes")
+    assert (code, out) == (77, "")
+    assert not await charged(bench)
+    assert "Object under retention" in errors
+    assert "roles/" not in errors, "no permission is missing"
+    assert re.search(r"Deleted: .*node/", errors)
+    for command in ("plan", "doctor"):
+        assert "retention policy" in "".join(bench.type(command)[1:]), command
+    await change_bucket(bench, retention_period=None)
+    assert not (await bench.reopen().down(delete_bucket=True)).leaks
+
+
+async def test_noncurrent_versions_are_deleted_with_the_bucket(project: Project) -> None:
+    """And they are charged, of which the plan warns."""
+    bench = project.stack()
+    await bench.provision()
+    await change_bucket(bench, versioning_enabled=True)
+    store = bench.stack.store
+    for data in (b"1", b"2"):
+        await store.put_bytes("jobs/log", data)
+    for command in ("plan", "doctor"):
+        shown = "".join(bench.type(command)[1:])
+        assert "Bucket keeps old versions" in shown, command
+        assert "--no-versioning" in shown, command
+    done = await bench.reopen().down(delete_bucket=True)
+    assert {item.state for item in done.remaining if item.address.startswith("bucket/")} == {
+        "deleted"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        ("Object 'b/o' is under active Event-Based hold and cannot be deleted", "Object on hold"),
+        (
+            "Object 'b/o' is subject to bucket's retention policy or object retention and cannot "
+            "be deleted or overwritten until 2026-03-01T00:00:00Z",
+            "Object under retention",
+        ),
+    ],
+)
+async def test_objects_that_cannot_be_deleted_are_named(
+    project: Project, cloud: LocalCloud, text: str, summary: str
+) -> None:
+    bench = project.stack()
+    await bench.provision()
+    method = "storage.objects.delete"
+    remote_control.add_fault(cloud, "deny", method=method, text=text, times="unlimited")
+    with pytest.raises(Denied, match=summary) as caught:
+        await bench.reopen().down(delete_bucket=True)
+    assert "being written to" not in str(caught.value)
+    assert bench.stack.stack.bucket in str(caught.value)
+    assert not await charged(bench)

@@ -27,6 +27,7 @@ from tpuctl.model.race_cost import RaceCost, race_cost
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
+from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
@@ -38,7 +39,14 @@ from tpuctl.resources.tpu_node_v1 import closed_api_warning
 from tpuctl.resources.tpu_queued import Race
 from tpuctl.resources.worker_rule import closed_ports_warning
 
-__all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
+__all__ = [
+    "Prepared",
+    "access_warnings",
+    "allowed_sources",
+    "bucket_warnings",
+    "plan",
+    "prepare_up",
+]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
@@ -103,6 +111,7 @@ async def plan(
     warnings = [
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
+        *bucket_warnings(prepared),
     ]
     if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
@@ -271,6 +280,12 @@ def _creates_machines(plan: Plan) -> bool:
     return any(
         change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
     )
+
+
+def bucket_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """Warnings about the stack's bucket."""
+    buckets = (each for each in prepared.resources if isinstance(each, Bucket))
+    return [warning for bucket in buckets for warning in bucket.warnings]
 
 
 async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:
