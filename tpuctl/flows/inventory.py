@@ -47,11 +47,12 @@ async def list_resources(
     ]
     answers = await _list_kinds(cloud, project, stack, kinds)
     is_there = any(isinstance(answer, list) for answer in answers.values())
-    if is_there or await is_active(cloud, project):
+    if any(isinstance(answer, Denied) for answer in answers.values()):
+        is_there |= await is_active(cloud, project)
+    if is_there:
         # In a project that is just being created, early listings were denied: list those again.
         denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
         answers |= await _list_kinds(cloud, project, stack, denied)
-        is_there = True
     elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
             "Project not found",

@@ -10,7 +10,7 @@ from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
@@ -35,8 +35,8 @@ from tpuctl.resources.network import Network
 from tpuctl.resources.reservation import require_reservation
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_group_parts import GroupPart
-from tpuctl.resources.tpu_node_v1 import closed_api_warning
-from tpuctl.resources.tpu_queued import Race
+from tpuctl.resources.tpu_node_v1 import RemoteNode, closed_api_warning
+from tpuctl.resources.tpu_queued import QueuedNodes, Race
 from tpuctl.resources.worker_rule import closed_ports_warning
 
 __all__ = [
@@ -178,6 +178,7 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources))
+        _refuse_lost_account(stack_in_use, plan)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
@@ -188,6 +189,33 @@ async def prepare_up(
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def _refuse_lost_account(stack: Stack, plan: Plan) -> None:
+    """Raise Conflict if the stack's account no longer exists, but machines created with it do.
+
+    They keep its identity: another account of the same name gives them no access.
+    """
+    account = f"account/{stack.names.service_account}"
+    if not any(each.address == account and each.action is Action.CREATE for each in plan):
+        return
+    machines = [
+        change.address
+        for change in plan
+        if change.action in (Action.NOTHING, Action.UPDATE)
+        and kind_of(change.address).is_machine
+        and kind_of(change.address) is not RemoteNode  # has an account of Google's
+        and not (kind_of(change.address) is QueuedNodes and "readiness" in change.fields)
+    ]
+    if machines:
+        raise Conflict(
+            "Machines' service account was deleted",
+            f"{stack.service_account} no longer exists; {', '.join(machines)} was created with it, "
+            "and would have no access with another account of the same name",
+            hint="Recreate the machines:\n    tpuctl down\n    tpuctl up\n"
+            "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
+            f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
+        )
 
 
 def _is_left_over(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -68,6 +69,8 @@ DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
 FOLDER = ".tpuctl/watchdog"
 PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py", "folder.py", "storage.py")
 IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
+# Of the machine's token, which a missing grant does not cause. A new account may need a moment.
+UNKNOWN_CALLER, NEW_ACCOUNT_SECONDS = "HTTP 401", 30.0
 NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
 # Renamed into place: another `up` may be running the same files.
 UNPACK = (
@@ -401,7 +404,7 @@ def _state(worker: int, text: bytes) -> WatchdogState:
 async def _wait_for_access(
     transport: Transport, bucket: str, report: Report, seconds: float
 ) -> None:
-    last = ""
+    last, began = "", time.monotonic()
     argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
 
     async def probe() -> Result:
@@ -410,6 +413,14 @@ async def _wait_for_access(
             async for chunk in stream.chunks():
                 lines = chunk.decode(errors="replace").splitlines()
                 last = lines[-1] if lines else last
+                if UNKNOWN_CALLER in last and time.monotonic() - began >= NEW_ACCOUNT_SECONDS:
+                    raise Denied(
+                        "Machine's service account was deleted",
+                        f"worker {transport.name}, gs://{bucket}: {last}\n"
+                        "The account that the machine was created with no longer exists, even if "
+                        "there is another of the same name",
+                        hint="Recreate the machines:\n    tpuctl down\n    tpuctl up",
+                    )
                 report(f"waiting for the machine's access to the bucket: {last}")
             return await stream.result()
 
