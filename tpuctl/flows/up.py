@@ -15,10 +15,10 @@ from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.apply import apply
-from tpuctl.engine.planner import observe, plan_down
+from tpuctl.engine.planner import observe, observe_each, plan_down
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, Denied, TpuctlError
-from tpuctl.flows.apply import apply_plan, raise_failure
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError
+from tpuctl.flows.apply import apply_plan, errors_of, raise_failure
 from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller import shell_variables, write_shell_environment
@@ -35,7 +35,16 @@ from tpuctl.flows.zones import (
     no_zone_error,
 )
 from tpuctl.jobs.launch import build_archive
-from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
+from tpuctl.model.events import (
+    Emit,
+    Event,
+    Note,
+    Outcome,
+    Planned,
+    PlannedStep,
+    StepFinished,
+    WarningIssued,
+)
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
@@ -60,6 +69,7 @@ __all__ = [
     "up",
 ]
 
+DOWN_AGAIN = "They may be charged. Delete them:\n    tpuctl down"
 WORKERS, WATCHDOGS = "ssh/workers", "ssh/watchdog"
 SSH_REASON = "jobs are submitted over SSH"
 WATCHDOG_REASON = "machines enforce limits, and need access to the bucket"
@@ -184,16 +194,25 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:
-    """Delete what this plan has created in its zone, including pending requests."""
+    """Delete what this plan has created in its zone, including pending requests.
+
+    What cannot be deleted is reported: the error that is the reason for this is raised.
+    """
     created = [
         resource
         for resource in prepared.resources
         if kind_of(resource.address).is_zonal
         and prepared.plan.change(resource.address).action is Action.CREATE
     ]
-    plan = plan_down(created, await observe(created))
-    if not plan.is_empty:
-        await apply_plan(plan, created, emit)
+    snapshot, unread = await observe_each(created)
+    known = [resource for resource in created if resource.address not in unread]
+    plan = plan_down(known, snapshot)
+    results = {} if plan.is_empty else await apply(plan, known, emit)
+    for error in (*unread.values(), *errors_of(results).values()):
+        emit(WarningIssued(error.diagnostics[0], is_error=True))
+    if left := [*unread, *errors_of(results)]:
+        names = ", ".join(sorted(left))
+        emit(WarningIssued(Diagnostic("Possibly not deleted", names, DOWN_AGAIN), is_error=True))
 
 
 async def _undo(context: Context) -> TpuctlError:
