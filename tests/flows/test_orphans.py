@@ -215,6 +215,30 @@ async def test_denied_listing_of_billable_kind_is_an_error(
     remote_control.remove_fault(null_cloud, fault["id"])
 
 
+async def test_orphans_lists_the_others_if_a_kind_cannot_be_listed(
+    project: Project, cloud: LocalCloud
+) -> None:
+    """It never says that nothing is left when it could not ask; its exit code says so, too."""
+    bench = project.stack("data_disks: [{size_gb: 10}]")
+    await bench.provision()
+    method = "google.cloud.tpu.v2.Tpu/ListNodes"
+    fault = remote_control.add_fault(cloud, "deny", method=method, times="unlimited")
+    code, out, errors = bench.type("orphans")
+    assert code == 77
+    assert "disk/" in out, "its machine is not listed"
+    assert "could not be listed: node" in out
+    assert "the list of every node" in errors
+    await delete_node(bench, "tpu")
+    disk = next(
+        item for item in await bench.reopen().orphans(lambda *_: None) if item.kind == "disk"
+    )
+    await bench.call("disks", "delete_unary", project=project.id, zone=ZONE, disk=disk.name)
+    code, out, _ = bench.type("orphans")
+    remote_control.remove_fault(cloud, fault["id"])
+    assert code == 77
+    assert f"No leftover resources in project {project.id}." not in out
+
+
 async def test_denied_listing_of_free_kind_is_a_warning(
     project: Project, null_cloud: LocalCloud
 ) -> None:

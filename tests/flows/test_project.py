@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import server_process
@@ -118,6 +119,28 @@ async def test_up_without_billing_account_is_denied(make_project: Callable[..., 
     assert changes["project"].fields == ("billing_account",)
     await provision(again)
     await again.down(delete_bucket=True)
+
+
+async def test_project_that_is_being_deleted_is_named(make_project: Callable[..., Tpuctl]) -> None:
+    """Google denies most calls for it, which would look like a missing permission or project."""
+    stack = make_project(create="true", parent=FOLDER, billing_account=ACCOUNT)
+    await provision(stack)
+    project = stack.stack.project
+    await request(stack, "projects", "delete_project", {"name": f"projects/{project}"})
+    again = Tpuctl(stack.stack_file, cloud="local")
+    by_name = Tpuctl(name=stack.stack.name, project=project, cloud="local")
+    work = (again.plan, again.up, again.status, again.down)
+    for look in (
+        *work,
+        by_name.down,
+        by_name.status,
+        Tpuctl(project=project, cloud="local").orphans,
+    ):
+        with pytest.raises(Conflict, match="Project is being deleted") as caught:
+            await look()
+        assert f"    gcloud projects undelete {project}" in caught.value.diagnostics[0].hint
+    done = await asyncio.to_thread(run_tpuctl, "doctor", folder=stack.stack_file.parent)
+    assert f"    gcloud projects undelete {project}\n" in done.stdout
 
 
 async def test_other_billing_account_is_not_replaced(
@@ -293,6 +316,33 @@ async def test_down_removes_grants_of_deleted_account(make_stub_stack: MakeStack
     assert all(who.startswith("deleted:serviceAccount:") for who in left)
     await stack.down(delete_bucket=True)
     assert not any(stack.stack.service_account in who for _, who in await project_pairs(stack))
+
+
+KINDS_OF_MACHINES = {
+    "node": {"type_name": "v2-8"},
+    "queued": {"type_name": "v2-8, queue: true"},
+    "controller": {"type_name": "v2-8, kind: node", "runtime": "2.12.0"},
+    "instance": {"type_name": "v6e-4, api: compute", "runtime": "auto", "zone": "us-east1-d"},
+    "group": {"type_name": "v6e-16, api: compute", "runtime": "auto", "zone": "us-east1-d"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_MACHINES)
+async def test_machines_of_a_deleted_account_must_be_recreated(
+    make_stub_stack: MakeStack, kind: str
+) -> None:
+    """For them, a new account of the same name is another one."""
+    stack = make_stub_stack(**KINDS_OF_MACHINES[kind])
+    await provision(stack)
+    name = f"projects/local-project/serviceAccounts/{stack.stack.service_account}"
+    await request(stack, "iam", "delete_service_account", {"name": name})
+    with pytest.raises(Conflict, match="account was deleted") as caught:
+        await Tpuctl(stack.stack_file, cloud="local").up()
+    assert f"{kind}/{stack.stack.name}" in str(caught.value)
+    assert "    tpuctl down" in caught.value.diagnostics[0].hint
+    await stack.down(delete_bucket=True)
+    again = await Tpuctl(stack.stack_file, cloud="local").plan()
+    assert not again.plan.is_empty
 
 
 async def test_custom_role_is_shared_extended_and_undeleted(make_stub_stack: MakeStack) -> None:

@@ -22,7 +22,7 @@ from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.plan import Prepared
-from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished
+from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of
 from tpuctl.resources.stack_record import RaceWinner, Record
@@ -232,6 +232,22 @@ async def test_error_names_every_zone_if_all_refuse(make: MakeStack, add_fault: 
         assert words in str(caught.value)
     assert await states(stack) == {}
     await stack.down(delete_bucket=True)
+
+
+async def test_requests_left_by_a_failed_race_are_deleted_despite_an_unreadable_one(
+    make: MakeStack, add_fault: AddFault, events: list[Event]
+) -> None:
+    for zone in (A, B):
+        add_fault("queue-failure", zone=zone, code="RESOURCE_EXHAUSTED", text="no more capacity")
+    add_fault("deny", method="DeleteQueuedResource", times=2)
+    stack = make()
+    prepared = await stack.plan(race=True)
+    add_fault("deny", method="GetQueuedResource", zone=C, times="unlimited")
+    with pytest.raises(Denied):
+        await stack.provision(prepared)
+    assert await states(stack) == {}
+    reported = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
+    assert C in next(each.detail for each in reported if each.summary == "Possibly not deleted")
 
 
 async def test_race_refused_by_quota_alone_has_its_exit_code(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.callers import grant, revoke
 from tests.support.projects import Bench, Project
+from tpuctl.api import Tpuctl
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.errors import Denied
 from tpuctl.model.plan import Action
 from tpuctl.resources.iam_grants import ROLES
 from tpuctl.resources.stack_record import Record
@@ -207,3 +212,28 @@ async def test_grants_are_recorded_with_time(project: Project) -> None:
     (time,) = times[0]
     assert before <= datetime.fromisoformat(time) <= datetime.now(UTC)
     assert times[1] == {time}, "the second stack records the same time"
+
+
+async def test_bucket_of_another_project_needs_permissions_of_its_own(
+    project: Project, make_stub_stack: Callable[..., Tpuctl], null_cloud: server_process.LocalCloud
+) -> None:
+    """Permissions in the stack's project are none on it: said before anything is created."""
+    owners = project.stack()
+    await owners.provision()
+    name = f"{project.id}-data"
+    await owners.call("storage", "create_bucket", name, location="us-central1")
+    ann, stack = "user:ann@example.com", make_stub_stack(extra=f"bucket: {{name: {name}}}\n")
+    url, token = null_cloud.url, remote_control.token(null_cloud, ann)
+    stack.endpoint = Endpoint("local", url, token)  # type: ignore[misc]
+    grant(null_cloud, "projects/local-project", "roles/owner", ann)
+    for role in ("roles/storage.legacyBucketReader", "roles/storage.objectViewer"):
+        grant(null_cloud, f"buckets/{name}", role, ann)
+    with pytest.raises(Denied) as caught:
+        await stack.plan()
+    revoke(null_cloud, "projects/local-project", "roles/owner", ann)
+    [diagnostic] = caught.value.diagnostics
+    assert "storage.objects.create" in diagnostic.detail
+    assert "storage.objects.get" not in diagnostic.detail
+    command = f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
+    assert command in diagnostic.hint
+    assert not [item for item in await owners.stack.orphans() if item.stack == stack.stack.name]

@@ -298,7 +298,9 @@ async def test_running_watchdog_gets_new_limits(make_stack: MakeStack) -> None:
     await until_deleted(stack)
 
 
-async def test_machines_test_bucket_access(make_stack: MakeStack) -> None:
+async def test_machines_test_bucket_access(
+    make_stack: MakeStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = make_stack(extra="limits: {idle: 1h}\n")
     await stack.up()
     messages: list[str] = []
@@ -315,6 +317,18 @@ async def test_machines_test_bucket_access(make_stack: MakeStack) -> None:
                 transports[0], "no-such-bucket-anywhere", messages.append, seconds=1
             )
         assert messages
+        # An account that is deleted and created again is another one, for which there is no wait.
+        monkeypatch.setattr("tpuctl.flows.up.NEW_ACCOUNT_SECONDS", 0.0)
+        iam, account = stack.cloud.client("iam"), stack.stack.service_account
+        project = f"projects/{stack.stack.project}"
+        iam.delete_service_account(request={"name": f"{project}/serviceAccounts/{account}"})
+        new = {"name": project, "account_id": account.partition("@")[0]}
+        iam.create_service_account(request=new)
+        with pytest.raises(Denied, match="service account was deleted") as caught:
+            await require_bucket_access(
+                transports[0], stack.stack.bucket, messages.append, seconds=60
+            )
+        assert "    tpuctl down" in caught.value.diagnostics[0].hint
     await stack.down(delete_bucket=True)
 
 

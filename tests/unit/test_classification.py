@@ -29,6 +29,7 @@ from tpuctl.errors import (
     Transient,
     Usage,
 )
+from tpuctl.model.known_errors import table
 
 SEEN = [
     (
@@ -209,6 +210,81 @@ SEEN = [
         Denied,
         Scope.PROJECT,
     ),
+    (  # API v1, in the words of "TensorflowVersion" in tensorflow/tpu#877
+        "type-not-in-zone-v1",
+        "INVALID_ARGUMENT",
+        'Cloud TPU received an invalid argument. The field "AcceleratorType" cannot be "v3-64".',
+        Usage,
+        Scope.ZONE,
+    ),
+    (
+        "flex-start-not-in-zone",
+        "INVALID_ARGUMENT",
+        'FLEX_START provisioning model is not supported for accelerator type "v3-8" in location '
+        '"us-central1-a".',
+        Usage,
+        Scope.ZONE,
+    ),
+    (
+        "flex-start-machine-type",
+        "INVALID_ARGUMENT",
+        "Invalid value for field 'resource.scheduling.provisioningModel': 'FLEX_START'. Flex-start "
+        "is not supported for machine type ct5lp-hightpu-1t in zone us-west4-a.",
+        Usage,
+        Scope.ZONE,
+    ),
+    (
+        "cidr-invalid",
+        "INVALID_ARGUMENT",
+        'Cloud TPU received an invalid argument. The field "CIDR Range" cannot be "10.2.0.0/33".',
+        Usage,
+        Scope.FATAL,
+    ),
+    (
+        "cidr-invalid-subnetwork",
+        "INVALID_ARGUMENT",
+        "Invalid IPCidrRange: 10.2.0.1/24 is not a network address.",
+        Usage,
+        Scope.FATAL,
+    ),
+    (
+        "cidr-invalid-firewall",
+        "INVALID_ARGUMENT",
+        "Invalid value for field 'resource.sourceRanges[0]': '1.2.3.4/33'. Must be a CIDR address "
+        "range.",
+        Usage,
+        Scope.FATAL,
+    ),
+    (
+        "guest-attribute",
+        "NOT_FOUND",
+        "The resource 'hostkeys/' of type 'Guest Attribute' was not found.",
+        NotFound,
+        Scope.FATAL,
+    ),
+    (
+        "object-retention",
+        "PERMISSION_DENIED",
+        "Object 'b/o' is subject to bucket's retention policy or object retention and cannot be "
+        "deleted or overwritten until 2026-03-01T00:00:00Z",
+        Denied,
+        Scope.FATAL,
+    ),
+    (
+        "object-hold",
+        "PERMISSION_DENIED",
+        "Object 'b/o' is under active Event-Based hold and cannot be deleted, overwritten or "
+        "archived until hold is removed.",
+        Denied,
+        Scope.FATAL,
+    ),
+    (
+        "requester-pays",
+        "INVALID_ARGUMENT",
+        "Bucket is a requester pays bucket but no user project provided.",
+        Denied,
+        Scope.FATAL,
+    ),
 ]
 
 
@@ -291,3 +367,25 @@ def test_details_of_response_are_read_from_json_and_grpc() -> None:
         "node/x",
     )
     assert rest.scope is rpc.scope is Scope.ZONE
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (
+            "The resource 'hostkeys/' of type 'Guest Attribute' was not found.",
+            "guest-attribute-missing",
+        ),
+        ('The field "AcceleratorType" cannot be "v3-64".', "not-offered"),
+        ("FLEX_START is not supported for v5litepod-8 in us-west4-a", "not-offered"),
+        (
+            "Invalid value for field 'resource.sourceRanges[0]': '1.2.3.4/33'.",
+            "source-range-malformed",
+        ),
+        ("Object 'b/o' is under active Temporary hold and cannot be deleted", "object-hold"),
+    ],
+)
+def test_pasted_text_has_the_cause_of_the_answer(text: str, known: str) -> None:
+    met = table().match_response("UNKNOWN", text)
+    assert met is not None
+    assert met.name == known

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.cloud.objects import ObjectStore
+    from tpuctl.errors import TpuctlError
     from tpuctl.flows.context import Context, Keys
     from tpuctl.flows.cp import CopyResult
     from tpuctl.flows.down import Teardown
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tpuctl.model.comparison import Comparison
     from tpuctl.model.copy_path import CopyRequest
     from tpuctl.model.explanation import Explanation
-    from tpuctl.model.inventory import InventoryItem
+    from tpuctl.model.inventory import InventoryItem, ResourceKind
     from tpuctl.model.job import JobKind, JobRecord, JobStatus, JobSummary
     from tpuctl.model.log_range import LogRange
     from tpuctl.model.profile import Profile
@@ -214,11 +215,17 @@ class Tpuctl:
 
         return await down(self.context, delete_bucket=delete_bucket, confirm=confirm)
 
-    async def orphans(self) -> list[InventoryItem]:
-        """Everything in the project that any stack created, in every zone."""
+    async def orphans(
+        self, on_unlisted: Callable[[type[ResourceKind], TpuctlError], None] | None = None
+    ) -> list[InventoryItem]:
+        """Everything in the project that any stack created, in every zone.
+
+        The error of a kind that cannot be listed is passed to `on_unlisted`, and raised without it
+        if the kind is billable.
+        """
         from tpuctl.flows.orphans import orphans
 
-        return await orphans(self.cloud, self.emit)
+        return await orphans(self.cloud, self.emit, on_unlisted)
 
     # Jobs ----------------------------------------------------------------------------------
 

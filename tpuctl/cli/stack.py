@@ -14,8 +14,10 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
+    from tpuctl.errors import TpuctlError
     from tpuctl.flows.down import Teardown
     from tpuctl.flows.plan import Prepared
+    from tpuctl.model.inventory import ResourceKind
     from tpuctl.model.snapshot import Snapshot
 
 __all__ = ["confirm_up", "register"]
@@ -229,10 +231,12 @@ def orphans(
 ) -> int:
     """Find resources that stacks left behind in a project, in all zones.
 
-    Exits with 1 if any of them is billable.
+    Exits with 1 if any of them is billable. If billable resources cannot be listed, it lists the
+    others and fails.
 
     Example: tpuctl orphans --project my-project
     """
+    from tpuctl.model.events import WarningIssued
     from tpuctl.view.orphans import Orphans, show_orphans
 
     state: State = context.obj
@@ -242,7 +246,12 @@ def orphans(
     else:
         _require_stack_file(state, "the project with --project")
     tpuctl = state.tpuctl(project=project)
-    project_orphans = Orphans.of(tpuctl.project, state.wait_for(tpuctl.orphans()))
+    unlisted: dict[type[ResourceKind], TpuctlError] = {}
+    items = state.wait_for(tpuctl.orphans(unlisted.__setitem__))
+    project_orphans = Orphans.of(tpuctl.project, items, [kind.kind for kind in unlisted])
+    for kind, error in unlisted.items():
+        if not kind.is_billable:
+            state.view.on(WarningIssued(error.diagnostics[0]))
 
     def command(stack: str) -> str:
         return f"{state.cloud_prefix} down{_stack_options(stack, project_orphans.project)}"
@@ -259,6 +268,9 @@ def orphans(
         )
 
     state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
+    for kind, error in unlisted.items():
+        if kind.is_billable:
+            raise error
     return 1 if project_orphans.is_charged else 0
 
 

@@ -46,7 +46,7 @@ class ObjectStore:
         client: Any,
         bucket: str,
         *,
-        retry_seconds: float = RETRY_SECONDS,
+        retry_seconds: float | None = None,  # by default RETRY_SECONDS
         record: RecordCall | None = None,
         clock: ServerClock | None = None,
     ) -> None:
@@ -57,7 +57,9 @@ class ObjectStore:
         self._record = record
         self._options = {
             "timeout": REQUEST_SECONDS,
-            "retry": DEFAULT_RETRY.with_timeout(retry_seconds),
+            "retry": DEFAULT_RETRY.with_timeout(
+                RETRY_SECONDS if retry_seconds is None else retry_seconds
+            ),
         }
         self._bucket = client.bucket(bucket)
         self._facts = {"project": client.project} if client.project else {}  # for hints

@@ -8,10 +8,10 @@ from typing import Any
 
 from tpuctl.engine.graph import order, reverse
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied
+from tpuctl.errors import Denied, TpuctlError
 from tpuctl.model.plan import Plan
 
-__all__ = ["Snapshot", "graph_of", "observe", "plan_down", "plan_up"]
+__all__ = ["Snapshot", "graph_of", "observe", "observe_each", "plan_down", "plan_up"]
 
 Snapshot = Mapping[str, Any | None]
 
@@ -30,13 +30,29 @@ async def observe(resources: Sequence[Resource]) -> Snapshot:
     another command may have created it between the two answers: those denied are asked once more.
     Other errors are raised.
     """
+    snapshot, errors = await observe_each(resources)
+    for error in errors.values():
+        raise error
+    return snapshot
+
+
+async def observe_each(
+    resources: Sequence[Resource],
+) -> tuple[Snapshot, Mapping[str, TpuctlError]]:
+    """Like `observe`, with the errors of the resources that could not be read, by address.
+
+    In the snapshot, these are None.
+    """
     observed = _find_absent(resources, await _answers(resources))
     denied = [item for item in resources if isinstance(observed[item.address], Denied)]
     observed = _find_absent(resources, {**observed, **await _answers(denied)})
-    for answer in observed.values():
-        if isinstance(answer, BaseException):
+    errors: dict[str, TpuctlError] = {}
+    for address, answer in observed.items():
+        if isinstance(answer, TpuctlError):
+            errors[address] = answer
+        elif isinstance(answer, BaseException):
             raise answer
-    return observed
+    return {**observed, **dict.fromkeys(errors)}, errors
 
 
 async def _answers(resources: Sequence[Resource]) -> dict[str, Any]:

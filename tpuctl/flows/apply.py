@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from tpuctl.engine import apply
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.flows.zones import widest_error
 from tpuctl.model.events import Emit, Outcome
 from tpuctl.model.plan import Plan, Result
 
-__all__ = ["apply_plan", "errors_of", "raise_failure"]
+__all__ = ["apply_plan", "combined_error", "errors_of", "raise_failure"]
 
 
 async def apply_plan(plan: Plan, resources: Sequence[Resource], emit: Emit) -> dict[str, Result]:
@@ -28,6 +28,24 @@ def errors_of(results: Mapping[str, Result]) -> dict[str, TpuctlError]:
         for result in results.values()
         if result.outcome is Outcome.FAILED and isinstance(result.error, TpuctlError)
     }
+
+
+def combined_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
+    """The failure with the widest scope, with the diagnostics of all.
+
+    Those with the same summary and hint become one.
+    """
+    error = widest_error(errors)
+    details: dict[tuple[str, str, str], dict[str, None]] = {}
+    for each in (error, *errors.values()):
+        for diagnostic in each.diagnostics:
+            key = (diagnostic.summary, diagnostic.hint, diagnostic.where)
+            details.setdefault(key, {})[diagnostic.detail] = None
+    error.diagnostics = [
+        Diagnostic(summary, "\n".join(lines), hint, where)
+        for (summary, hint, where), lines in details.items()
+    ]
+    return error
 
 
 def raise_failure(results: Mapping[str, Result]) -> None:

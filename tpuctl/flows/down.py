@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tpuctl.catalog import HOURS_PER_MONTH, Api
 from tpuctl.cloud.clients import Cloud
-from tpuctl.engine.planner import Snapshot, observe, plan_down
+from tpuctl.engine.apply import apply
+from tpuctl.engine.planner import Snapshot, observe_each, plan_down
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import NotFound, TpuctlError
-from tpuctl.flows.apply import apply_plan
+from tpuctl.flows.apply import combined_error, errors_of
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.model.cost import storage_cost
+from tpuctl.model.events import Emit, Note, Outcome
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import CACHE
 from tpuctl.model.plan import Action, Plan
@@ -23,14 +26,19 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.status import Down, Holding, Remaining
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
-from tpuctl.resources.composition import in_other_zones, resources_of
+from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
+from tpuctl.resources.leftover import UnreadResource
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.stack_record import Record
+from tpuctl.resources.tpu_node import QUEUED
+from tpuctl.resources.tpu_queued import QueuedNodes
 
 __all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
 
 MAX_OBJECTS = 20_000  # listed to measure a bucket: 20 pages
 PAGE_SIZE = 1000
+RECORD_SECONDS = 5.0  # how long deletions wait for the count in the stack's record
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Teardown:
     plan: Plan
     resources: tuple[Resource, ...]
     unused_apis: frozenset[Api] = frozenset()  # without permission to list what they sell
+    steps: tuple[Resource, ...] = ()  # the same resources, as the plan deletes them
+    errors: Mapping[str, TpuctlError] = field(default_factory=dict)  # of reading its record
 
 
 async def down(
@@ -51,25 +61,70 @@ async def down(
 ) -> Down:
     """Delete the stack, then check what remains of it.
 
-    `confirm` receives the plan first; it may raise to cancel. Raises NotFound if there is neither
-    a stack file nor a project.
+    No failure keeps what is charged from being deleted, except that of its own deletion: all are
+    raised together at the end. `confirm` receives the plan first; it may raise to cancel. Raises
+    NotFound if there is neither a stack file nor a project.
     """
     stack, cloud = context.stack, context.cloud
     await cloud.abandoned_calls()  # of an interrupted `up`: what they create is deleted, too
     teardown = await prepare_down(
         stack, cloud, delete_bucket=delete_bucket, must_exist=not context.has_file
     )
+    errors = dict(teardown.errors)
     if not teardown.plan.is_empty:
         if confirm is not None:
             confirm(teardown)
-        with suppress(NotFound):  # without a bucket there is no record
-            await Record(stack, cloud).update(lambda contents: contents.with_down())
-        await apply_plan(teardown.plan, teardown.resources, context.emit)
-    done = Down(await verify_down(teardown, cloud))
+        errors |= await _delete(teardown, cloud, context.emit)
+    remaining, unverified = await _verify(teardown, cloud)
+    errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
+    done = Down(remaining)
+    if errors:
+        context.emit(Note(_outcome_text(remaining, is_free=cloud.endpoint.is_local)))
+        raise combined_error(errors)
     if not done.leaks:
         with suppress(OSError):
             HostsFile(stack.name, stack.project, context.jobs_cloud).remove()
     return done
+
+
+async def _delete(teardown: Teardown, cloud: Cloud, emit: Emit) -> dict[str, TpuctlError]:
+    """Apply the plan, and count this `down` in the stack's record; returns what failed.
+
+    A concurrent `up` should see the count before it misses the first resource. But deleting what is
+    charged does not wait for a bucket that does not answer.
+    """
+    record = Record(teardown.stack, cloud)
+    counting = asyncio.ensure_future(record.update(lambda contents: contents.with_down()))
+    try:
+        await asyncio.wait({counting}, timeout=RECORD_SECONDS)
+        results = await apply(teardown.plan, teardown.steps, emit)
+        errors = errors_of(results)
+        bucket = f"bucket/{teardown.stack.bucket}"
+        try:
+            await counting
+        except NotFound:  # without a bucket there is no record
+            pass
+        except TpuctlError as error:
+            if bucket not in results or results[bucket].outcome is not Outcome.DONE:
+                errors = {**errors, record.uri: error}
+        return errors
+    finally:
+        counting.cancel()
+
+
+def _outcome_text(remaining: Sequence[Remaining], *, is_free: bool) -> str:
+    """What was deleted, and what was not, for a `down` that failed."""
+    deleted = [item.address for item in remaining if item.state == "deleted"]
+    left = [item for item in remaining if item.state == "remains"]
+    charged = [item.address for item in left if item.is_billable]
+    others = [item.address for item in left if not item.is_billable]
+    where = " on Google" if is_free else ""
+    texts = [
+        f"Deleted: {', '.join(deleted)}." if deleted else "",
+        f"Still charged{where}: {', '.join(charged)}." if charged else "",
+        f"Not deleted, and not charged: {', '.join(others)}." if others else "",
+    ]
+    return " ".join(filter(None, texts)) or "Nothing was deleted."
 
 
 async def prepare_down(
@@ -77,22 +132,67 @@ async def prepare_down(
 ) -> Teardown:
     """Plan the deletion of everything in the project that belongs to the stack.
 
-    Raises NotFound if the project does not exist and `must_exist`, for a stack without a file, of
-    which nothing is known.
+    What cannot be read fails as a step of the plan, or is deleted if it is listed. Raises NotFound
+    if the project does not exist and `must_exist`, for a stack without a file, of which nothing is
+    known.
     """
     unused_apis = frozenset[Api]() if must_exist else stack.unused_apis
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
-    project_resources, snapshot = await _list_and_observe(
+    existing, snapshot, errors, _ = await _list_and_observe(  # listed once more when it is done
         cloud, stack, resources, unused_apis, must_exist=must_exist
     )
-    leftovers = in_other_zones(
-        project_resources, stack, cloud, resources, delete_bucket=delete_bucket
-    )
-    leftovers += await removed_secret_grants(stack, cloud, resources)
+    record_errors: dict[str, TpuctlError] = {}
+    leftovers = in_other_zones(existing, stack, cloud, resources, delete_bucket=delete_bucket)
+    try:
+        leftovers += await removed_secret_grants(stack, cloud, resources)
+    except TpuctlError as error:
+        record_errors[Record(stack, cloud).uri] = error
     if leftovers:
+        more, more_errors = await observe_each(leftovers)
         resources += leftovers
-        snapshot = await observe(resources)
-    return Teardown(stack, plan_down(resources, snapshot), tuple(resources), unused_apis)
+        snapshot, errors = {**snapshot, **more}, {**errors, **more_errors}
+    listed = {item.address for item in existing} | {_home_address(item, stack) for item in existing}
+    steps = [
+        UnreadResource(
+            each, errors[each.address], is_listed=each.address in listed and _is_charged(each)
+        )
+        if each.address in errors
+        else each
+        for each in resources
+    ]
+    plan = plan_down(steps, snapshot)
+    plan = replace(plan, after=_charged_first(plan, steps, stack))
+    return Teardown(stack, plan, tuple(resources), unused_apis, tuple(steps), record_errors)
+
+
+def _is_charged(resource: Resource) -> bool:
+    """Whether it is charged, and deleted without a look at it: the bucket's data is not."""
+    return resource.is_billable and not resource.address.startswith(f"{Bucket.kind}/")
+
+
+def _charged_first(
+    plan: Plan, resources: Sequence[Resource], stack: Stack
+) -> dict[str, frozenset[str]]:
+    """The plan's edges, but what is charged is not deleted after anything that is not: its failure
+    would keep it. Nodes of a request, which are deleted with it, are left to it."""
+    charged = {each.address for each in resources if _is_charged(each)}
+    after = {
+        address: needed & charged if address in charged else needed
+        for address, needed in plan.after.items()
+    }
+    requests = {
+        _zone_of(address, stack): address for address in charged if kind_of(address) is QueuedNodes
+    }
+    for change in plan:
+        if change.fields == QUEUED and (zone := _zone_of(change.address, stack)) in requests:
+            after[change.address] |= {requests[zone]}
+    return after
+
+
+def _zone_of(address: str, stack: Stack) -> str:
+    """The zone of a zonal resource; an address in the zone in use need not name it."""
+    _, *zone, _ = address.split("/")
+    return zone[0] if zone else stack.zone
 
 
 async def _list_and_observe(
@@ -102,8 +202,9 @@ async def _list_and_observe(
     unused_apis: Collection[Api],
     *,
     must_exist: bool = False,
-) -> tuple[list[InventoryItem], Snapshot]:
-    """Both at the same time; an error of the listing says more, and is raised first."""
+) -> tuple[list[InventoryItem], Snapshot, Mapping[str, TpuctlError], Mapping[str, TpuctlError]]:
+    """Both at the same time; also returns the errors of resources and of listings."""
+    problems: dict[str, TpuctlError] = {}
     work: list[Awaitable[Any]] = [
         list_resources(
             cloud,
@@ -111,11 +212,12 @@ async def _list_and_observe(
             stack=stack.name,
             must_exist=must_exist,
             unused_apis=unused_apis,
+            on_error=lambda kind, error: problems.update({kind.kind: error}),
         ),
-        observe(resources),
+        observe_each(resources),
     ]
-    listed, snapshot = await gather_all(work)
-    return listed, snapshot
+    listed, (snapshot, errors) = await gather_all(work)
+    return listed, snapshot, errors, problems
 
 
 async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
@@ -124,24 +226,37 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     The project is listed once more, so resources created in the meantime are included. A
     remaining bucket is reported with its size and monthly cost.
     """
+    remaining, errors = await _verify(teardown, cloud)
+    if errors:
+        raise combined_error(errors)
+    return remaining
+
+
+async def _verify(
+    teardown: Teardown, cloud: Cloud
+) -> tuple[tuple[Remaining, ...], Mapping[str, TpuctlError]]:
+    """Like `verify_down`, without what cannot be read, whose errors are returned."""
     stack = teardown.stack
-    existing, snapshot = await _list_and_observe(
+    existing, snapshot, errors, problems = await _list_and_observe(
         cloud, stack, teardown.resources, teardown.unused_apis
     )
-    checked = [_remaining(resource, teardown.plan, snapshot) for resource in teardown.resources]
-    addresses = {resource.address for resource in teardown.resources}
+    checked = [
+        _remaining(resource, teardown.plan, snapshot)
+        for resource in teardown.resources
+        if resource.address not in errors
+    ]
+    addresses = {resource.address for resource in teardown.resources} - errors.keys()
     for leftover in existing:
         if leftover.address not in addresses and _home_address(leftover, stack) not in addresses:
             checked.append(
                 Remaining(leftover.address, "remains", "still exists", leftover.is_billable)
             )
     buckets = {resource.address: resource for resource in existing if resource.kind == "bucket"}
-    return tuple(
-        [
-            await _with_bucket_size(remaining, buckets.get(remaining.address), cloud)
-            for remaining in checked
-        ]
-    )
+    remaining = [
+        await _with_bucket_size(remaining, buckets.get(remaining.address), cloud)
+        for remaining in checked
+    ]
+    return tuple(remaining), {**errors, **problems}
 
 
 async def _with_bucket_size(

@@ -33,6 +33,7 @@ __all__ = [
 VIEW = "read"  # the action for permissions that planning needs
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
+ON_PROJECT = {"storage.buckets.create", "storage.buckets.list"}
 BILLING = "billing.resourceAssociations.create"
 
 # Roles that are included in a broader one: only the latter is suggested if both are missing.
@@ -124,6 +125,11 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
         "compute.googleapis.com" in change.fields for change in plan
     ):
         return False  # enabling Compute Engine creates the network `default`
+    if permission.name.startswith("storage.objects."):  # the record of what is created, and jobs
+        is_created = any(
+            change.action is Action.CREATE and kind_of(change.address).is_machine for change in plan
+        )
+        return is_created or permission.is_for(plan)
     return permission.is_for(plan)
 
 
@@ -164,14 +170,24 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     on_buckets = {
         permission.name for permission in required if permission.name.startswith("storage.")
     }
-    if on_buckets - granted:
-        granted |= await _on_bucket(stack, cloud, sorted(on_buckets - granted))
+    on_named_bucket: set[str] = set()  # what only that bucket grants: it may be in another project
+    if stack.file.bucket.name != "auto":
+        tested = await _on_bucket(stack, cloud, sorted(on_buckets - ON_PROJECT))
+        if tested is not None:
+            on_named_bucket = on_buckets - ON_PROJECT
+            granted = (granted - on_named_bucket) | tested
+    elif on_buckets - granted:
+        granted |= await _on_bucket(stack, cloud, sorted(on_buckets - granted)) or set()
     on_secrets = {
         permission.name for permission in required if permission.name.startswith("secretmanager.")
     }
     if on_secrets and (on_secrets - granted or not stack.has_only_project_secrets):
         granted = (granted - on_secrets) | await _on_secrets(stack, cloud, sorted(on_secrets))
-    missing = [Missing(permission, on) for permission in required if permission.name not in granted]
+    missing = [
+        Missing(permission, f"buckets/{stack.bucket}" if permission.name in on_named_bucket else on)
+        for permission in required
+        if permission.name not in granted
+    ]
     return [*missing, *await _to_link_billing(stack, cloud, "update")]
 
 
@@ -189,13 +205,13 @@ async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
     return {*answer.permissions}
 
 
-async def _on_bucket(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str]:
-    """Permissions granted on the bucket itself."""
+async def _on_bucket(stack: Stack, cloud: Cloud, names: Sequence[str]) -> set[str] | None:
+    """Permissions granted on the bucket itself; None if it does not exist or cannot be asked."""
     bucket = cloud.client("storage").bucket(stack.bucket)
     try:
         answer = await cloud.call(bucket.name, bucket.test_iam_permissions, list(names))
     except TpuctlError:  # does not exist yet
-        return set()
+        return None
     return {*answer}
 
 
@@ -280,7 +296,10 @@ def describe_missing(
 
 def _command(on: str, role: str, member: str) -> str:
     kind, _, name = on.replace("project ", "projects/").partition("/")
+    if kind == "buckets":
+        name = f"gs://{name}"
     group = {
+        "buckets": "storage buckets",
         "projects": "projects",
         "folders": "resource-manager folders",
         "organizations": "organizations",

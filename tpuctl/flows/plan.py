@@ -11,7 +11,7 @@ from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import recovery_plan
 from tpuctl.flows.inventory import list_resources
@@ -28,6 +28,7 @@ from tpuctl.model.race_cost import RaceCost, race_cost
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_cost import cost_of, fallback_costs
 from tpuctl.remote.iap import RELAY_RANGE
+from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
 from tpuctl.resources.controller import Controller
 from tpuctl.resources.disk import DataDisk
@@ -35,12 +36,19 @@ from tpuctl.resources.network import Network
 from tpuctl.resources.reservation import require_reservation
 from tpuctl.resources.secret_grants import removed_secret_grants
 from tpuctl.resources.tpu_group_parts import GroupPart
-from tpuctl.resources.tpu_node_v1 import closed_api_warning
-from tpuctl.resources.tpu_queued import Race
+from tpuctl.resources.tpu_node_v1 import RemoteNode, closed_api_warning
+from tpuctl.resources.tpu_queued import QueuedNodes, Race
 from tpuctl.resources.worker_rule import closed_ports_warning
 from tpuctl.spelling import nearest
 
-__all__ = ["Prepared", "access_warnings", "allowed_sources", "plan", "prepare_up"]
+__all__ = [
+    "Prepared",
+    "access_warnings",
+    "allowed_sources",
+    "bucket_warnings",
+    "plan",
+    "prepare_up",
+]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
@@ -106,6 +114,7 @@ async def plan(
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
+        *bucket_warnings(prepared),
     ]
     if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
@@ -172,6 +181,7 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources))
+        _refuse_lost_account(stack_in_use, plan)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
@@ -182,6 +192,33 @@ async def prepare_up(
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def _refuse_lost_account(stack: Stack, plan: Plan) -> None:
+    """Raise Conflict if the stack's account no longer exists, but machines created with it do.
+
+    They keep its identity: another account of the same name gives them no access.
+    """
+    account = f"account/{stack.names.service_account}"
+    if not any(each.address == account and each.action is Action.CREATE for each in plan):
+        return
+    machines = [
+        change.address
+        for change in plan
+        if change.action in (Action.NOTHING, Action.UPDATE)
+        and kind_of(change.address).is_machine
+        and kind_of(change.address) is not RemoteNode  # has an account of Google's
+        and not (kind_of(change.address) is QueuedNodes and "readiness" in change.fields)
+    ]
+    if machines:
+        raise Conflict(
+            "Machines' service account was deleted",
+            f"{stack.service_account} no longer exists; {', '.join(machines)} was created with it, "
+            "and would have no access with another account of the same name",
+            hint="Recreate the machines:\n    tpuctl down\n    tpuctl up\n"
+            "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
+            f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
+        )
 
 
 def _is_left_over(
@@ -274,6 +311,12 @@ def _creates_machines(plan: Plan) -> bool:
     return any(
         change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
     )
+
+
+def bucket_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """Warnings about the stack's bucket."""
+    buckets = (each for each in prepared.resources if isinstance(each, Bucket))
+    return [warning for bucket in buckets for warning in bucket.warnings]
 
 
 async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:

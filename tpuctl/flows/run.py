@@ -79,7 +79,7 @@ PHASES = {
     "job/start": "start",
 }
 LOG = "job/log"
-LEFTOVERS = "the rest of the stack still exists and is charged"
+LEFTOVERS = "the rest of the stack may still exist and be charged"
 DOWN_AGAIN = "Delete it:\n    tpuctl down"
 NO_JOB_LEFT = Diagnostic("Interrupted", "no job is running", hint="To verify, run\n    tpuctl jobs")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.apply import apply
-from tpuctl.engine.planner import observe, plan_down
+from tpuctl.engine.planner import observe, observe_each, plan_down
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, Denied, TpuctlError
-from tpuctl.flows.apply import apply_plan, raise_failure
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError
+from tpuctl.flows.apply import apply_plan, errors_of, raise_failure
 from tpuctl.flows.capacity_history import record_attempts
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller import shell_variables, write_shell_environment
@@ -34,7 +35,16 @@ from tpuctl.flows.zones import (
     no_zone_error,
 )
 from tpuctl.jobs.launch import build_archive
-from tpuctl.model.events import Emit, Event, Note, Outcome, Planned, PlannedStep, StepFinished
+from tpuctl.model.events import (
+    Emit,
+    Event,
+    Note,
+    Outcome,
+    Planned,
+    PlannedStep,
+    StepFinished,
+    WarningIssued,
+)
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
@@ -59,6 +69,7 @@ __all__ = [
     "up",
 ]
 
+DOWN_AGAIN = "They may be charged. Delete them:\n    tpuctl down"
 WORKERS, WATCHDOGS = "ssh/workers", "ssh/watchdog"
 SSH_REASON = "jobs are submitted over SSH"
 WATCHDOG_REASON = "machines enforce limits, and need access to the bucket"
@@ -68,6 +79,8 @@ DOWN_POLL_SECONDS = 5.0  # between checks for a concurrent `down`
 FOLDER = ".tpuctl/watchdog"
 PROGRAMS = ("watchdog.py", "ensure_watchdog.py", "probe.py", "folder.py", "storage.py")
 IAM_TIMEOUT_SECONDS = 420.0  # longest observed propagation of IAM changes
+# Of the machine's token, which a missing grant does not cause. A new account may need a moment.
+UNKNOWN_CALLER, NEW_ACCOUNT_SECONDS = "HTTP 401", 30.0
 NO_ACCESS = 91  # exit code: no access to the bucket, everything else succeeded
 # Renamed into place: another `up` may be running the same files.
 UNPACK = (
@@ -181,16 +194,25 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:
-    """Delete what this plan has created in its zone, including pending requests."""
+    """Delete what this plan has created in its zone, including pending requests.
+
+    What cannot be deleted is reported: the error that is the reason for this is raised.
+    """
     created = [
         resource
         for resource in prepared.resources
         if kind_of(resource.address).is_zonal
         and prepared.plan.change(resource.address).action is Action.CREATE
     ]
-    plan = plan_down(created, await observe(created))
-    if not plan.is_empty:
-        await apply_plan(plan, created, emit)
+    snapshot, unread = await observe_each(created)
+    known = [resource for resource in created if resource.address not in unread]
+    plan = plan_down(known, snapshot)
+    results = {} if plan.is_empty else await apply(plan, known, emit)
+    for error in (*unread.values(), *errors_of(results).values()):
+        emit(WarningIssued(error.diagnostics[0], is_error=True))
+    if left := [*unread, *errors_of(results)]:
+        names = ", ".join(sorted(left))
+        emit(WarningIssued(Diagnostic("Possibly not deleted", names, DOWN_AGAIN), is_error=True))
 
 
 async def _undo(context: Context) -> TpuctlError:
@@ -401,7 +423,7 @@ def _state(worker: int, text: bytes) -> WatchdogState:
 async def _wait_for_access(
     transport: Transport, bucket: str, report: Report, seconds: float
 ) -> None:
-    last = ""
+    last, began = "", time.monotonic()
     argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
 
     async def probe() -> Result:
@@ -410,6 +432,14 @@ async def _wait_for_access(
             async for chunk in stream.chunks():
                 lines = chunk.decode(errors="replace").splitlines()
                 last = lines[-1] if lines else last
+                if UNKNOWN_CALLER in last and time.monotonic() - began >= NEW_ACCOUNT_SECONDS:
+                    raise Denied(
+                        "Machine's service account was deleted",
+                        f"worker {transport.name}, gs://{bucket}: {last}\n"
+                        "The account that the machine was created with no longer exists, even if "
+                        "there is another of the same name",
+                        hint="Recreate the machines:\n    tpuctl down\n    tpuctl up",
+                    )
                 report(f"waiting for the machine's access to the bucket: {last}")
             return await stream.result()
 

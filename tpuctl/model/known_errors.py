@@ -25,7 +25,8 @@ Fault = Literal["infrastructure", "failure"]
 FACTS = {
     "zone": r"\b([a-z]+-[a-z]+\d+-[a-z])\b",
     "region": r"\b([a-z]+-[a-z]+\d+)(?:-[a-z])?\b",
-    "type": r"""accelerator[_ ]type['"]?[,:]* ['"]([\w-]+)['"]|accelerator (v\S+) was not found""",
+    "type": r"""accelerator[_ ]type['"]?[,:]* ['"]([\w-]+)['"]|accelerator (v\S+) was not found"""
+    r'''|AcceleratorType" cannot be "([\w-]+)"''',
     "service": r"\b([a-z]+\.googleapis\.com)\b",
     "project": r"\bprojects/((?:[a-z][\w-]*\.[\w.-]+:)?[a-z][\w-]+)"
     r"|\bproject[=\s]'?(\d{6,}|[a-z][a-z0-9-]{5,29})\b",
@@ -196,10 +197,12 @@ def _known_error(row: Mapping[str, Any]) -> KnownError:
 
 
 def _join(fragments: Sequence[str]) -> re.Pattern[str] | None:
-    """The pattern of all fragments; a space matches any whitespace, including line breaks."""
+    """The pattern of all fragments; a space matches any whitespace, including line breaks, and an
+    optional one also none."""
     if not fragments:
         return None
-    return re.compile("|".join(fragments).replace(" ", r"\s+"), re.IGNORECASE)
+    pattern = "|".join(fragments).replace(" ?", r"\s*").replace(" ", r"\s+")
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def _required_word(fragment: str) -> str:

@@ -13,7 +13,16 @@ from typing import Any, ClassVar, TypeVar
 from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report, Resource
-from tpuctl.errors import Conflict, NotFound, OperationFailed, TimedOut, TpuctlError, Usage
+from tpuctl.errors import (
+    Conflict,
+    Denied,
+    NotFound,
+    OperationFailed,
+    TimedOut,
+    TpuctlError,
+    Unreachable,
+    Usage,
+)
 from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.names import STACK_LABEL, ownership
 from tpuctl.model.plan import Action, Change
@@ -27,6 +36,7 @@ __all__ = [
     "Query",
     "SharedLists",
     "StackResource",
+    "confirm_deletion",
     "name_taken",
     "retry_until_visible",
     "time_of",
@@ -273,6 +283,27 @@ async def retry_until_visible(
         clock=cloud.clock,
     )
     return result
+
+
+async def confirm_deletion(
+    operation: Awaitable[None],
+    get: Callable[[], Awaitable[Any | None]],
+    *,
+    description: str,
+    seconds: float,
+    clock: Clock,
+) -> None:
+    """Await the operation of a deletion. If it cannot be read, wait until `get` returns nothing."""
+
+    async def probe() -> bool | None:
+        return True if await get() is None else None
+
+    try:
+        await operation
+    except (Denied, Unreachable):
+        await wait_until(
+            probe, description=f"{description} being deleted", seconds=seconds, clock=clock
+        )
 
 
 async def wait_until_deleted(

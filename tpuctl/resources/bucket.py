@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,14 +11,16 @@ from tpuctl.catalog import storage_price
 from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import Conflict, Diagnostic, NotFound
 from tpuctl.model.cost import CostLine, storage_cost
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import BUNDLES, CACHE, STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_rules import egress_note
+from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
+from tpuctl.units import format_duration
 
 __all__ = ["Bucket"]
 
@@ -70,6 +71,7 @@ class Bucket(StackResource):
         super().__init__(*args)
         self.deletes = delete or not self.stack.file.bucket.keep
         self._number: int | None = None  # the project's number, once queried
+        self.is_versioned = False  # as last observed
 
     @property
     def name(self) -> str:
@@ -89,6 +91,7 @@ class Bucket(StackResource):
             bucket = await self.cloud.call(self.address, storage.get_bucket, self.name)
         except (NotFound, ApiDisabled):
             return None
+        self.is_versioned = bool(bucket.versioning_enabled)
         if not self.is_user_named:
             self._number = await self._project_number()
         return bucket
@@ -108,6 +111,7 @@ class Bucket(StackResource):
             relation = "the TPU's region" if in_region else "outside the TPU's region"
             return self.create(f"in {where}, {relation}")
         self._check(observed)
+        self._require_rewritable(observed)
         where = str(observed.location).lower()
         if where != self.stack.bucket_location and not self.stack.file.bucket.allow_egress:
             raise Conflict(
@@ -121,6 +125,50 @@ class Bucket(StackResource):
         if self.is_ours(observed) and not labels <= observed.labels.items():
             return self.update("labels changed in the stack file", ("labels",))
         return self.nothing(f"gs://{self.name} exists")
+
+    def _require_rewritable(self, observed: Any) -> None:
+        """Reject a bucket in which jobs cannot rewrite their records and logs while they run."""
+        update = f"gcloud storage buckets update gs://{self.name}"
+        another = "Or use another bucket:\n    bucket: {name: my-bucket}"
+        period, is_locked = observed.retention_period, observed.retention_policy_locked
+        if period:
+            remove = f"Remove the policy:\n    {update} --clear-retention-period\n"
+            raise Conflict(
+                "Bucket has a retention policy",
+                f"gs://{self.name} keeps each object unchanged for {format_duration(period)}; the "
+                "stack's record, and the records and logs of its jobs, are rewritten while it runs"
+                + (". The policy is locked, and cannot be removed" if is_locked else ""),
+                hint=another.removeprefix("Or ").capitalize() if is_locked else remove + another,
+            )
+        if observed.default_event_based_hold:
+            raise Conflict(
+                "Bucket holds its objects",
+                f"gs://{self.name} places an event-based hold on each new object, which then "
+                "cannot be rewritten; records and logs of jobs are",
+                hint=f"Turn that off:\n    {update} --no-default-event-based-hold\n{another}",
+            )
+        if observed.requester_pays:
+            raise Conflict(
+                "Bucket has requester pays",
+                f"gs://{self.name} charges who reads it, and refuses the calls of tpuctl and of "
+                "the machines, which name no project to bill",
+                hint=f"Turn that off:\n    {update} --no-requester-pays\n{another}",
+            )
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """What to know about the bucket as last observed."""
+        if not self.is_versioned:
+            return []
+        return [
+            Diagnostic(
+                "Bucket keeps old versions",
+                f"gs://{self.name} has object versioning: each time a record or log is rewritten, "
+                "the former version stays, and is charged",
+                f"Turn that off, unless you need it:\n"
+                f"    gcloud storage buckets update gs://{self.name} --no-versioning",
+            )
+        ]
 
     def is_ours(self, observed: Any) -> bool:
         is_in_project = self._number is None or observed.project_number == self._number
@@ -166,23 +214,22 @@ class Bucket(StackResource):
         await self.cloud.call(self.address, observed.patch)
 
     async def _delete(self, report: Report) -> None:
-        """Empty and delete the bucket, again if someone writes to it meanwhile."""
+        """Empty and delete the bucket, with noncurrent versions of its objects; again if someone
+        writes to it meanwhile."""
         storage = self.cloud.client("storage")
         bucket = storage.bucket(self.name)
 
-        def names(**options: Any) -> list[str]:
-            return [blob.name for blob in storage.list_blobs(self.name, **options)]
+        def versions(**options: Any) -> list[Any]:
+            return list(storage.list_blobs(self.name, versions=True, **options))
 
         for _ in range(5):
             try:
-                objects = await self.cloud.call(self.address, names)
+                objects = await self.cloud.call(self.address, versions)
                 for done in range(0, len(objects), PARALLEL_DELETES):
                     report(f"deleting {len(objects)} objects", done / len(objects))
-                    await asyncio.gather(
-                        *(
-                            self._delete_object(bucket, name)
-                            for name in objects[done:][:PARALLEL_DELETES]
-                        )
+                    await gather_all(
+                        self._delete_object(bucket, blob)
+                        for blob in objects[done:][:PARALLEL_DELETES]
                     )
                 await self.cloud.call(self.address, bucket.delete)
             except NotFound:
@@ -198,9 +245,10 @@ class Bucket(StackResource):
             "    tpuctl down --delete-bucket",
         )
 
-    async def _delete_object(self, bucket: Any, name: str) -> None:
+    async def _delete_object(self, bucket: Any, blob: Any) -> None:
+        version = bucket.blob(blob.name, generation=blob.generation)
         with contextlib.suppress(NotFound):
-            await self.cloud.call(f"gs://{self.name}/{name}", bucket.blob(name).delete)
+            await self.cloud.call(f"gs://{self.name}/{blob.name}", version.delete)
 
     def _check(self, observed: Any) -> None:
         if self.is_user_named or self.is_ours(observed):

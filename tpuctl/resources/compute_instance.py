@@ -12,7 +12,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack import Stack
-from tpuctl.resources.base import StackResource, retry_until_visible
+from tpuctl.resources.base import StackResource, confirm_deletion, retry_until_visible
 from tpuctl.resources.instance_metadata import ssh_keys_with
 
 __all__ = [
@@ -174,7 +174,13 @@ class ComputeInstance:
             operation = await self.call("delete_unary")
         except NotFound:
             return
-        await self.wait_for(operation)
+        await confirm_deletion(
+            self.wait_for(operation),
+            self.get,
+            description=f"instance {self.name}",
+            seconds=SECONDS,
+            clock=self.resource.cloud.clock,
+        )
 
 
 def network_interface(stack: Stack, network: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, name_taken, wait_until_deleted
+from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
 from tpuctl.resources.instance_metadata import public_key_line
 from tpuctl.resources.network import Network
 
@@ -245,7 +245,13 @@ class TpuApiNode(NodeLifecycle):
             if node is not None:  # by another program, or by our own call whose response was lost
                 await self.wait_until_deleted(node)
             return
-        await self.wait_for(operation, DELETE_SECONDS)
+        await confirm_deletion(
+            self.wait_for(operation, DELETE_SECONDS),
+            self.observe,
+            description=f"{self.noun} {self.name}",
+            seconds=DELETE_SECONDS,
+            clock=self.cloud.clock,
+        )
 
     async def wait_until_deleted(self, original: Any) -> None:
         """Wait until this node is deleted; another one of its name may exist then."""

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.errors import Conflict, Denied, NotFound, TpuctlError
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource
 
-__all__ = ["Project", "ProjectState"]
+__all__ = ["Project", "ProjectState", "is_active"]
 
 SECONDS = 600.0
 # Creation by another program takes some 20 seconds; another user's project ID causes the same
 # error.
 ADOPT_SECONDS = 40.0
+DELETED = "DELETE_REQUESTED"
 MAX_TITLE_LENGTH = 30  # of a project's display name, in characters
 
 
@@ -69,9 +71,10 @@ class Project(StackResource):
             if error.diagnostics[0].summary == "Permission denied":
                 return None
             raise
-        return ProjectState(
-            project.state.name, await self._billing() if self.wanted_billing else ""
-        )
+        state = project.state.name
+        # Of a project that is being deleted, Google denies access to the rest.
+        asks = self.wanted_billing and state != DELETED
+        return ProjectState(state, await self._billing() if asks else "")
 
     async def _billing(self) -> str:
         """The linked account; empty if unknown because the API is disabled (linking reports
@@ -88,13 +91,8 @@ class Project(StackResource):
     def diff(self, observed: ProjectState | None) -> Change:
         if observed is None:
             return self._absent()
-        if observed.state == "DELETE_REQUESTED":
-            raise Conflict(
-                "Project is being deleted",
-                f"project {self.name} is marked for deletion",
-                hint=f"Restore it with\n    gcloud projects undelete {self.name}\n"
-                "or choose another project.id.",
-            )
+        if observed.state == DELETED:
+            raise _being_deleted(self.name)
         if not self.wanted_billing or observed.billing == self.wanted_billing:
             return self.nothing("the project exists")
         if observed.billing:
@@ -183,3 +181,27 @@ class Project(StackResource):
         }
         client = self.cloud.client("billing")
         await self.cloud.call(self.address, client.update_project_billing_info, request)
+
+
+async def is_active(cloud: Cloud, project: str) -> bool:
+    """Whether a project exists; False if it is not visible. Raises Conflict if it is being
+    deleted."""
+    client = cloud.client("projects")
+    try:
+        answer = await cloud.call(
+            f"project {project}", client.get_project, {"name": f"projects/{project}"}
+        )
+    except TpuctlError:
+        return False
+    if answer.state.name == DELETED:
+        raise _being_deleted(project)
+    return True
+
+
+def _being_deleted(project: str) -> Conflict:
+    return Conflict(
+        "Project is being deleted",
+        f"project {project} is marked for deletion: what is in it stops, and is deleted with it",
+        hint=f"Restore it with\n    gcloud projects undelete {project}\n"
+        "or choose another project.id.",
+    )

@@ -26,7 +26,14 @@ from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Change
 from tpuctl.polling import gather_all, wait_until
-from tpuctl.resources.base import STACK_UPDATE, Query, name_taken, retry_until_visible, time_of
+from tpuctl.resources.base import (
+    STACK_UPDATE,
+    Query,
+    confirm_deletion,
+    name_taken,
+    retry_until_visible,
+    time_of,
+)
 from tpuctl.resources.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.node_lifecycle import DELETE_SECONDS, POLL, TRANSITIONAL_STATES
 from tpuctl.resources.queued_resource_spec import duration_text
@@ -352,7 +359,13 @@ class TpuGroup(MachineNode):
         except (Usage, Conflict):  # another program deletes it
             await self._wait_until_deleted()
             return
-        await self._wait_for(operation)
+        await confirm_deletion(
+            self._wait_for(operation),
+            lambda: get_group(self, self.name),
+            description=f"{self.noun} {self.name}",
+            seconds=DELETE_SECONDS,
+            clock=self.cloud.clock,
+        )
 
     async def _wait_until_deleted(self) -> None:
         async def probe() -> bool | None:

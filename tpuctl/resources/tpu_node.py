@@ -35,7 +35,7 @@ from tpuctl.resources.tpu_node_spec import (
     tags_of,
 )
 
-__all__ = ["TpuNode", "update_node"]
+__all__ = ["QUEUED", "TpuNode", "update_node"]
 
 UPDATE_SECONDS = 900.0
 QUEUED = ("queued_resource",)  # fields of the deletion of a node that its request deletes

@@ -21,6 +21,7 @@ from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import (
     Conflict,
+    Denied,
     NoCapacity,
     NotFound,
     OperationFailed,
@@ -40,6 +41,7 @@ from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
     StackResource,
+    confirm_deletion,
     name_taken,
     retry_until_visible,
     time_of,
@@ -438,12 +440,16 @@ class QueuedNodes(StackResource):
         return error
 
     async def _delete(self, report: Report, original: Any = None) -> None:
-        """Delete the request with its nodes; given `original`, only that one."""
+        """Delete the request with its nodes; given `original`, only that one. If it cannot be read,
+        it is deleted in any state."""
         report("DELETING", None)
-        original = original or await self._get()
         if original is None:
-            return
-        request = {"name": self.path, "force": original.state.state.name not in NODELESS_STATES}
+            with suppress(Denied, Unreachable):
+                original = await self._get()
+                if original is None:
+                    return
+        is_nodeless = original is not None and original.state.state.name in NODELESS_STATES
+        request = {"name": self.path, "force": not is_nodeless}
         client = self.cloud.client("tpu")
         try:
             operation = await self.cloud.call(self.address, client.delete_queued_resource, request)
@@ -453,15 +459,23 @@ class QueuedNodes(StackResource):
             current = await self._get()
             if (
                 current is not None
-                and current.create_time == original.create_time
+                and (original is None or current.create_time == original.create_time)
                 and current.state.state.name != "DELETING"
             ):
                 raise
         else:
-            await long_operation(
+            deletion = long_operation(
                 self.cloud, "tpu", operation.operation, subject=self.address, seconds=DELETE_SECONDS
             )
-        await self._wait_until_deleted(original)
+            await confirm_deletion(
+                deletion,
+                self._get,
+                description=f"queued resource {self.name}",
+                seconds=DELETE_SECONDS,
+                clock=self.cloud.clock,
+            )
+        if original is not None:
+            await self._wait_until_deleted(original)
 
     async def _wait_until_deleted(self, original: Any) -> None:
         await wait_until_deleted(

@@ -28,11 +28,14 @@ class Orphans:
     project: str
     items: Sequence[InventoryItem]
     left: Sequence[OrphanedItem]
+    unlisted: Sequence[str] = ()  # kinds that could not be listed
 
     @classmethod
-    def of(cls, project: str, items: Iterable[InventoryItem]) -> Orphans:
+    def of(
+        cls, project: str, items: Iterable[InventoryItem], unlisted: Sequence[str] = ()
+    ) -> Orphans:
         everything = sorted(items, key=lambda item: (item.stack, item.kind, item.zone, item.name))
-        return cls(project, everything, find_orphaned(everything))
+        return cls(project, everything, find_orphaned(everything), unlisted)
 
     @property
     def is_charged(self) -> bool:
@@ -107,6 +110,8 @@ def show_orphans(
             print(f"{heading}:\n    {command(group.stack)}")
         print()
     print(_summary(orphans, is_free))
+    if orphans.unlisted:
+        print(f"Not included, because they could not be listed: {', '.join(orphans.unlisted)}.")
     buckets = sum(1 for item in orphans.items if item.kind == "bucket")
     if buckets and not everything:
         many = "bucket is" if buckets == 1 else "buckets are"
@@ -117,7 +122,8 @@ def show_orphans(
 def _summary(orphans: Orphans, is_free: bool) -> str:
     with_left = [group for group in orphans.groups if group.left]
     if not with_left:
-        return f"No leftover resources in project {orphans.project}."
+        doubt = " among those that could be listed" if orphans.unlisted else ""
+        return f"No leftover resources in project {orphans.project}{doubt}."
     rows = [row for group in with_left for row in group.left]
     resources, stacks = counted(len(rows), "leftover resource"), counted(len(with_left), "stack")
     summary = f"{resources} of {stacks}"

@@ -15,7 +15,13 @@ from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.org_policies import policies_finding
 from tpuctl.flows.permissions import Missing, describe_missing, missing_permissions
-from tpuctl.flows.plan import Prepared, access_warnings, allowed_sources, prepare_up
+from tpuctl.flows.plan import (
+    Prepared,
+    access_warnings,
+    allowed_sources,
+    bucket_warnings,
+    prepare_up,
+)
 from tpuctl.flows.role import path_of
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
 from tpuctl.model.stack import Stack
@@ -328,11 +334,14 @@ class ProjectChecks:
         self._prepared = prepared = await prepare_up(
             self.stack, self.cloud, sources=sources, public_key=self._public_key
         )
-        warnings = await access_warnings(self.stack, self.cloud, prepared.plan)
-        if prepared.plan.is_empty:
-            return Finding("plan", CheckState.OK, "the stack is up; nothing to do")
+        warnings = [
+            *await access_warnings(self.stack, self.cloud, prepared.plan),
+            *bucket_warnings(prepared),
+        ]
         count = sum(change.is_work for change in prepared.plan)
         detail = f"`up` makes {counted(count, 'change')}"
+        if prepared.plan.is_empty:
+            detail = "the stack is up; nothing to do"
         if not warnings:
             return Finding("plan", CheckState.OK, detail)
         return Finding(
