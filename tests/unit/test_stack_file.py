@@ -67,6 +67,11 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
+        (MINIMAL + 'access:\n  ssh_key: "k\\nHost *"\n', ("Invalid value", "4")),
+        (MINIMAL + 'job: {exclude: [a, "b\\e[2J"]}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {wheels: "a\\u2028b"}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {env: {A: "a\\0b"}}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {setup: "\\ud800"}\n', ("Invalid value", "3")),
         (
             NAMED + "tpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
             ("TPU type not offered in zone", "4"),
@@ -425,3 +430,9 @@ def test_slices_of_cloud_tpu_api_are_requested_together(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, tpu("type: v6e-16, slices: 2")))
     assert stack.queue is not None
     assert len(stack.nodes) == 2
+
+
+def test_texts_may_have_several_lines(tmp_path: Path) -> None:
+    texts = "job: {setup: 'a\n\n  b', env: {A: \"a\\tb\\n\"}}\n"
+    stack = load_stack(write(tmp_path, MINIMAL + texts))
+    assert (stack.file.job.setup, stack.file.job.env["A"]) == ("a\nb", "a\tb\n")

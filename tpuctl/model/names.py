@@ -9,6 +9,7 @@ __all__ = [
     "BUCKET_NAME",
     "BUNDLES",
     "CACHE",
+    "CONTROL_CHARACTERS",
     "JOBS",
     "RECORDS",
     "RECOVERY_ROLE",
@@ -31,6 +32,9 @@ USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
 # cloud.google.com/storage/docs/buckets (naming requirements), with `bucket_name_problem`.
 _LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+# Line breaks of any grammar (YAML's include U+0085, U+2028 and U+2029), what terminals obey, and
+# what no file can contain (surrogates).
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]")
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs

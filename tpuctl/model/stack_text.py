@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.files import read_file
+from tpuctl.model.names import CONTROL_CHARACTERS
 from tpuctl.model.schema import StackFile
 from tpuctl.model.secret_sources import FORMS
 from tpuctl.spelling import nearest
@@ -71,6 +73,10 @@ EXPECTED = {  # by the first word of pydantic's error type
     "string": "text",
     "tuple": "a list, such as [a, b]",
 }
+# Values that are texts: they may have several lines. All others become names, paths or patterns.
+TEXTS = ("job.setup", "job.env.", "tpu.metadata.")
+# What not even an environment variable, or a request, can contain.
+NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
 MAX_DEPTH = 32
 MAX_BYTES = 1 << 20  # bytes of a stack file
 
@@ -94,12 +100,35 @@ class StackText:
 
     def validate(self) -> StackFile:
         """Validate against the schema. Raises InvalidStack with all problems."""
+        problems = [*self._control_characters("", self.content)]
         try:
-            return StackFile.model_validate(self.content)
+            file = StackFile.model_validate(self.content)
+            if not problems:
+                return file
         except ValidationError as error:
-            problems = [self._explain(dict(item)) for item in error.errors()]
+            explained = [self._explain(dict(item)) for item in error.errors()]
+            lines = {problem.where for problem in explained}
+            problems = [problem for problem in problems if problem.where not in lines] + explained
         unique = {(problem.where, problem.summary, problem.detail): problem for problem in problems}
         raise InvalidStack(list(unique.values())) from None
+
+    def _control_characters(self, dotted: str, value: Any) -> Iterator[Diagnostic]:
+        """Strings that could write lines of their own into what they become a part of: paths, the
+        configuration of other programs, messages. The value may be a secret and is not shown."""
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                yield from self._control_characters(f"{dotted}.{key}".lstrip("."), item)
+        elif isinstance(value, str):
+            unusable = NO_TEXT if dotted.startswith(TEXTS) else CONTROL_CHARACTERS
+            if (match := unusable.search(value)) is not None:
+                name = "a line break" if match[0] in "\r\n" else f"U+{ord(match[0]):04X}"
+                yield Diagnostic(
+                    "Invalid value",
+                    f"{CONTROL_CHARACTERS.sub('?', dotted)} contains {name}",
+                    "Write the value on one line, without control characters.",
+                    self.where(dotted),
+                )
 
     def _explain(self, item: dict[str, Any]) -> Diagnostic:
         steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
