@@ -164,7 +164,7 @@ def _secrets(tpuctl: Tpuctl) -> set[str]:
 def _job_secrets(dump: Dump) -> set[str]:
     """The values of the job's arguments that its log and other files may repeat."""
     records = [json.loads(file.text) for file in dump.files if file.name == "job/job.json"]
-    return {value for each in records for value in arguments_without_secrets(each["argv"])[1]}
+    return {value for each in records for value in arguments_without_secrets(each["args"])[1]}
 
 
 def _versions() -> dict[str, object]:
