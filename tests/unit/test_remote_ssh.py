@@ -306,6 +306,11 @@ async def test_next_call_reconnects_after_drop(server: Server, transport: SshTra
     assert (await transport.run(["echo", "again"])).stdout == b"again\n"
 
 
+def test_key_of_unknown_user_is_reported() -> None:
+    with pytest.raises(Usage, match="no such user"):
+        load_key(Path("~no-such-user/key"))
+
+
 async def test_wrong_host_key_is_rejected(server: Server, key: KeyPair) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
     wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -430,6 +431,25 @@ def test_slices_of_cloud_tpu_api_are_requested_together(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, tpu("type: v6e-16, slices: 2")))
     assert stack.queue is not None
     assert len(stack.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n",
+        "-----BEGIN OPENSSH PRIVATE KEY----- c2VjcmV0",
+        base64.b64encode(b"-----BEGIN OPENSSH PRIVATE KEY-----c2VjcmV0").decode(),
+        "ssh-ed25519 AAAAC3c2VjcmV0 ann@host",
+        "c2VjcmV0" * 1000,
+    ],
+)
+def test_key_instead_of_its_path_is_not_shown(tmp_path: Path, key: str) -> None:
+    path = write(tmp_path, MINIMAL + f"access: {{ssh_key: {json.dumps(key)}}}\n")
+    with pytest.raises(InvalidStack, match="holds a key, not the path") as caught:
+        load_stack(path)
+    (problem,) = caught.value.diagnostics
+    assert problem.where.endswith(":3")
+    assert not [part for part in ("c2VjcmV0", "LS0t", "AAAAC3") if part in problem.text]
 
 
 def test_texts_may_have_several_lines(tmp_path: Path) -> None:

@@ -165,6 +165,10 @@ class StackText:
             detail = f"{dotted} must be a source, not the secret value"
             hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
             return Diagnostic("Invalid secret source", detail, hint, where)
+        if dotted == "access.ssh_key" and kind == "value_error":  # the value is a key
+            hint = "Write it to a file that only you can read, and name the file; or use auto."
+            detail = f"{dotted} holds a key, not the path of its file"
+            return Diagnostic("Invalid value", detail, hint, where)
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
                 detail = f"{union} cannot be {_brief(item['input'])}"

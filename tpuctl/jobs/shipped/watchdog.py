@@ -276,7 +276,10 @@ def start_as_owner(command: list[str], home: str) -> None:
     import subprocess
 
     status = os.stat(home)
-    name = pwd.getpwuid(status.st_uid).pw_name
+    try:
+        name = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:  # in a container whose user has no account
+        name = os.environ.get("USER") or str(status.st_uid)
     environment = dict(os.environ, HOME=home, USER=name, LOGNAME=name)
 
     def drop_privileges() -> None:
