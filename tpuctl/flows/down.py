@@ -20,6 +20,7 @@ from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import CACHE
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_folder import forget_folder, other_folder_note
 from tpuctl.model.status import Down, Holding, Remaining
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
@@ -60,6 +61,9 @@ async def down(
         stack, cloud, delete_bucket=delete_bucket, must_exist=not context.has_file
     )
     if not teardown.plan.is_empty:
+        note = other_folder_note(stack, context.jobs_cloud) if context.has_file else None
+        if note is not None:
+            context.emit(note)
         if confirm is not None:
             confirm(teardown)
         with suppress(NotFound):  # without a bucket there is no record
@@ -67,6 +71,7 @@ async def down(
         await apply_plan(teardown.plan, teardown.resources, context.emit)
     done = Down(await verify_down(teardown, cloud))
     if not done.leaks:
+        forget_folder(stack, context.jobs_cloud)
         with suppress(OSError):
             HostsFile(stack.name, stack.project, context.jobs_cloud).remove()
     return done
