@@ -297,6 +297,17 @@ def test_long_capacity_wait_leaves_log_to_next_job(repository: Any) -> None:
 # Defaults and errors ----------------------------------------------------------------------------
 
 
+def test_account_of_a_domains_project(repository: Any) -> None:
+    folder = repository()
+    text = re.sub(
+        r"id: *[\w-]+", 'id: "example.com:p-roject"', (folder / "tpuctl.yaml").read_text()
+    )
+    (folder / "tpuctl.yaml").write_text(text, "utf-8")
+    expected = "tpuctl-ci@p-roject.example.com.iam.gserviceaccount.com"
+    assert render_pipeline("github").account == expected
+    assert "@example.com:" not in render_pipeline("gitlab").text
+
+
 def test_unknown_values_are_placeholders(repository: Any) -> None:
     folder = repository()
     assert "ci start --timeout 4h" in render_pipeline("github").text

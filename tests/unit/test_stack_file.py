@@ -214,6 +214,14 @@ def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
     assert stack.name == slug(text)
 
 
+def test_account_of_a_domains_project(tmp_path: Path) -> None:
+    """kubeflow/kubeflow#2244, google/clusterfuzz#538: NAME@my-project.example.com.iam…"""
+    text = 'stack: bert\nproject: {id: "example.com:my-project"}\ntpu: {type: v3-8}\n'
+    stack = load_stack(write(tmp_path, text))
+    assert stack.service_account == "bert-tpu@my-project.example.com.iam.gserviceaccount.com"
+    assert stack.bucket == "bert-example-com-my-project"
+
+
 def test_different_folders_have_different_stacks() -> None:
     """Names of other scripts (reported of tools that drop such letters), accents, long names."""
     names = [

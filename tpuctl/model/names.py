@@ -18,6 +18,7 @@ __all__ = [
     "USER_NAME",
     "WATCHDOG_ROLE",
     "Names",
+    "account_email",
     "bucket_name_problem",
     "notebooks_prefix",
     "ownership",
@@ -55,6 +56,13 @@ def bucket_name_problem(name: str) -> str:
     if re.fullmatch(r"\d+(\.\d+){3}", name):
         return "it is an IP address"
     return ""
+
+
+def account_email(name: str, project: str) -> str:
+    """The email of a project's service account. The ID of a project of a domain, example.com:p,
+    is reversed in it (kubeflow/kubeflow#2244, google/clusterfuzz#538)."""
+    domain, _, own = project.rpartition(":")
+    return f"{name}@{own}{domain and f'.{domain}'}.iam.gserviceaccount.com"
 
 
 def notebooks_prefix(stack: str) -> str:
@@ -159,7 +167,7 @@ class Names:
 
     @property
     def service_account_email(self) -> str:
-        return f"{self.service_account}@{self.project}.iam.gserviceaccount.com"
+        return account_email(self.service_account, self.project)
 
     @property
     def bucket(self) -> str:
