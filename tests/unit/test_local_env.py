@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,12 +69,34 @@ def test_record_restores_environment() -> None:
 def test_unsupported_shell_is_rejected(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    monkeypatch.setattr("tpuctl.cli.completion.shells.parent_shell", lambda: "tcsh")
+    monkeypatch.setenv("SHELL", "/bin/bash")
     assert run(["local", "env"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "false;\n"  # stops a script that evaluates it under `set -e`
     assert "tcsh" in captured.err
     assert "--shell bash|zsh|fish" in captured.err
+
+
+@pytest.mark.parametrize(("shell", "login"), [("fish", "/bin/bash"), ("bash", "/usr/bin/fish")])
+def test_shell_in_use_decides(shell: str, login: str, tmp_path: Path) -> None:
+    """docker-archive-public/docker.machine#4825: $SHELL is the login shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    tpuctl = f"{sys.executable} -m tpuctl local env --unset"
+    script = f"{tpuctl} | source; env -0" if shell == "fish" else f'eval "$({tpuctl})"; env -0'
+    record = json.dumps({"https_proxy": None, "A": "a'b"})
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHELL": login, RECORD: record}
+    done = subprocess.run(
+        [shell, "-c", script],
+        env={**variables, "https_proxy": "http://127.0.0.1:1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    left = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
+    assert left["A"] == "a'b"
+    assert not left.keys() & {"https_proxy", RECORD}
 
 
 def test_unconfigured_shell_is_not_changed(

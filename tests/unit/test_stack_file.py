@@ -68,6 +68,18 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
+        (
+            MINIMAL + "network:\n  name: projects/host/global/networks/shared\n",
+            ("Shared VPC is not supported", "4"),
+        ),
+        (
+            MINIMAL + "network:\n  name: projects/my-project/global/networks/own\n",
+            ("Invalid value", "4"),
+        ),
+        (
+            MINIMAL + "network: {subnetwork: projects/h/regions/us-east1/subnetworks/s}\n",
+            ("Shared VPC is not supported", "3"),
+        ),
         (MINIMAL + 'access:\n  ssh_key: "k\\nHost *"\n', ("Invalid value", "4")),
         (MINIMAL + 'job: {exclude: [a, "b\\e[2J"]}\n', ("Invalid value", "3")),
         (MINIMAL + 'job: {wheels: "a\\u2028b"}\n', ("Invalid value", "3")),

@@ -77,6 +77,8 @@ EXPECTED = {  # by the first word of pydantic's error type
 TEXTS = ("job.setup", "job.env.", "tpu.metadata.")
 # What not even an environment variable, or a request, can contain.
 NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
+SHARED = ("network.name", "network.subnetwork")  # on Google, also another project's
+SHARED_NETWORK = re.compile(r"\bprojects/([^/]+)/(?:global/networks|regions/[^/]+/subnetworks)/")
 MAX_DEPTH = 32
 MAX_BYTES = 1 << 20  # bytes of a stack file
 
@@ -130,6 +132,11 @@ class StackText:
                     self.where(dotted),
                 )
 
+    @property
+    def _project(self) -> Any:
+        section = self.content.get("project")
+        return section.get("id") if isinstance(section, dict) else None
+
     def _explain(self, item: dict[str, Any]) -> Diagnostic:
         steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
         dotted = ".".join(str(part) for part in steps)
@@ -169,6 +176,16 @@ class StackText:
             hint = "Write it to a file that only you can read, and name the file; or use auto."
             detail = f"{dotted} holds a key, not the path of its file"
             return Diagnostic("Invalid value", detail, hint, where)
+        shared = SHARED_NETWORK.search(str(item["input"])) if dotted in SHARED else None
+        if shared is not None and shared[1] != self._project:
+            return Diagnostic(
+                "Shared VPC is not supported",
+                f"{dotted} cannot be {_brief(item['input'])}: the network must belong to the "
+                "stack's project",
+                "Use a network of the project, without its path, or remove the key: `up` uses "
+                "`default`, or creates a network.",
+                where,
+            )
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
                 detail = f"{union} cannot be {_brief(item['input'])}"
