@@ -45,7 +45,7 @@ NEEDED = {
 @pytest.fixture
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserConfiguration:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "100% [my] $settings"))
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "100% [my] $settings\nHost *\n"))
     return UserConfiguration()
 
 

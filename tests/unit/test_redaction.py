@@ -39,6 +39,7 @@ from tpuctl.model.redaction import (
         ("['--hf-token', 'abcdef']", "abcdef"),
         ("https://ann:p@ss55@host/x", "ss55"),
         ("https://0123456789abcdef0123@host/x", "0123456789abcdef0123"),
+        (f"http://127.0.0.1:80/t/{'gnZq-CIe' * 5}/b/x", "gnZq-CIe"),
         ("https://host/o?X-Goog-Signature=0a1b2c3d4e", "0a1b2c3d4e"),
         (base64.b64encode(b'{"type": "service_account"}' + b"x" * 60).decode(), "VfYWNjb3VudCJ9"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "MIIE"),

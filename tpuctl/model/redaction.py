@@ -79,6 +79,7 @@ FORMATS = (
     # https://user:…@host, and a token instead of the user's name
     (("://",), r"""(?i)\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@'"]*:(?P<plain>[^\s/'"]+)(?=@)"""),
     (("://",), r"""(?i)\b[a-z][a-z0-9+.-]{0,20}://(?P<plain>[\w-]{20,})(?=@)"""),
+    (("/t/",), r"(?<=/t/)[\w-]{32,}"),  # the local cloud's, for clients of Cloud Storage
     # Signatures of URLs
     (("signature=", "sig="), r"(?i)(?:[?&]sig|x-(?:goog|amz)-signature)=(?P<plain>[\w%+/=-]{8,})"),
 )

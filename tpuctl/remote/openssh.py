@@ -225,6 +225,7 @@ class UserConfiguration:
         folder = glob.escape(str(_hosts_folder()))
         for character in '%$"\\':  # have a meaning, which depends on the version of OpenSSH
             folder = folder.replace(character, "?")
+        folder = CONTROL_CHARACTERS.sub("?", folder)
         self.line = f'Include "{folder}/*.conf"'
 
     def includes_hosts(self) -> bool:
