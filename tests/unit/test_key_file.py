@@ -59,12 +59,12 @@ def test_key_in_the_variable_is_not_shown(
 ) -> None:
     monkeypatch.setenv(VARIABLE, value)
     code = run(["--cloud", "google", *words])
-    shown = " ".join("".join(capsys.readouterr()).split())  # lines are wrapped
+    output = " ".join("".join(capsys.readouterr()).split())  # lines are wrapped
     assert code == 77
-    assert "the variable holds a key, not a path" in shown and VARIABLE in shown
+    assert "the variable holds a key, not a path" in output and VARIABLE in output
     records = [path.read_text("utf-8") for path in state_home().rglob("*.jsonl")]
     assert records
-    for text in (shown, *records):
+    for text in (output, *records):
         assert not [part for part in (PRIVATE, ENCODED[:40], "ci@x") if part in text]
 
 
@@ -112,9 +112,9 @@ def test_file_that_is_no_key_is_named_without_its_content(
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     monkeypatch.setenv(VARIABLE, str(path))
     assert run(["--cloud", "google", "status"]) == 77
-    shown = capsys.readouterr().err
-    assert "key.json" in shown and problem in shown
-    assert not [part for part in (PRIVATE, "BEGIN", r"\x", "GOCSPX") if part in shown]
+    output = capsys.readouterr().err
+    assert "key.json" in output and problem in output
+    assert not [part for part in (PRIVATE, "BEGIN", r"\x", "GOCSPX") if part in output]
 
 
 @pytest.mark.parametrize(

@@ -128,13 +128,14 @@ HIDDEN = [
 
 @pytest.mark.parametrize("words", HIDDEN)
 def test_values_of_arguments_are_hidden_whatever_they_contain(words: tuple[str, ...]) -> None:
-    shown, values = arguments_without_secrets(["run", "train.py", "--", *words, "--steps", "9"])
-    assert shown[:3] == ["run", "train.py", "--"] and shown[-2:] == ["--steps", "9"]
-    (word,) = [each for each in shown if "[secret]" in each]
+    line, values = arguments_without_secrets(["run", "train.py", "--", *words, "--steps", "9"])
+    assert line[:3] == ["run", "train.py", "--"] and line[-2:] == ["--steps", "9"]
+    (word,) = [each for each in line if "[secret]" in each]
     parts = (",and", "z", "b c", "abc", "0f1", "hush", "in-a", "pa55", "nested")
     assert not [part for part in parts if part in word]
-    assert shown[3:-3] == [*words[:-1]]
+    assert line[3:-3] == [*words[:-1]]
     assert all(value in " ".join(words) for value in values)
+    assert not values & {"0f1e2d3c", "hush-hush"}, "a name such as label_key is no proof"
 
 
 def test_other_arguments_stay() -> None:

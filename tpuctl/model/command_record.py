@@ -81,10 +81,10 @@ class CommandRecorder:
     def __init__(
         self, arguments: Sequence[str], *, environment: Mapping[str, str] = os.environ
     ) -> None:
-        shown, values = arguments_without_secrets(arguments)
+        line, values = arguments_without_secrets(arguments)
         self._secrets = secret_values(environment) | values
         self._started = datetime.now(UTC)
-        self._arguments = [*map(self._scrub, shown)]
+        self._arguments = [*map(self._scrub, line)]
         self._path: Path | None = None
         self._size = 0
         self._has_ended = False

@@ -61,8 +61,8 @@ def bucket_name_problem(name: str) -> str:
 def account_email(name: str, project: str) -> str:
     """The email of a project's service account. The ID of a project of a domain, example.com:p,
     is reversed in it (kubeflow/kubeflow#2244, google/clusterfuzz#538)."""
-    domain, _, own = project.rpartition(":")
-    return f"{name}@{own}{domain and f'.{domain}'}.iam.gserviceaccount.com"
+    domain, _, short_id = project.rpartition(":")
+    return f"{name}@{short_id}{domain and f'.{domain}'}.iam.gserviceaccount.com"
 
 
 def notebooks_prefix(stack: str) -> str:

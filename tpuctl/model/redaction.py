@@ -124,8 +124,9 @@ def secret_values(environment: Mapping[str, str]) -> set[str]:
 def arguments_without_secrets(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
     """The words of a command line with `[secret]` for values of options and variables whose names
     say that they are secret (`--password X`, `--api-key=X`, `HF_TOKEN=X`) and for what has the
-    format of a secret; and those values."""
-    shown: list[str] = []
+    format of a secret; and those values, except of names that often say something else, such as
+    `--sort-key`."""
+    line: list[str] = []
     values: set[str] = set()
     option = ""  # before the word, if it names a secret
     for word in arguments:
@@ -137,10 +138,13 @@ def arguments_without_secrets(arguments: Sequence[str]) -> tuple[list[str], set[
         if is_value:
             name, equals, value = "", "", word
         is_hidden = bool(is_value or (names_secret and value)) and not _is_harmless(option, value)
-        shown.append(f"{name}{equals}{SECRET}" if is_hidden else without_secrets(word))
-        values |= {value} if is_hidden else named_secrets(word)
+        line.append(f"{name}{equals}{SECRET}" if is_hidden else without_secrets(word))
+        if not is_hidden:
+            values |= named_secrets(word)
+        elif re.search(f"(?i){NAME}", option if is_value else name):
+            values.add(value)
         option = name if names_secret and not equals and name.startswith("-") else ""
-    return shown, {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    return line, {value for value in values if len(value) >= MIN_SECRET_LENGTH}
 
 
 def _is_harmless(option: str, value: str) -> bool:
