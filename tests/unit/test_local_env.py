@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import strategies as st
 
+from tests.support.properties import given, settings
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.cli.main import run
 from tpuctl.shell_record import RECORD, original_environment, restore_variables
@@ -42,6 +44,24 @@ def test_shells_read_values_unchanged(shell: Shell) -> None:
     found = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
     assert {name: found.get(name) for name in HARD} == HARD
     assert "GONE" not in found
+
+
+@pytest.mark.parametrize("shell", [Shell.bash, Shell.fish])
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+@settings(max_examples=8)
+def test_shells_read_any_values(shell: Shell, values: list[str]) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    expected = {f"V{number}": value for number, value in enumerate(values)}
+    done = subprocess.run(
+        [program, "-c", "".join(lines_for(shell, expected)) + "env -0"],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/dev/null", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=True,
+    )
+    read = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
+    assert {name: read.get(name) for name in expected} == expected
 
 
 def test_joined_lines_have_the_same_effect() -> None:
