@@ -90,6 +90,33 @@ def test_hosts_precede_the_users_patterns(configuration: UserConfiguration, tmp_
     assert configuration.path.read_bytes() == MINE
 
 
+@pytest.mark.parametrize(
+    ("version", "absent"),
+    [
+        ("OpenSSH_7.4p1, OpenSSL 1.0.2k", {"remotecommand", "knownhostscommand", "sessiontype"}),
+        ("OpenSSH_8.2p1 Ubuntu-4ubuntu0.11", {"knownhostscommand", "sessiontype"}),
+        ("OpenSSH_8.6p1, LibreSSL 3.3.6", {"sessiontype", "stdinnull", "forkafterauthentication"}),
+        ("OpenSSH_10.0p2", set()),
+        ("something else", set()),
+    ],
+)
+def test_old_ssh_gets_no_options_that_it_rejects_for_all_hosts(
+    version: str, absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """openssh.com/releasenotes.html: RemoteCommand is new in 7.6, KnownHostsCommand in 8.5,
+    SessionType, StdinNull and ForkAfterAuthentication in 8.7."""
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\necho '{version}' >&2\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    names = {line.split()[0].lower() for line in str(host("bert-0", tmp_path)).splitlines()[1:]}
+    newer = {"remotecommand", "knownhostscommand", "sessiontype", "stdinnull"}
+    newer.add("forkafterauthentication")
+    assert not names & absent
+    assert absent or newer <= names
+    assert {"proxycommand", "stricthostkeychecking"} <= names
+
+
 def test_stacks_of_one_name_do_not_remove_each_others_hosts(
     configuration: UserConfiguration, tmp_path: Path
 ) -> None:

@@ -10,11 +10,14 @@ import glob
 import os
 import re
 import shlex
+import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +37,16 @@ __all__ = [
     "write_known_hosts",
 ]
 
+# Options by the version of OpenSSH that introduced them (openssh.com/releasenotes.html). Earlier
+# ones ignore them on their command line, but not in a file: IgnoreUnknown counts only within hosts
+# that match, and ssh would refuse to connect to any other host.
+SINCE = {
+    "RemoteCommand": (7, 6),
+    "KnownHostsCommand": (8, 5),
+    "SessionType": (8, 7),
+    "ForkAfterAuthentication": (8, 7),
+    "StdinNull": (8, 7),
+}
 SESSION = {
     "RemoteCommand": "none",
     "SessionType": "default",
@@ -85,8 +98,7 @@ def write_known_hosts(path: Path, name: str, host_keys: Sequence[str]) -> None:
 
 def _options(key: Path, known_hosts: Path, proxy: Sequence[str]) -> dict[str, str]:
     return {
-        # Before OpenSSH 8.5 and 8.7.
-        "IgnoreUnknown": "KnownHostsCommand,SessionType,ForkAfterAuthentication,StdinNull",
+        "IgnoreUnknown": ",".join(SINCE),
         "IdentityFile": _file(key),
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
@@ -148,6 +160,24 @@ def _on_one_line(name: str, value: str) -> str:
     return line
 
 
+@cache
+def _openssh_version(program: str | None) -> tuple[int, int]:
+    """The version of the `ssh` program; the newest that matters if it cannot be determined."""
+    output = ""
+    if program is not None:
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [program, "-V"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=10,
+                check=False,
+            )
+            output = (done.stdout + done.stderr).decode(errors="replace")
+    match = re.search(r"OpenSSH_(?:for_Windows_)?(\d+)\.(\d+)", output)
+    return (int(match[1]), int(match[2])) if match else max(SINCE.values())
+
+
 @dataclass(frozen=True)
 class Host:
     """A name that ssh connects to with a ProxyCommand, which also writes `known_hosts`.
@@ -171,6 +201,10 @@ class Host:
             "User": self.address.user,
             "HostKeyAlias": self.name,
             **_options(self.key, self.known_hosts, self.proxy),
+        }
+        version = _openssh_version(shutil.which("ssh"))
+        settings = {
+            name: value for name, value in settings.items() if SINCE.get(name, version) <= version
         }
         lines = (f"    {_on_one_line(name, value)}\n" for name, value in settings.items())
         return f"Host {self.name}\n{''.join(lines)}"
