@@ -15,14 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import strategies as st
 
 from tests.ci.hosts import make_repository
 from tests.ci.shells import GitLabLoader, require_shell, scripts_of
 from tests.support.gcloud import forked
+from tests.support.properties import given
 from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.git_checkout import Checkout, checkout_of
 from tpuctl.flows.pipeline_setup import setup_steps
+from tpuctl.flows.pipeline_text import require_plain, yaml_scalar
 from tpuctl.flows.pipelines import SYSTEMS, Pipeline, PipelineOptions, output_path, render, write
 
 SCHEMAS = {
@@ -175,6 +178,50 @@ def test_pipeline_works_in_subfolder(repository: Any) -> None:
     assert """cd "$CI_PROJECT_DIR"/'models/bert ko'""" in render_pipeline("gitlab").text
 
 
+FOLDER = "on/a$HOME ${X} $(id) `id`: 'b' #\"{c}"
+
+
+def test_hostile_names_stay_names(repository: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$$ is a dollar in Cloud Build's fields (substitute-variable-values) and in GitLab's variables
+    (ci/variables, "use the $ character"); scripts contain the shell's quoting only."""
+    folder = repository(inside=FOLDER)
+    monkeypatch.chdir(folder.parents[len(Path(FOLDER).parts) - 1])
+
+    def rendered(system: str) -> Any:
+        options = PipelineOptions(push='it: "a" #b')
+        checkout, file = checkout_of(Path()), Path(FOLDER, "tpuctl.yaml")
+        return load_yaml(render(SYSTEMS[system], file, options, checkout, is_included=False).text)
+
+    typed, doubled = f"{FOLDER}/tpuctl.yaml", f"{FOLDER}/tpuctl.yaml".replace("$", "$$")
+    github = rendered("github")
+    assert github["env"]["TPUCTL_STACK_FILE"] == typed
+    assert (github[True] if True in github else github["on"])["push"]["branches"] == ['it: "a" #b']
+    gitlab = rendered("gitlab")
+    assert gitlab[".tpu"]["variables"]["TPUCTL_STACK_FILE"] == doubled
+    conditions = [rule["if"] for rule in gitlab[".tpuctl"]["rules"]]
+    assert conditions[-1].endswith("""$CI_COMMIT_BRANCH == 'it: "a" #b'""")
+    assert f"TPUCTL_STACK_FILE={doubled}" in rendered("cloudbuild")["options"]["env"]
+
+    monkeypatch.chdir(folder)
+    cloudbuild = load_yaml(render_pipeline("cloudbuild").text)
+    folders = {step["dir"] for step in cloudbuild["steps"] if "dir" in step}
+    assert folders == {FOLDER.replace("$", "$$")}
+    gitlab = load_yaml(render_pipeline("gitlab").text)
+    assert shlex.split(gitlab[".tpuctl"]["before_script"][0])[1] == f"$CI_PROJECT_DIR/{FOLDER}"
+    assert (
+        load_yaml(render_pipeline("github").text)["defaults"]["run"]["working-directory"] == FOLDER
+    )
+
+
+@given(st.text(min_size=1) | st.sampled_from(["on", "NO", "null", "~", ".inf", "off/", "y", "."]))
+def test_scalar_is_read_back_as_the_same_text(text: str) -> None:
+    try:
+        line = yaml_scalar(require_plain(text, "--install"))
+    except Usage:
+        return
+    assert yaml.safe_load(f"key: {line}\nother: [{line}]") == {"key": text, "other": [text]}
+
+
 def test_steps_fit_into_their_jobs(samples: dict[str, dict[str, Path]]) -> None:
     for name, file in samples["github"].items():
         total, jobs = 0, load_yaml(file.read_text("utf-8"))["jobs"]
@@ -248,6 +295,17 @@ def test_long_capacity_wait_leaves_log_to_next_job(repository: Any) -> None:
 
 
 # Defaults and errors ----------------------------------------------------------------------------
+
+
+def test_account_of_a_domains_project(repository: Any) -> None:
+    folder = repository()
+    text = re.sub(
+        r"id: *[\w-]+", 'id: "example.com:p-roject"', (folder / "tpuctl.yaml").read_text()
+    )
+    (folder / "tpuctl.yaml").write_text(text, "utf-8")
+    expected = "tpuctl-ci@p-roject.example.com.iam.gserviceaccount.com"
+    assert render_pipeline("github").account == expected
+    assert "@example.com:" not in render_pipeline("gitlab").text
 
 
 def test_unknown_values_are_placeholders(repository: Any) -> None:

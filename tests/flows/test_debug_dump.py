@@ -28,7 +28,9 @@ SECRETS = {
     "log": "hf_PlantedInTheLogOfTheJob",
     "answer": "planted-in-an-answer",
     "line": "planted-on-the-line",
+    "word": "planted, as a word; of its own",
 }
+WORDS = ("--password", SECRETS["word"])
 EXTRA = f"""
 job:
   env: {{WANDB_API_KEY: {SECRETS["stack"]}}}
@@ -69,7 +71,7 @@ def test_archive_after_failures_has_causes_and_no_secrets(
     )
     assert bench.type("up", "--yes")[0] != 0
     assert bench.type("up", "--yes")[0] == 0
-    code, out, _ = bench.type("run", "train.py", "--", f"--api-key={SECRETS['line']}")
+    code, out, _ = bench.type("run", "train.py", "--", f"--api-key={SECRETS['line']}", *WORDS)
     assert code == 3
     assert SECRETS["environment"] in out, "the planted values are really there"
 
@@ -83,6 +85,7 @@ def test_archive_after_failures_has_causes_and_no_secrets(
     file = bench.folder / "report.zip"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     files = texts(file)
+    assert "planted, as" not in "".join(files.values())
     assert {*json.loads(files["contents.json"])["files"]} == {*files} - {"contents.json"}
     assert all(name in out for name in files if name != "contents.json"), "the list was shown"
     for name, content in files.items():

@@ -276,4 +276,4 @@ async def test_rejected_google_credentials(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     absent = Cloud(GOOGLE, ready.project)
     finding = await ProjectChecks(ready.open().stack, lambda: absent).credentials()
-    assert "Not signed in" in finding.message
+    assert "absent.json does not exist" in finding.message

@@ -95,6 +95,14 @@ async def test_programs_reach_hosts_that_stay_valid_after_recreation(
         refused = computer.tpuctl("ssh-config")
         assert (refused.returncode, "Pass --yes" in refused.stderr) == (2, True)
         printed = computer.tpuctl("ssh-config", "--print").stdout
+        key = '{"private_key": "MIISECRET"}'  # instead of its path, which the hosts would contain
+        done = run_tpuctl(
+            *("ssh-config", "--print"),
+            folder=computer.folder,
+            HOME=str(computer.home),
+            GOOGLE_APPLICATION_CREDENTIALS=key,
+        )
+        assert done.stdout == printed
         with Terminal(
             computer.folder, "ssh-config", environment={**os.environ, "HOME": str(computer.home)}
         ) as terminal:

@@ -135,6 +135,12 @@ def test_library_exceptions_are_converted(foreign: Exception, expected: type[Tpu
     assert isinstance(convert(foreign, "bucket/b"), expected)
 
 
+def test_credentials_in_errors_are_hidden() -> None:
+    """For instance of a program that prints a token (executable-sourced credentials)."""
+    error = convert(auth.RefreshError("bad response: ya29.a0AfB_byC1234567890 {}"), "your token")
+    assert "bad response: [secret]" in str(error)
+
+
 def test_own_exceptions_are_not_converted() -> None:
     assert not is_foreign(KeyError("mistake"))
     assert not is_foreign(KeyboardInterrupt())

@@ -51,8 +51,10 @@ def test_calls_are_written_as_they_happen_to_a_private_file(folder: Path) -> Non
 def test_secrets_are_never_written(folder: Path) -> None:
     environment = {"MY_TOKEN": "of-the-environment"}
     recorder = CommandRecorder(
-        ["run", "x.py", "--", "--api-key=on-the-line"], environment=environment
+        ["run", "x.py", "--", "--api-key=on-the-line", "--password", "as a word; of its own"],
+        environment=environment,
     )
+    recorder.call(call(arguments=["--x", "as a word; of its own"]))
     recorder.call(call({"password": "in-an-answer"}, key="of-the-environment"))
     recorder.call(call(b"in-an-object", error=ValueError("https://ann:in-a-url@host")))
     recorder.end(
@@ -61,6 +63,7 @@ def test_secrets_are_never_written(folder: Path) -> None:
     (file,) = folder.iterdir()
     text = file.read_text("utf-8")
     words = ("of-the-environment", "on-the-line", "in-an-answer", "in-an-object", "in-a-url", "hf_")
+    words += ("as a word", "of its own")
     assert not [word for word in words if word in text]
 
 

@@ -147,6 +147,14 @@ def test_script_with_leading_dash_is_not_an_option() -> None:
     assert record.command == "./-x.py -- -y"
 
 
+def test_command_in_reports_does_not_show_secret_arguments() -> None:
+    args = ("--password", "hush, hush", "--api-key=abc", "--steps", "9")
+    record = job(0).model_copy(update={"script": "x.py", "args": args})
+    assert "'hush, hush'" not in record.command_line and "abc" not in record.command
+    assert record.command.endswith("--steps 9")
+    assert record.argv[-5:] == args, "the job still gets them"
+
+
 @pytest.mark.parametrize("name", ["../x", "a;id", "$(id)", "", "a b", "a\n"])
 def test_record_with_invalid_id_is_rejected(name: str) -> None:
     """Anyone who may write to the bucket must not influence commands and paths."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import strategies as st
 
+from tests.support.properties import given, settings
 from tpuctl.cli.local_env import Shell, lines_for
 from tpuctl.cli.main import run
 from tpuctl.shell_record import RECORD, original_environment, restore_variables
@@ -43,6 +46,24 @@ def test_shells_read_values_unchanged(shell: Shell) -> None:
     assert "GONE" not in found
 
 
+@pytest.mark.parametrize("shell", [Shell.bash, Shell.fish])
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+@settings(max_examples=8)
+def test_shells_read_any_values(shell: Shell, values: list[str]) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    expected = {f"V{number}": value for number, value in enumerate(values)}
+    done = subprocess.run(
+        [program, "-c", "".join(lines_for(shell, expected)) + "env -0"],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/dev/null", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=True,
+    )
+    read = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
+    assert {name: read.get(name) for name in expected} == expected
+
+
 def test_joined_lines_have_the_same_effect() -> None:
     """`eval $(tpuctl local env)` without quotes joins them into one line."""
     joined = " ".join("".join(lines_for(Shell.bash, {"A": "1", "B": None, "C": "3"})).split())
@@ -68,12 +89,34 @@ def test_record_restores_environment() -> None:
 def test_unsupported_shell_is_rejected(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    monkeypatch.setattr("tpuctl.cli.completion.shells.parent_shell", lambda: "tcsh")
+    monkeypatch.setenv("SHELL", "/bin/bash")
     assert run(["local", "env"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "false;\n"  # stops a script that evaluates it under `set -e`
     assert "tcsh" in captured.err
     assert "--shell bash|zsh|fish" in captured.err
+
+
+@pytest.mark.parametrize(("shell", "login"), [("fish", "/bin/bash"), ("bash", "/usr/bin/fish")])
+def test_shell_in_use_decides(shell: str, login: str, tmp_path: Path) -> None:
+    """docker-archive-public/docker.machine#4825: $SHELL is the login shell."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    tpuctl = f"{sys.executable} -m tpuctl local env --unset"
+    script = f"{tpuctl} | source; env -0" if shell == "fish" else f'eval "$({tpuctl})"; env -0'
+    record = json.dumps({"https_proxy": None, "A": "a'b"})
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHELL": login, RECORD: record}
+    done = subprocess.run(
+        [shell, "-c", script],
+        env={**variables, "https_proxy": "http://127.0.0.1:1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    left = dict(line.split("=", 1) for line in done.stdout.decode().split("\0") if line)
+    assert left["A"] == "a'b"
+    assert not left.keys() & {"https_proxy", RECORD}
 
 
 def test_unconfigured_shell_is_not_changed(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
-from tpuctl.model.redaction import Redactor, named_secrets, secret_values, without_secrets
+from tpuctl.model.redaction import (
+    Redactor,
+    arguments_without_secrets,
+    named_secrets,
+    secret_values,
+    without_keys,
+    without_secrets,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +35,13 @@ from tpuctl.model.redaction import Redactor, named_secrets, secret_values, witho
         ("logged in with hf_abcdefghijklmnopqrst", "hf_abcdefghijklmnopqrst"),
         (f"key {'AIza' + 'b' * 35} is invalid", "AIza" + "b" * 35),
         ("jwt eyJhbGciOiJSUzI1.eyJpc3MiOiJhIn0.c2ln", "eyJpc3MiOiJhIn0"),
+        ('["train.py", "--password", "on the line, too"]', "on the line, too"),
+        ("['--hf-token', 'abcdef']", "abcdef"),
+        ("https://ann:p@ss55@host/x", "ss55"),
+        ("https://0123456789abcdef0123@host/x", "0123456789abcdef0123"),
+        (f"http://127.0.0.1:80/t/{'gnZq-CIe' * 5}/b/x", "gnZq-CIe"),
+        ("https://host/o?X-Goog-Signature=0a1b2c3d4e", "0a1b2c3d4e"),
+        (base64.b64encode(b'{"type": "service_account"}' + b"x" * 60).decode(), "VfYWNjb3VudCJ9"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "MIIE"),
     ],
 )
@@ -96,3 +111,40 @@ def test_same_name_has_same_placeholder() -> None:
         "public-key": 1,
         "service-account": 1,
     }
+
+
+HIDDEN = [
+    ("--password", "a;b c,(d)"),
+    ("--db_passwd=x=y z",),
+    ("--api-key=K3y,and;more",),
+    ("--token", "abc"),
+    ("--wandb_key", "0f1e2d3c"),
+    ("-auth", "hush-hush"),
+    ("HF_TOKEN=in-a-variable",),
+    ("--url", "https://ann:pa55word@host/simple"),
+    ("--json", '{"password": "nested word"}'),
+]
+
+
+@pytest.mark.parametrize("words", HIDDEN)
+def test_values_of_arguments_are_hidden_whatever_they_contain(words: tuple[str, ...]) -> None:
+    line, values = arguments_without_secrets(["run", "train.py", "--", *words, "--steps", "9"])
+    assert line[:3] == ["run", "train.py", "--"] and line[-2:] == ["--steps", "9"]
+    (word,) = [each for each in line if "[secret]" in each]
+    parts = (",and", "z", "b c", "abc", "0f1", "hush", "in-a", "pa55", "nested")
+    assert not [part for part in parts if part in word]
+    assert line[3:-3] == [*words[:-1]]
+    assert all(value in " ".join(words) for value in values)
+    assert not values & {"0f1e2d3c", "hush-hush"}, "a name such as label_key is no proof"
+
+
+def test_other_arguments_stay() -> None:
+    words = ["run", "--secret", "HF_TOKEN", "--max-tokens", "512", "t.py", "--", "--token", "--x"]
+    words += ["a=b", "--tokenizer", "wordpiece", "--no-auth", "--", "/p/keys=x"]
+    assert arguments_without_secrets(words) == (words, set())
+
+
+def test_messages_keep_the_names_of_secrets() -> None:
+    text = "pass --password VALUE or TOKEN: env; basic authentication of https://host/x@y"
+    assert without_keys(text) == text
+    assert "MIIE" not in without_keys("bad: -----BEGIN PRIVATE KEY-----\\nMIIEx\\n")

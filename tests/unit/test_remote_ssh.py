@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.support.polling import async_until
+from tests.support.required_programs import skip_without
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable, Usage
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
+from tpuctl.remote.openssh import openssh_command
 from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
 
@@ -304,11 +306,66 @@ async def test_next_call_reconnects_after_drop(server: Server, transport: SshTra
     assert (await transport.run(["echo", "again"])).stdout == b"again\n"
 
 
+def test_key_of_unknown_user_is_reported() -> None:
+    with pytest.raises(Usage, match="no such user"):
+        load_key(Path("~no-such-user/key"))
+
+
 async def test_wrong_host_key_is_rejected(server: Server, key: KeyPair) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
     wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
     with pytest.raises(Conflict, match="host key mismatch"):
         await wrong.run(["true"])
+
+
+# Under `Host *` in a user's configuration: each breaks, hangs or silences a command on a machine.
+FOR_ALL_HOSTS = """\
+Host *
+    RemoteCommand tmux
+    SessionType none
+    ForkAfterAuthentication yes
+    StdinNull yes
+    RequestTTY force
+    PermitLocalCommand yes
+    LocalCommand echo local
+    HostName %h.example.com
+    HostKeyAlias other
+    ProxyCommand false
+    PubkeyAuthentication no
+    PreferredAuthentications password
+    AddressFamily inet6
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ("", 7, ""),
+        ("LocalForward 1 localhost:1\n    ExitOnForwardFailure yes", 7, ""),
+        ("HostKeyAlgorithms ssh-rsa", 255, "no matching host key type found"),
+        (
+            "LogLevel QUIET\n    MACs hmac-md5\n    Ciphers 3des-cbc",
+            255,
+            "no matching cipher found",
+        ),
+    ],
+)
+async def test_ssh_works_whatever_the_user_sets_for_all_hosts(
+    more: str, code: int, message: str, server: Server, key: KeyPair, tmp_path: Path
+) -> None:
+    skip_without("ssh")
+    configuration = tmp_path / "config"
+    configuration.write_text(f"{FOR_ALL_HOSTS}    {more}\n", "utf-8")
+    program, *rest = openssh_command(server.address, key.path, tmp_path / "h", "cat; exit 7")
+    ssh = await asyncio.create_subprocess_exec(
+        *(program, "-F", str(configuration), *rest),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await asyncio.wait_for(ssh.communicate(b"input\n"), 30)
+    assert (ssh.returncode, message in error.decode()) == (code, True), error
+    assert out == (b"input\n" if code == 7 else b"")
 
 
 async def test_pool_logs_in_once_to_the_same_machine(server: Server, key: KeyPair) -> None:

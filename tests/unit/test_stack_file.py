@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -67,6 +68,23 @@ def test_default_zone_is_cheapest(tmp_path: Path) -> None:
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
+        (
+            MINIMAL + "network:\n  name: projects/host/global/networks/shared\n",
+            ("Shared VPC is not supported", "4"),
+        ),
+        (
+            MINIMAL + "network:\n  name: projects/my-project/global/networks/own\n",
+            ("Invalid value", "4"),
+        ),
+        (
+            MINIMAL + "network: {subnetwork: projects/h/regions/us-east1/subnetworks/s}\n",
+            ("Shared VPC is not supported", "3"),
+        ),
+        (MINIMAL + 'access:\n  ssh_key: "k\\nHost *"\n', ("Invalid value", "4")),
+        (MINIMAL + 'job: {exclude: [a, "b\\e[2J"]}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {wheels: "a\\u2028b"}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {env: {A: "a\\0b"}}\n', ("Invalid value", "3")),
+        (MINIMAL + 'job: {setup: "\\ud800"}\n', ("Invalid value", "3")),
         (
             NAMED + "tpu:\n  type: v3-8\n  zones: [us-central1-a, asia-east1-c]\n",
             ("TPU type not offered in zone", "4"),
@@ -206,6 +224,40 @@ def test_controller_runs_script_of_tpu_node(tmp_path: Path, runtime: str, worker
 def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
     stack = load_stack(write(tmp_path, f"stack: {slug(text)}\n" + MINIMAL))
     assert stack.name == slug(text)
+
+
+def test_account_of_a_domains_project(tmp_path: Path) -> None:
+    """kubeflow/kubeflow#2244, google/clusterfuzz#538: NAME@my-project.example.com.iam…"""
+    text = 'stack: bert\nproject: {id: "example.com:my-project"}\ntpu: {type: v3-8}\n'
+    stack = load_stack(write(tmp_path, text))
+    assert stack.service_account == "bert-tpu@my-project.example.com.iam.gserviceaccount.com"
+    assert stack.bucket == "bert-example-com-my-project"
+
+
+def test_different_folders_have_different_stacks() -> None:
+    """Names of other scripts (reported of tools that drop such letters), accents, long names."""
+    names = [
+        "한국어 모델",
+        "영어 모델",
+        "bert-한국어",
+        "bert-영어",
+        "bert",
+        "日本語",
+        "модель",
+        "عربي",
+    ]
+    names += ["résumé", "resume", "a" * 60, "a" * 61, "bert-🚀", "---", "___", "größe", "grosse"]
+    assert len({slug(name) for name in names}) == len(names)
+    assert slug("Über") == slug("Über"), "as macOS stores it"
+    assert slug("Über Größe").startswith("uber-grosse-")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("My Model", "my-model"), ("x_y.z", "x-y-z"), ("9", "stack-9"), ("", "stack")],
+)
+def test_plain_folder_name_is_the_stack_name(text: str, name: str) -> None:
+    assert slug(text) == name
 
 
 @pytest.mark.parametrize(
@@ -425,3 +477,28 @@ def test_slices_of_cloud_tpu_api_are_requested_together(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, tpu("type: v6e-16, slices: 2")))
     assert stack.queue is not None
     assert len(stack.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n",
+        "-----BEGIN OPENSSH PRIVATE KEY----- c2VjcmV0",
+        base64.b64encode(b"-----BEGIN OPENSSH PRIVATE KEY-----c2VjcmV0").decode(),
+        "ssh-ed25519 AAAAC3c2VjcmV0 ann@host",
+        "c2VjcmV0" * 1000,
+    ],
+)
+def test_key_instead_of_its_path_is_not_shown(tmp_path: Path, key: str) -> None:
+    path = write(tmp_path, MINIMAL + f"access: {{ssh_key: {json.dumps(key)}}}\n")
+    with pytest.raises(InvalidStack, match="holds a key, not the path") as caught:
+        load_stack(path)
+    (problem,) = caught.value.diagnostics
+    assert problem.where.endswith(":3")
+    assert not [part for part in ("c2VjcmV0", "LS0t", "AAAAC3") if part in problem.text]
+
+
+def test_texts_may_have_several_lines(tmp_path: Path) -> None:
+    texts = "job: {setup: 'a\n\n  b', env: {A: \"a\\tb\\n\"}}\n"
+    stack = load_stack(write(tmp_path, MINIMAL + texts))
+    assert (stack.file.job.setup, stack.file.job.env["A"]) == ("a\nb", "a\tb\n")

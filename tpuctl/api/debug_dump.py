@@ -19,7 +19,12 @@ from tpuctl.errors import TpuctlError
 from tpuctl.flows.debug_dump import job_files, supervisor_files
 from tpuctl.model.command_record import read_records
 from tpuctl.model.debug_dump import Dump, DumpFile
-from tpuctl.model.redaction import Redactor, named_secrets, secret_values
+from tpuctl.model.redaction import (
+    Redactor,
+    arguments_without_secrets,
+    named_secrets,
+    secret_values,
+)
 from tpuctl.model.secret_sources import source_of
 from tpuctl.version import __version__
 
@@ -59,7 +64,7 @@ async def collect(tpuctl: Tpuctl, job: str = "") -> Dump:
         dump.omitted["commands"] = "no command was recorded on this machine"
     projects = [project for record in records for _, project, _ in record.stacks]
     projects += [*PROJECT_LINE.findall(stack_text), os.environ.get("GOOGLE_CLOUD_PROJECT", "")]
-    secrets = _secrets(tpuctl) | named_secrets(stack_text)
+    secrets = _secrets(tpuctl) | named_secrets(stack_text) | _job_secrets(dump)
     dump.redact(Redactor(secrets=secrets, projects=projects, home=str(Path.home())))
     return dump
 
@@ -154,6 +159,12 @@ def _secrets(tpuctl: Tpuctl) -> set[str]:
         secrets |= {os.environ.get(source.variable, "") for source in sources}
     endpoint = vars(tpuctl).get("endpoint")  # if it was used
     return secrets | {endpoint.token or "" if endpoint is not None else ""}
+
+
+def _job_secrets(dump: Dump) -> set[str]:
+    """The values of the job's arguments that its log and other files may repeat."""
+    records = [json.loads(file.text) for file in dump.files if file.name == "job/job.json"]
+    return {value for each in records for value in arguments_without_secrets(each["args"])[1]}
 
 
 def _versions() -> dict[str, object]:

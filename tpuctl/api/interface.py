@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tpuctl.model.events import Emit, ignore
+from tpuctl.user_account import name_user
 
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
@@ -67,6 +68,7 @@ class Tpuctl:
         cloud: Literal["google", "local"] | str = "google",
         emit: Emit = ignore,
     ) -> None:
+        name_user()
         self.stack_file = Path(stack_file)
         self.bare = (name, project) if name or project else None
         self.cloud_name = cloud

@@ -33,7 +33,8 @@ _DEFAULT_USAGE = 'eval "$(tpuctl local env{})"'
 def print_environment(
     context: typer.Context,
     shell: Annotated[
-        Shell | None, typer.Option("--shell", help="Shell to print commands for (default: $SHELL).")
+        Shell | None,
+        typer.Option("--shell", help="Shell to print commands for (default: this one)."),
     ] = None,
     project: Annotated[
         str | None,
@@ -101,7 +102,10 @@ def _fish_quoted(text: str) -> str:
 
 
 def _current_shell() -> Shell:
-    name = Path(os.environ.get("SHELL") or "sh").name
+    from tpuctl.cli.completion.shells import parent_shell
+
+    # $SHELL is the login shell, from which another one may have been started.
+    name = parent_shell() or Path(os.environ.get("SHELL") or "sh").name
     if name == "fish":
         return Shell.fish
     if name in _POSIX_SHELLS:

@@ -56,11 +56,15 @@ def ssh(
 
     Example: tpuctl ssh --all-workers -- 'df -h / | tail -1'
     """
+    from tpuctl.user_account import has_account
+
     state: State = context.obj
     tpuctl = state.tpuctl()
     worker, line = _ssh_words(list(words or ()), tpuctl.stack.numbering, all_workers=all_workers)
     if all_workers or state.json:
         return _run_on_workers(state, tpuctl, line, None if all_workers else worker)
+    if not has_account():
+        return _run_without_ssh(state, tpuctl, line, worker)
     return _exec_ssh(state, tpuctl, line, worker)
 
 
@@ -261,6 +265,20 @@ def _exec_ssh(state: State, tpuctl: Tpuctl, line: str, worker: int) -> int:
             "ssh not found", "there is no ssh on this machine", hint="Install OpenSSH."
         )
     os.execvp(command[0], command)
+
+
+def _run_without_ssh(state: State, tpuctl: Tpuctl, line: str, worker: int) -> int:
+    """ssh refuses a user without an account, as in containers."""
+    from tpuctl.errors import Usage
+
+    if not line:
+        raise Usage(
+            "User has no account",
+            "ssh opens no shell for a user that is not in /etc/passwd",
+            hint="Run single commands:\n    tpuctl ssh -- COMMAND\nor start the container with a "
+            "user that has an account.",
+        )
+    return _run_on_workers(state, tpuctl, line, worker)
 
 
 def _run_on_workers(state: State, tpuctl: Tpuctl, line: str, worker: int | None) -> int:

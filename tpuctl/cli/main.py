@@ -20,6 +20,7 @@ from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
 from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
+from tpuctl.user_account import name_user
 
 __all__ = ["INTERRUPTED", "answer", "execute", "run"]
 
@@ -62,6 +63,7 @@ def execute(arguments: Sequence[str], state: State) -> int:
     Raises BrokenPipeError only.
     """
     disable_async_rest()
+    name_user()
     exit_code, failure = BUG, None  # type: int, Exception | None
     try:
         _require_folder()

@@ -182,6 +182,7 @@ def down(
 
     Example: tpuctl down --yes
     """
+    from tpuctl.model.stack_folder import other_folder
     from tpuctl.view.cost import on_google
     from tpuctl.view.stack import show_plan, show_remaining
 
@@ -194,7 +195,10 @@ def down(
         state.view.close()
         if not state.json:
             show_plan(teardown.plan)
-        state.confirm("Delete these resources?", default=not delete_bucket)
+        has_file = tpuctl.context.has_file
+        folder = other_folder(teardown.stack, state.cloud.value) if has_file else None
+        whose = "" if folder is None else f", brought up from {folder}"
+        state.confirm(f"Delete these resources{whose}?", default=not delete_bucket)
 
     done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 

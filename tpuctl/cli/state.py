@@ -124,8 +124,12 @@ class State:
         return "tpuctl --cloud local" if needs_option else "tpuctl"
 
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
-        """The diagnostic with the commands in its hint completed for this cloud and stack."""
-        return replace(diagnostic, hint=self._add_command_prefix(diagnostic.hint))
+        """The diagnostic with the commands in its hint completed for this cloud and stack, and
+        without keys, which errors of libraries may contain."""
+        from tpuctl.model.redaction import without_keys
+
+        hint = self._add_command_prefix(without_keys(diagnostic.hint))
+        return replace(diagnostic, detail=without_keys(diagnostic.detail), hint=hint)
 
     def _add_command_prefix(self, text: str) -> str:
         return COMMAND.sub(lambda match: f"{match[1]}{self.command_prefix} ", text)

@@ -197,7 +197,16 @@ class Cloud:
             )
         import google.auth
 
-        credentials, _ = google.auth.default(scopes=[SCOPE])
+        from tpuctl.cloud.key_file import require_key_file, unusable_key_file
+
+        require_key_file()
+        try:
+            credentials, _ = google.auth.default(scopes=[SCOPE])
+        except Exception as error:
+            if is_foreign(error):
+                raise
+            # Values of the wrong type, whose errors may contain them.
+            raise unusable_key_file("is not a valid key file") from None
         return credentials
 
     def _rpc(self, package: str, module: str, service: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import TpuctlError, Transient
 from tpuctl.model.known_errors import extract_facts
+from tpuctl.model.redaction import without_keys
 
 __all__ = ["convert", "from_status", "is_foreign"]
 
@@ -76,7 +77,7 @@ def convert(
     import requests
 
     if isinstance(error, auth.DefaultCredentialsError | auth.RefreshError):
-        return classify("UNAUTHENTICATED", _first_line(error), subject=subject)
+        return classify("UNAUTHENTICATED", without_keys(_first_line(error)), subject=subject)
     if isinstance(error, api.RetryError | auth.TransportError | requests.RequestException):
         return Transient(
             "Cannot reach the cloud",

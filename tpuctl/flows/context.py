@@ -80,11 +80,7 @@ class Keys:
     @cached_property
     def pair(self) -> KeyPair:
         """The key named in the stack file, otherwise tpuctl's own, created if missing."""
-        return (
-            default_key()
-            if self._configured == "auto"
-            else load_key(Path(self._configured).expanduser())
-        )
+        return default_key() if self._configured == "auto" else load_key(Path(self._configured))
 
     @property
     def exists(self) -> bool:

@@ -23,6 +23,7 @@ from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import CACHE
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_folder import forget_folder, other_folder_note
 from tpuctl.model.status import Down, Holding, Remaining
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
@@ -72,6 +73,9 @@ async def down(
     )
     errors = dict(teardown.errors)
     if not teardown.plan.is_empty:
+        note = other_folder_note(stack, context.jobs_cloud) if context.has_file else None
+        if note is not None:
+            context.emit(note)
         if confirm is not None:
             confirm(teardown)
         errors |= await _delete(teardown, cloud, context.emit)
@@ -82,6 +86,7 @@ async def down(
         context.emit(Note(_outcome_text(remaining, is_free=cloud.endpoint.is_local)))
         raise combined_error(errors)
     if not done.leaks:
+        forget_folder(stack, context.jobs_cloud)
         with suppress(OSError):
             HostsFile(stack.name, stack.project, context.jobs_cloud).remove()
     return done

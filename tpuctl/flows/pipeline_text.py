@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import yaml
+
 from tpuctl import assets
 from tpuctl.errors import Usage
+from tpuctl.model.names import CONTROL_CHARACTERS
 from tpuctl.model.stack import Stack
 
 __all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"]
@@ -21,7 +24,6 @@ __all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"
 SLACK_HOURS = 0.25  # added to the job's own hours for its shutdown
 PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 WHOLE_LINE = re.compile(r"( *(?:- )?)@([a-z_]+)@")
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CRON = re.compile(r"\S+( \S+){4}")
 # Minutes that a job follows the log. GitHub ends jobs after 6 hours, in which the first one must
 # also bring the TPU up. It issues tokens until then, so that google-auth renews its own
@@ -54,7 +56,7 @@ def text_of(system: str, draft: Draft) -> str:
 
 def require_plain(text: str, where: str) -> str:
     """Return the text unchanged. Raises Usage if it contains control characters."""
-    if CONTROL.search(text):
+    if CONTROL_CHARACTERS.search(text):
         raise Usage(
             "Invalid character",
             f"{text!r} contains a control character, which a pipeline cannot contain",
@@ -130,7 +132,7 @@ def _literal(text: str) -> str:
 
 
 def _gitlab(draft: Draft) -> str:
-    values = dict(draft.values)
+    values = _with_dollars(draft.values, "variables")
     stages = [f"{'tpu-' if draft.is_included else ''}{name}" for name in ("check", "train", "down")]
     parts = math.ceil((draft.hours + SLACK_HOURS) * 60 / GITLAB_MINUTES)
     names = ["tpu-train", *(f"tpu-train-{number}" for number in range(2, parts + 1))]
@@ -147,8 +149,10 @@ def _gitlab(draft: Draft) -> str:
         more.append(_fill("gitlab/more.yml", values | job_values))
     push = ""
     if draft.push:
-        branch = json.dumps(require_plain(draft.push, "--on-push"))
-        push = f'- if: $CI_PIPELINE_SOURCE == "push" && $CI_COMMIT_BRANCH == {branch}'
+        branch = _gitlab_string(require_plain(draft.push, "--on-push"))
+        condition = f'$CI_PIPELINE_SOURCE == "push" && $CI_COMMIT_BRANCH == {branch}'
+        is_plain = not re.search(": | #", condition)
+        push = f"- if: {condition if is_plain else json.dumps(condition, ensure_ascii=False)}"
     check = f"tpuctl check {draft.check_arguments}".rstrip()
     quality = f'{check} --format gitlab > "$CI_PROJECT_DIR/quality.json" || true\n'
     report = "artifacts:\n  when: always\n  reports:\n    codequality: quality.json"
@@ -170,12 +174,25 @@ def _gitlab(draft: Draft) -> str:
     )
 
 
+def _gitlab_string(text: str) -> str:
+    """A string of GitLab's conditions, which have no escapes. Raises Usage."""
+    for quote in "\"'":
+        if quote not in text:
+            return f"{quote}{text}{quote}"
+    raise Usage(
+        "Invalid character",
+        f"{text!r} contains both kinds of quotes, which a condition of GitLab cannot contain",
+        hint="Name another branch.",
+        where="--on-push",
+    )
+
+
 # Cloud Build ------------------------------------------------------------------------------------
 
 
 def _cloudbuild(draft: Draft) -> str:
-    values = dict(draft.values)
-    values["variables"] = f"- {yaml_scalar(f'TPUCTL_STACK_FILE={draft.stack_file}')}"
+    setting = yaml_scalar(f"TPUCTL_STACK_FILE={draft.stack_file}")
+    values = _with_dollars({**draft.values, "variables": f"- {setting}"}, "variables", "folder")
     return _fill(
         "cloudbuild/build.yaml",
         values
@@ -187,6 +204,11 @@ def _cloudbuild(draft: Draft) -> str:
             "ending": _final_steps("cloudbuild", ".yaml", values, draft.stack, between="\n"),
         },
     )
+
+
+def _with_dollars(values: Mapping[str, str], *names: str) -> dict[str, str]:
+    """Escape the $ of values in which the system would replace variables; scripts are not."""
+    return {**values, **{name: values[name].replace("$", "$$") for name in names}}
 
 
 # Templates --------------------------------------------------------------------------------------
@@ -221,9 +243,11 @@ def _fill(name: str, values: Mapping[str, str]) -> str:
 
 
 def yaml_scalar(text: str) -> str:
-    """A YAML scalar: unquoted if that is safe."""
-    is_plain = re.fullmatch(r"[A-Za-z./][\w./-]*", text) and text.lower() not in ("true", "no")
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
+    """A YAML scalar, on one line: unquoted if versions of YAML agree that it is a string."""
+    is_plain = re.fullmatch(r"[A-Za-z./][A-Za-z0-9_./-]+|\.", text)
+    return (
+        text if is_plain and yaml.safe_load(text) == text else json.dumps(text, ensure_ascii=False)
+    )
 
 
 def _cron(text: str) -> str:

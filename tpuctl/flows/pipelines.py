@@ -15,6 +15,7 @@ from pathlib import Path
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.flows.git_checkout import Checkout
 from tpuctl.flows.pipeline_text import MAX_BUILD_HOURS, Draft, require_plain, text_of, yaml_scalar
+from tpuctl.model.names import account_email
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.version import __version__
 
@@ -233,12 +234,12 @@ def _hours(options: PipelineOptions, stack: Stack, system: System) -> float:
 
 
 def _account(options: PipelineOptions, stack: Stack) -> str:
-    account = options.account or f"tpuctl-ci@{stack.project}.iam.gserviceaccount.com"
+    account = options.account or account_email("tpuctl-ci", stack.project)
     if not ACCOUNT.fullmatch(account):
         raise Usage(
             "Invalid value",
             f"--service-account: {account} is not an email address",
-            hint=f"For example:\n    tpuctl-ci@{stack.project}.iam.gserviceaccount.com",
+            hint=f"For example:\n    {account_email('tpuctl-ci', stack.project)}",
             where="--service-account",
         )
     return account

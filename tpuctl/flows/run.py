@@ -46,6 +46,7 @@ from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_folder import other_folder_note
 from tpuctl.model.status import Down
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.framework import runtime_warning
@@ -425,6 +426,8 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await ordered_nodes(context)
+        if is_first and (note := other_folder_note(stack, context.jobs_cloud)) is not None:
+            emit(note)
         stack = stack.at(Candidate(nodes[0].zone, nodes[0].api))
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         if submission.kind != "notebook":

@@ -17,10 +17,11 @@ from tpuctl.remote.ssh import SshTransport
 __all__ = ["resolve_host", "ssh_command", "ssh_hosts"]
 
 CONTROLLER = "controller"
+CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 # Settings of this shell, without which another program's ssh would not find the stack.
 VARIABLES = (
     *("TPUCTL_CONFIG_HOME", "TPUCTL_LOCAL_HOME", "CLOUDSDK_CONFIG"),
-    "GOOGLE_APPLICATION_CREDENTIALS",
+    CREDENTIALS,
 )
 
 
@@ -81,6 +82,8 @@ async def resolve_host(context: Context, machine: str) -> SshTransport:
 def _proxy_command(module: str) -> list[str]:
     """Runs a module in any folder, and without the environment of this shell."""
     paths = {name: Path(os.environ[name]) for name in VARIABLES if os.environ.get(name)}
+    if not os.access(os.environ.get(CREDENTIALS, ""), os.F_OK):  # it may hold the key itself
+        paths.pop(CREDENTIALS, None)
     settings = [f"{name}={path.expanduser().absolute()}" for name, path in paths.items()]
     return ["env", *settings, sys.executable, "-P", "-m", module]
 

@@ -47,6 +47,7 @@ from tpuctl.model.events import (
 )
 from tpuctl.model.plan import Action
 from tpuctl.model.stack import Stack
+from tpuctl.model.stack_folder import other_folder_note, remember_folder
 from tpuctl.model.status import NodeStatus
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
@@ -108,8 +109,11 @@ async def up(
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
     prepared = prepared or await plan(context, race=race)
+    if (note := other_folder_note(stack, context.jobs_cloud)) is not None:
+        emit(note)
     if confirm is not None and not prepared.plan.is_empty:
         confirm(prepared)
+    remember_folder(stack, context.jobs_cloud)
     emit(_planned_preparation(prepared))
     if not prepared.plan.is_empty:
         _ = context.keys.pair  # fails before anything is created

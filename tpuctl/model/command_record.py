@@ -20,7 +20,7 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic
 from tpuctl.files import private_folder, read_file, state_home
-from tpuctl.model.redaction import secret_values, without_secrets
+from tpuctl.model.redaction import arguments_without_secrets, secret_values, without_secrets
 
 __all__ = [
     "Call",
@@ -81,9 +81,10 @@ class CommandRecorder:
     def __init__(
         self, arguments: Sequence[str], *, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._secrets = secret_values(environment)
+        line, values = arguments_without_secrets(arguments)
+        self._secrets = secret_values(environment) | values
         self._started = datetime.now(UTC)
-        self._arguments = self._scrub("\0".join(arguments)).split("\0")
+        self._arguments = [*map(self._scrub, line)]
         self._path: Path | None = None
         self._size = 0
         self._has_ended = False
@@ -97,7 +98,7 @@ class CommandRecorder:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "seconds": round(call.seconds, 3),
             "call": call.method,
-            "subject": call.subject,
+            "subject": self._text(call.subject, plain=True),
             "request": self._text(request[0] if len(request) == 1 else request),
         }
         if call.error is None:

@@ -175,13 +175,16 @@ class JobRecord(BaseModel):
 
     @property
     def command(self) -> str:
-        """The command, as typed after `tpuctl run`."""
+        """The command, as typed after `tpuctl run`, without the values of secret arguments:
+        reports and logs of pipelines show it."""
+        from tpuctl.model.redaction import arguments_without_secrets
+
         if self.kind == "notebook":
             return NOTEBOOK
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
         between = ["--"] if self.args and self.kind != "shell" else []
         program = as_argument(self.script) if self.kind == "script" else self.script
-        return before + shlex.join([program, *between, *self.args])
+        return before + shlex.join([program, *between, *arguments_without_secrets(self.args)[0]])
 
     @property
     def command_line(self) -> str:

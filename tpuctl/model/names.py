@@ -9,6 +9,7 @@ __all__ = [
     "BUCKET_NAME",
     "BUNDLES",
     "CACHE",
+    "CONTROL_CHARACTERS",
     "JOBS",
     "RECORDS",
     "RECOVERY_ROLE",
@@ -17,6 +18,7 @@ __all__ = [
     "USER_NAME",
     "WATCHDOG_ROLE",
     "Names",
+    "account_email",
     "bucket_name_problem",
     "notebooks_prefix",
     "ownership",
@@ -31,6 +33,9 @@ USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"
 # cloud.google.com/storage/docs/buckets (naming requirements), with `bucket_name_problem`.
 _LABEL = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 BUCKET_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+# Line breaks of any grammar (YAML's include U+0085, U+2028 and U+2029), what terminals obey, and
+# what no file can contain (surrogates).
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff]")
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs
@@ -51,6 +56,13 @@ def bucket_name_problem(name: str) -> str:
     if re.fullmatch(r"\d+(\.\d+){3}", name):
         return "it is an IP address"
     return ""
+
+
+def account_email(name: str, project: str) -> str:
+    """The email of a project's service account. The ID of a project of a domain, example.com:p,
+    is reversed in it (kubeflow/kubeflow#2244, google/clusterfuzz#538)."""
+    domain, _, short_id = project.rpartition(":")
+    return f"{name}@{short_id}{domain and f'.{domain}'}.iam.gserviceaccount.com"
 
 
 def notebooks_prefix(stack: str) -> str:
@@ -155,7 +167,7 @@ class Names:
 
     @property
     def service_account_email(self) -> str:
-        return f"{self.service_account}@{self.project}.iam.gserviceaccount.com"
+        return account_email(self.service_account, self.project)
 
     @property
     def bucket(self) -> str:

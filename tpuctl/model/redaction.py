@@ -15,10 +15,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
-__all__ = ["SECRET", "Redactor", "named_secrets", "secret_values", "without_secrets"]
+__all__ = [
+    "SECRET",
+    "Redactor",
+    "arguments_without_secrets",
+    "named_secrets",
+    "secret_values",
+    "without_keys",
+    "without_secrets",
+]
 
 SECRET = "[secret]"
 MIN_SECRET_LENGTH = 6  # shorter values are words that stand everywhere
@@ -43,10 +51,16 @@ NAME_PARTS = ("secret", "pwd", *WORDS, *(f"{key}{dash}key" for key in KEYS for d
 NAME_PARTS += tuple(f"{key}key" for key in KEYS)
 # Patterns of secrets, with words of which a text contains one, in lower case, if it matches:
 # words are found much faster. Patterns are compiled when they are needed.
-SECRETS = (
+FORMATS = (
     (
         ("private key-----",),
         r"(?s)-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    ),
+    # The beginnings of {"type":, { "type":, {"private_key and -----BEGIN in base64
+    (
+        ("eyj0exbli", "ewogicj0exbl", "ewogicaginr5cguio", "eyaidhlwzs", "ls0tls1crudjti"),
+        r"(?<![\w+/-])(?:eyJ0eXBlI|ewogICJ0eXBl|ewogICAgInR5cGUiO|eyAidHlwZS|LS0tLS1CRUdJTi)"
+        r"[\w+/=-]{20,}(?:\s[\w+/=-]{40,})*",
     ),
     (("eyj",), r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),  # JSON web tokens
     # Google's access tokens, refresh tokens, API keys and client secrets
@@ -62,9 +76,16 @@ SECRETS = (
         r"[\w-]{16,}",
     ),
     (("akia", "asia"), r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    # https://user:…@host, and a token instead of the user's name
+    (("://",), r"""(?i)\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@'"]*:(?P<plain>[^\s/'"]+)(?=@)"""),
+    (("://",), r"""(?i)\b[a-z][a-z0-9+.-]{0,20}://(?P<plain>[\w-]{20,})(?=@)"""),
+    (("/t/",), r"(?<=/t/)[\w-]{32,}"),  # the local cloud's, for clients of Cloud Storage
+    # Signatures of URLs
+    (("signature=", "sig="), r"(?i)(?:[?&]sig|x-(?:goog|amz)-signature)=(?P<plain>[\w%+/=-]{8,})"),
+)
+# The values of names.
+NAMED = (
     (("bearer ", "basic "), r"(?:(?<=[Bb]earer )|(?<=[Bb]asic ))[\w.~+/=-]{8,}"),
-    # https://user:…@host
-    (("://",), r"""(?i)\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@'"]*:(?P<plain>[^\s/@'"]+)(?=@)"""),
     # password=…, "token": "…", HF_TOKEN: …
     (NAME_PARTS, rf"""(?i){NAME}[\w-]{{0,40}}(?:\\?["'])?\s*[:=]\s*{VALUE}"""),
     # An entry of metadata, in JSON and as Google's messages are printed.
@@ -73,9 +94,15 @@ SECRETS = (
         rf"""(?i)["']?key["']?:\s*["'][\w.-]{{0,60}}?{NAME}[\w.-]*["'],?\s*"""
         rf"""["']?value["']?:\s*{VALUE}""",
     ),
+    # "--api-key", "…", in a list of arguments
+    (
+        NAME_PARTS,
+        rf"""(?i)["']--?[\w-]{{0,40}}?{NAME}[\w-]*\\?["'],\s*(?=\\?["'])(?!\\?["']-){VALUE}""",
+    ),
     # --api-key …, on a command line
     (NAME_PARTS, rf"(?i)--[\w-]{{0,40}}?{NAME}[\w-]*\s+(?!-){VALUE}"),
 )
+SECRETS = FORMATS + NAMED
 
 EMAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}", re.IGNORECASE)
 IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\w)")
@@ -94,6 +121,38 @@ def secret_values(environment: Mapping[str, str]) -> set[str]:
     return {value for value in values if len(value) >= MIN_SECRET_LENGTH}
 
 
+def arguments_without_secrets(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The words of a command line with `[secret]` for values of options and variables whose names
+    say that they are secret (`--password X`, `--api-key=X`, `HF_TOKEN=X`) and for what has the
+    format of a secret; and those values, except of names that often say something else, such as
+    `--sort-key`."""
+    line: list[str] = []
+    values: set[str] = set()
+    option = ""  # before the word, if it names a secret
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        is_value = option and not word.startswith("-")
+        names_secret = re.fullmatch(r"-{0,2}\w[\w.-]{0,60}", name) is not None and re.search(
+            VARIABLE, name.lstrip("-").replace("-", "_")
+        )
+        if is_value:
+            name, equals, value = "", "", word
+        is_hidden = bool(is_value or (names_secret and value)) and not _is_harmless(option, value)
+        line.append(f"{name}{equals}{SECRET}" if is_hidden else without_secrets(word))
+        if not is_hidden:
+            values |= named_secrets(word)
+        elif re.search(f"(?i){NAME}", option if is_value else name):
+            values.add(value)
+        option = name if names_secret and not equals and name.startswith("-") else ""
+    return line, {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+
+
+def _is_harmless(option: str, value: str) -> bool:
+    """`--secret` of `tpuctl run` has the name of a variable, not its value."""
+    is_name = option == "--secret" and re.fullmatch(r"[A-Z][A-Z0-9_]*(=env)?", value)
+    return bool(is_name) or re.fullmatch(f"(?i){HARMLESS}", value) is not None
+
+
 def named_secrets(text: str) -> set[str]:
     """The values in a text that `without_secrets` would replace."""
     values: set[str] = set()
@@ -106,13 +165,26 @@ def named_secrets(text: str) -> set[str]:
     return values
 
 
+def without_keys(text: str) -> str:
+    """The text with `[secret]` for what has the format of a key or token, whatever its name.
+
+    For messages, which name options and variables that hold secrets.
+    """
+    return _replace_secrets(text, (), lambda value: SECRET, FORMATS)
+
+
 def without_secrets(text: str, values: Iterable[str] = ()) -> str:
     """The text with `[secret]` for these values, for what has the format of a key or token, and
     for the values of names such as `password`."""
     return _replace_secrets(text, values, lambda value: SECRET)
 
 
-def _replace_secrets(text: str, values: Iterable[str], placeholder: Callable[[str], str]) -> str:
+def _replace_secrets(
+    text: str,
+    values: Iterable[str],
+    placeholder: Callable[[str], str],
+    patterns: Sequence[tuple[Sequence[str], str]] = SECRETS,
+) -> str:
     for value in sorted(values, key=len, reverse=True):
         for form in {value, json.dumps(value)[1:-1], quote(value, safe="")}:
             if form in text:
@@ -123,7 +195,7 @@ def _replace_secrets(text: str, values: Iterable[str], placeholder: Callable[[st
         return f"{match[0][:start]}{placeholder(match[match.lastgroup or 0])}{match[0][end:]}"
 
     lowered = text.lower()
-    for words, pattern in SECRETS:
+    for words, pattern in patterns:
         if any(word in lowered for word in words):
             text = re.sub(pattern, hide, text)
     return text

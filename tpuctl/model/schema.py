@@ -83,6 +83,19 @@ BucketName = Annotated[
 ]
 
 
+def _key_file(value: str) -> str:
+    from tpuctl.model.redaction import without_keys
+
+    is_public = re.match(r"(ssh|ecdsa|sk)-\S+\s+AAAA", value.strip()) is not None
+    if is_public or without_keys(value) != value or len(value) > MAX_PATH_LENGTH:
+        raise ValueError("a key instead of a path")
+    return value
+
+
+MAX_PATH_LENGTH = 4096  # PATH_MAX of Linux
+KeyFile = Annotated[str, AfterValidator(_key_file)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -291,7 +304,7 @@ class NetworkSection(Section):
 
 
 class AccessSection(Section):
-    ssh_key: str = Field("auto", description="Private key file; auto: tpuctl's key.")
+    ssh_key: KeyFile = Field("auto", description="Private key file; auto: tpuctl's key.")
     user: UserName = Field("auto", description="User on the workers; auto: your local user name.")
 
 

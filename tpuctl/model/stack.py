@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -42,6 +44,7 @@ from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
 
+MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
 PLACEHOLDER_TYPE = "v2-8"
 
 
@@ -429,9 +432,21 @@ def _placeholder_runtime(file: StackFile) -> Runtime:
 
 
 def slug(text: str) -> str:
-    """Derive a stack name from a folder's name."""
-    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:26].strip("-")
-    return slug if re.fullmatch(STACK_NAME, slug) else f"stack-{slug}"[:26].strip("-")
+    """Derive a stack name from a folder's name.
+
+    Case and punctuation do not count. A name that would lose anything else, such as letters of
+    another script or its end, gets a short hash, so that different folders have different stacks.
+    """
+    text = unicodedata.normalize("NFC", text)  # macOS stores names decomposed
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    if not re.fullmatch(STACK_NAME, name[:MAX_NAME_LENGTH].strip("-")):
+        name = f"stack-{name}".strip("-")
+    is_whole = text.isascii() and len(name) <= MAX_NAME_LENGTH and re.search(r"\w", plain)
+    if is_whole or not text:
+        return name
+    mark = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:HASH_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - HASH_LENGTH - 1].rstrip('-')}-{mark}"
 
 
 def _user(user: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.files import read_file
+from tpuctl.model.names import CONTROL_CHARACTERS
 from tpuctl.model.schema import StackFile
 from tpuctl.model.secret_sources import FORMS
 from tpuctl.spelling import nearest
@@ -71,6 +73,12 @@ EXPECTED = {  # by the first word of pydantic's error type
     "string": "text",
     "tuple": "a list, such as [a, b]",
 }
+# Values that are texts: they may have several lines. All others become names, paths or patterns.
+TEXTS = ("job.setup", "job.env.", "tpu.metadata.")
+# What not even an environment variable, or a request, can contain.
+NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
+SHARED = ("network.name", "network.subnetwork")  # on Google, also another project's
+SHARED_NETWORK = re.compile(r"\bprojects/([^/]+)/(?:global/networks|regions/[^/]+/subnetworks)/")
 MAX_DEPTH = 32
 MAX_BYTES = 1 << 20  # bytes of a stack file
 
@@ -94,12 +102,40 @@ class StackText:
 
     def validate(self) -> StackFile:
         """Validate against the schema. Raises InvalidStack with all problems."""
+        problems = [*self._control_characters("", self.content)]
         try:
-            return StackFile.model_validate(self.content)
+            file = StackFile.model_validate(self.content)
+            if not problems:
+                return file
         except ValidationError as error:
-            problems = [self._explain(dict(item)) for item in error.errors()]
+            explained = [self._explain(dict(item)) for item in error.errors()]
+            lines = {problem.where for problem in explained}
+            problems = [problem for problem in problems if problem.where not in lines] + explained
         unique = {(problem.where, problem.summary, problem.detail): problem for problem in problems}
         raise InvalidStack(list(unique.values())) from None
+
+    def _control_characters(self, dotted: str, value: Any) -> Iterator[Diagnostic]:
+        """Strings that could write lines of their own into what they become a part of: paths, the
+        configuration of other programs, messages. The value may be a secret and is not shown."""
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                yield from self._control_characters(f"{dotted}.{key}".lstrip("."), item)
+        elif isinstance(value, str):
+            unusable = NO_TEXT if dotted.startswith(TEXTS) else CONTROL_CHARACTERS
+            if (match := unusable.search(value)) is not None:
+                name = "a line break" if match[0] in "\r\n" else f"U+{ord(match[0]):04X}"
+                yield Diagnostic(
+                    "Invalid value",
+                    f"{CONTROL_CHARACTERS.sub('?', dotted)} contains {name}",
+                    "Write the value on one line, without control characters.",
+                    self.where(dotted),
+                )
+
+    @property
+    def _project(self) -> Any:
+        section = self.content.get("project")
+        return section.get("id") if isinstance(section, dict) else None
 
     def _explain(self, item: dict[str, Any]) -> Diagnostic:
         steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
@@ -136,6 +172,20 @@ class StackText:
             detail = f"{dotted} must be a source, not the secret value"
             hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
             return Diagnostic("Invalid secret source", detail, hint, where)
+        if dotted == "access.ssh_key" and kind == "value_error":  # the value is a key
+            hint = "Write it to a file that only you can read, and name the file; or use auto."
+            detail = f"{dotted} holds a key, not the path of its file"
+            return Diagnostic("Invalid value", detail, hint, where)
+        shared = SHARED_NETWORK.search(str(item["input"])) if dotted in SHARED else None
+        if shared is not None and shared[1] != self._project:
+            return Diagnostic(
+                "Shared VPC is not supported",
+                f"{dotted} cannot be {_brief(item['input'])}: the network must belong to the "
+                "stack's project",
+                "Use a network of the project, without its path, or remove the key: `up` uses "
+                "`default`, or creates a network.",
+                where,
+            )
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
                 detail = f"{union} cannot be {_brief(item['input'])}"

@@ -53,11 +53,12 @@ def default_key(folder: Path | None = None) -> KeyPair:
 
 
 def load_key(path: Path) -> KeyPair:
-    """Load an existing private key without a passphrase. Raises Usage if that fails."""
+    """Load an existing private key without a passphrase; ~ is expanded. Raises Usage."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     try:
+        path = path.expanduser()
         text = read_file(path, MAX_KEY_BYTES)
         try:
             private = serialization.load_ssh_private_key(text, None)
@@ -66,10 +67,10 @@ def load_key(path: Path) -> KeyPair:
         public = private.public_key().public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home of such a user
         raise Usage(
             "Cannot read SSH key",
-            f"{path}: {error.strerror}",
+            f"{path}: {getattr(error, 'strerror', None) or 'there is no such user'}",
             hint="Make it readable, choose another key, or let tpuctl use its own:\n"
             "    access: {ssh_key: auto}",
         ) from error

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shlex
+import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.errors import Usage
+from tpuctl.errors import Conflict, Usage
 from tpuctl.files import private_folder
+from tpuctl.model.names import CONTROL_CHARACTERS
 from tpuctl.remote.keys import config_home
 
 if TYPE_CHECKING:
@@ -32,6 +37,32 @@ __all__ = [
     "write_known_hosts",
 ]
 
+# Options by the version of OpenSSH that introduced them (openssh.com/releasenotes.html). Earlier
+# ones ignore them on their command line, but not in a file: IgnoreUnknown counts only within hosts
+# that match, and ssh would refuse to connect to any other host.
+SINCE = {
+    "RemoteCommand": (7, 6),
+    "KnownHostsCommand": (8, 5),
+    "SessionType": (8, 7),
+    "ForkAfterAuthentication": (8, 7),
+    "StdinNull": (8, 7),
+}
+SESSION = {
+    "RemoteCommand": "none",
+    "SessionType": "default",
+    "ForkAfterAuthentication": "no",
+    "StdinNull": "no",
+    "RequestTTY": "auto",
+    "PermitLocalCommand": "no",
+    "ExitOnForwardFailure": "no",
+    "PubkeyAuthentication": "yes",
+    "PreferredAuthentications": "publickey",
+    "ProxyUseFdpass": "no",
+    "AddressFamily": "any",
+    "CanonicalizeHostname": "no",
+    "CheckHostIP": "no",
+}
+
 
 def openssh_command(
     address: Address, key: Path, known_hosts: Path, line: str = "", proxy: Sequence[str] = ()
@@ -43,8 +74,15 @@ def openssh_command(
     """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
     write_known_hosts(known_hosts, name, address.host_keys)
-    options = {**_options(key, known_hosts, proxy), "LogLevel": "ERROR"}
-    arguments = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    options = {
+        "HostName": _host_name(address),
+        "HostKeyAlias": name,
+        **_options(key, known_hosts, proxy),
+        # Lower levels do not say which algorithms of the server ssh was not allowed to use.
+        "LogLevel": "INFO",
+    }
+    pairs = [_on_one_line(name, value).replace(" ", "=", 1) for name, value in options.items()]
+    arguments = [part for pair in pairs for part in ("-o", pair)]
     target = f"{address.user}@{address.host}"
     # Nothing after -- is parsed as an option.
     command = ["ssh", "-p", str(address.port), *arguments, "--", target]
@@ -54,16 +92,17 @@ def openssh_command(
 def write_known_hosts(path: Path, name: str, host_keys: Sequence[str]) -> None:
     """Write the keys that the host of this name must present."""
     private_folder(path.parent)
-    _replace(path, "".join(f"{name} {line}\n" for line in host_keys).encode(), 0o600)
+    lines = (f"{_on_one_line(name, line)}\n" for line in host_keys)
+    _replace(path, "".join(lines).encode(), 0o600)
 
 
 def _options(key: Path, known_hosts: Path, proxy: Sequence[str]) -> dict[str, str]:
-    options = {
-        "IgnoreUnknown": "KnownHostsCommand",  # before OpenSSH 8.5
-        "IdentityFile": _quoted(key),
+    return {
+        "IgnoreUnknown": ",".join(SINCE),
+        "IdentityFile": _file(key),
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
-        "UserKnownHostsFile": _quoted(known_hosts),
+        "UserKnownHostsFile": _file(known_hosts),
         # Accept only these keys, whatever the user's or system's configuration says.
         "GlobalKnownHostsFile": "/dev/null",
         "KnownHostsCommand": "none",
@@ -72,15 +111,71 @@ def _options(key: Path, known_hosts: Path, proxy: Sequence[str]) -> dict[str, st
         # Jobs may run untrusted code: keep the user's agent and display out of reach.
         "ForwardAgent": "no",
         "ForwardX11": "no",
+        # What users set for all hosts, for other purposes than commands on a machine that only
+        # this key opens. Which algorithms they accept stays theirs.
+        **SESSION,
+        # Also instead of a ProxyJump.
+        "ProxyCommand": shlex.join(proxy).replace("%", "%%") if proxy else "none",
     }
-    if proxy:
-        options["ProxyCommand"] = shlex.join(proxy).replace("%", "%%")
-    return options
 
 
-def _quoted(path: Path) -> str:
-    """A path as a value of an option that is a list of files and expands % tokens."""
-    return '"{}"'.format(str(path).replace("%", "%%"))
+def _file(path: Path) -> str:
+    """A path as a value of an option that is a list of files and expands % tokens.
+
+    Raises Usage for what ssh cannot be given: quotes and backslashes mean something else in each
+    of its versions, and a variable is always expanded.
+    """
+    text = str(path.absolute())
+    if re.search(r'["\\]|\$\{', text):
+        raise Usage(
+            "Path not usable with ssh",
+            f"{text!r} contains \", \\ or ${{, which have a meaning in ssh's configuration",
+            hint="Rename the file or folder. The key is access.ssh_key of the stack file; tpuctl's "
+            "own files are in TPUCTL_CONFIG_HOME.",
+        )
+    return '"{}"'.format(text.replace("%", "%%"))
+
+
+def _host_name(address: Address) -> str:
+    """The address as a value of HostName. Raises Conflict for what is none."""
+    if not re.fullmatch(r"[A-Za-z0-9:][A-Za-z0-9:._%-]*", address.host):
+        raise Conflict(
+            "Invalid machine address",
+            f"the cloud reports {address.host!r} as the address of a machine",
+            hint="See what it reports:\n    tpuctl status",
+        )
+    return address.host.replace("%", "%%")
+
+
+def _on_one_line(name: str, value: str) -> str:
+    """A line of a file that ssh reads. Raises Usage for a value that would write more lines."""
+    line = f"{name} {value}"
+    if CONTROL_CHARACTERS.search(line):
+        raise Usage(
+            "Control character for ssh",
+            f"{line!r} would be more than one line of ssh's files",
+            hint="Rename the file or folder. If the cloud reports the value, the machine cannot be "
+            "trusted: delete it with\n    tpuctl down",
+        )
+    return line
+
+
+@cache
+def _openssh_version(program: str | None) -> tuple[int, int]:
+    """The version of the `ssh` program; the newest that matters if it cannot be determined."""
+    output = ""
+    if program is not None:
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [program, "-V"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=10,
+                check=False,
+            )
+            output = (done.stdout + done.stderr).decode(errors="replace")
+    match = re.search(r"OpenSSH_(?:for_Windows_)?(\d+)\.(\d+)", output)
+    return (int(match[1]), int(match[2])) if match else max(SINCE.values())
 
 
 @dataclass(frozen=True)
@@ -101,13 +196,17 @@ class Host:
         is_direct = self.address.route is None
         settings = {
             # Not an address through IAP, but it must not be made by a pattern of the user's.
-            "HostName": self.address.host if is_direct else self.name,
+            "HostName": _host_name(self.address) if is_direct else self.name,
             "Port": str(self.address.port),
             "User": self.address.user,
             "HostKeyAlias": self.name,
             **_options(self.key, self.known_hosts, self.proxy),
         }
-        lines = (f"    {name} {value}\n" for name, value in settings.items())
+        version = _openssh_version(shutil.which("ssh"))
+        settings = {
+            name: value for name, value in settings.items() if SINCE.get(name, version) <= version
+        }
+        lines = (f"    {_on_one_line(name, value)}\n" for name, value in settings.items())
         return f"Host {self.name}\n{''.join(lines)}"
 
 
@@ -160,6 +259,7 @@ class UserConfiguration:
         folder = glob.escape(str(_hosts_folder()))
         for character in '%$"\\':  # have a meaning, which depends on the version of OpenSSH
             folder = folder.replace(character, "?")
+        folder = CONTROL_CHARACTERS.sub("?", folder)
         self.line = f'Include "{folder}/*.conf"'
 
     def includes_hosts(self) -> bool:

@@ -30,7 +30,7 @@ __all__ = [
 Candidate = str | tuple[str, str]  # a word, with a few words about it
 
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")
-PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][-a-z0-9]+)""")
+PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][a-z0-9.:-]+)""")
 TYPE_LINE = re.compile(r"""\btype:\s*["']?([\w-]+)""")
 SLICES_LINE = re.compile(r"\bslices:\s*([1-9][0-9]?)\b")
 MAX_READ_BYTES = 64 * 1024

@@ -12,7 +12,14 @@ import shellingham
 
 from tpuctl.errors import Usage
 
-__all__ = ["SCRIPTS", "InstalledScript", "completion_script", "current_shell", "install"]
+__all__ = [
+    "SCRIPTS",
+    "InstalledScript",
+    "completion_script",
+    "current_shell",
+    "install",
+    "parent_shell",
+]
 
 # The wheel has these files also where shells look for them.
 SCRIPTS = {"bash": "tpuctl.bash", "zsh": "_tpuctl", "fish": "tpuctl.fish"}
@@ -27,11 +34,16 @@ class InstalledScript(NamedTuple):
     changed: Path | None  # a file of the user to which a line was added
 
 
+def parent_shell() -> str:
+    """The nearest shell among the processes that started this program; empty if there is none."""
+    with suppress(shellingham.ShellDetectionFailure):
+        return str(shellingham.detect_shell()[0])
+    return ""
+
+
 def current_shell() -> str:
     """The shell that started this program, or $SHELL. Raises Usage if it is not supported."""
-    parent = "unknown"
-    with suppress(shellingham.ShellDetectionFailure):
-        parent, _ = shellingham.detect_shell()
+    parent = parent_shell() or "unknown"
     for shell in (parent, Path(os.environ.get("SHELL", "")).name):
         if shell in SCRIPTS:
             return shell

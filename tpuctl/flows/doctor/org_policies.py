@@ -18,6 +18,7 @@ from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding
+from tpuctl.model.names import account_email
 from tpuctl.model.stack import Stack
 
 __all__ = ["policies_finding"]
@@ -157,7 +158,7 @@ def _accounts(stack: Stack, rules: Rules) -> Verdict | None:
     return Verdict(
         "service accounts cannot be created in the project",
         "Let the machines use an existing one:\n"
-        f"    tpu: {{service_account: NAME@{stack.project}.iam.gserviceaccount.com}}",
+        f"    tpu: {{service_account: {account_email('NAME', stack.project)}}}",
     )
 
 

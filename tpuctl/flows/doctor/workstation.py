@@ -20,10 +20,9 @@ def machine_finding(stack: Stack | None) -> Finding:
     """The SSH key is usable or can be created, and the `ssh` program is installed."""
     configured = stack.file.access.ssh_key if stack is not None else "auto"
     default_key = config_home() / "ssh" / "id_ed25519"
-    key = default_key if configured == "auto" else Path(configured).expanduser()
-    if key.exists() or configured != "auto":
+    if default_key.exists() or configured != "auto":
         try:
-            load_key(key)
+            key = load_key(default_key if configured == "auto" else Path(configured)).path
         except TpuctlError as error:
             return failed(CHECK, error)
         detail = f"SSH key {_short(key)}"

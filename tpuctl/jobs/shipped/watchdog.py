@@ -311,7 +311,10 @@ def run_as_owner(programs: Iterable[tuple[str, list[str]]], timeout: float) -> N
 
     def start(home: str, arguments: list[str]) -> Any:
         status = os.stat(home)
-        name = pwd.getpwuid(status.st_uid).pw_name
+        try:
+            name = pwd.getpwuid(status.st_uid).pw_name
+        except KeyError:  # in a container whose user has no account
+            name = os.environ.get("USER") or str(status.st_uid)
 
         def drop_privileges() -> None:
             if status.st_uid != os.getuid():
