@@ -110,7 +110,14 @@ async def read_outcome(context: Context, record: JobRecord) -> FunctionOutcome:
         data = await store.get_bytes(record.value_name(worker), max_bytes=MAX_VALUE_BYTES)
     except NotFound:
         return FunctionOutcome(record.id, status, record.worker_name(worker))
-    return _outcome(record, status, data)
+    try:
+        return _outcome(record, status, data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise RemoteFailed(
+            "Value cannot be read",
+            f"{store.uri(record.value_name(worker))} is damaged: {type(error).__name__}",
+            hint=f"See what the job did:\n    tpuctl logs {record.id}",
+        ) from error
 
 
 def _outcome(record: JobRecord, status: JobStatus, data: bytes) -> FunctionOutcome:
