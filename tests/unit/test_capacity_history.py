@@ -99,7 +99,21 @@ def test_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"version": 2}', '{"version": 1, "clouds": {"google": [{"zone": 1}]}}'],
+    [
+        *("", "{", "[]", "[" * 100_000, '{"version": 2}'),
+        '{"version": 1, "clouds": {"google": [{"zone": 1}]}}',
+        *(
+            '{"version": 1, "clouds": {"google": [{"time": "%s", "zone": "z", "type": "t", '
+            '"capacity": "spot", "seconds": %s}]}}' % fields
+            for fields in (
+                ("2026-11-27T08:00:00", 1),  # without a time zone: cannot be compared
+                ("9999-12-31T23:59:59-14:00", 1),
+                ("2026-11-27T08:00:00Z", "NaN"),
+                ("2026-11-27T08:00:00Z", "1e999"),
+            )
+        ),
+    ],
+    ids=lambda text: text[:120],
 )
 def test_damaged_file_counts_as_empty(text: str) -> None:
     history_file().parent.mkdir()

@@ -96,10 +96,43 @@ def test_folder_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     assert not [*read_records()]
 
 
-def test_unreadable_records_are_left_out(folder: Path) -> None:
-    CommandRecorder(["up"]).end("up", 0)
-    (folder / "20990101T000000-1.jsonl").write_text("{half a li", "utf-8")
+HEAD = b'{"started": "2026-11-27T08:00:00+00:00", "arguments": ["up"]}\n'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",  # as a full disk leaves it
+        b"{half a li",
+        b"\xff\x00",
+        b"null",
+        b"[" * 100_000,
+        HEAD[:-1].replace(b'["up"]', b"[1]"),
+        HEAD + b'{"ended": "", "command": "up", "exit_code": 1e999}',
+        HEAD + b'{"ended": "", "command": "up", "exit_code": 1, "diagnostics": [{"detail": 5}]}',
+        HEAD + b'{"ended": "", "command": "up", "exit_code": 1, "stacks": [["a"]]}',
+        HEAD + b'{"ended": "", "command": ["up"], "exit_code": 1}',
+        b'{"started": "9999-12-31T23:59:59-14:00", "arguments": ["up"]}',
+    ],
+    ids=lambda data: ascii(data[:90]),
+)
+def test_unreadable_records_are_left_out(folder: Path, data: bytes) -> None:
+    CommandRecorder(["up"]).end("up", 75, diagnostics=[Diagnostic("x")], stacks=[("c", "p", "s")])
+    (folder / "20990101T000000-1.jsonl").write_bytes(data)
     assert [record.command for record in read_records()] == ["up"]
+    assert last_failure("c", "p", "s") is not None
+
+
+def test_record_that_was_emptied_meanwhile_is_never_fatal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_record, "MAX_BYTES", 200)
+    recorder = CommandRecorder(["up"])
+    recorder.call(call())
+    for file in folder.iterdir():
+        file.write_bytes(b"")
+    recorder.call(call())
+    recorder.end("up", 0)
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,47 @@ async def test_folder_does_not_replace_file(bench: Bench) -> None:
     (bench.home / "tree").write_text("a file")
     with pytest.raises(Usage, match="0:tree"):
         await bench.copy("tree", "0:tree", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "target", ["../outside", "OUTSIDE", "deep/../../outside", "..//../outside"]
+)
+async def test_download_writes_nothing_outside_its_folder(bench: Bench, target: str) -> None:
+    """A worker first sends a link, then a folder of the same name with files to write there."""
+    outside = bench.here / "outside"
+    outside.mkdir()
+    tree = bench.home / "tree"
+    tree.mkdir()
+    (tree / "ssh").symlink_to(target.replace("OUTSIDE", str(outside)))
+    await bench.copy("0:tree", ".", recursive=True)
+    assert not (bench.here / "tree" / "ssh").is_symlink()
+    assert "tree/ssh" in str(bench.of_kind(WarningIssued)), "what was left out is said"
+    (bench.here / "tree" / "ssh").symlink_to(outside)  # however it came there
+    (tree / "ssh").unlink()
+    (tree / "ssh").mkdir()
+    (tree / "ssh" / "authorized_keys").write_text("attacker")
+    with pytest.raises(Usage, match="link"):
+        await bench.copy("0:tree", ".", recursive=True)
+    assert list(outside.iterdir()) == []
+
+
+async def test_download_does_not_follow_link_with_its_name(bench: Bench) -> None:
+    (bench.here / "elsewhere").mkdir()
+    (bench.here / "tree").symlink_to("elsewhere")
+    (bench.home / "tree").mkdir()
+    (bench.home / "tree" / "a").write_text("a")
+    with pytest.raises(Usage, match="link"):
+        await bench.copy("0:tree", ".", recursive=True)
+    await bench.copy("0:tree/a", "tree/", recursive=True)  # named by the user, not the worker
+    assert (bench.here / "elsewhere" / "a").read_text() == "a"
+
+
+async def test_download_replaces_link_by_file_without_special_bits(bench: Bench) -> None:
+    (bench.here / "precious").write_text("mine")
+    (bench.here / "a").symlink_to("precious")
+    (bench.home / "a").write_text("theirs")
+    (bench.home / "a").chmod(0o6755)
+    await bench.copy("0:a", ".")
+    assert (bench.here / "precious").read_text() == "mine"
+    assert not (bench.here / "a").is_symlink()
+    assert (bench.here / "a").stat().st_mode & 0o7777 == 0o755

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
+from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta, timezone
+from math import isfinite
 from typing import Any, get_args
 
 import pytest
+from hypothesis import strategies as st
 
+from tests.support.properties import given
+from tpuctl.errors import Conflict
+from tpuctl.jobs.logs import parse_worker
 from tpuctl.jobs.shipped import supervisor, uploader
+from tpuctl.model.attempt import Attempt, Placement, Verdict
+from tpuctl.model.chip_metrics import ChipMetrics
+from tpuctl.model.hang import Hang
 from tpuctl.model.job import (
     ENDED,
     JobRecord,
+    JobSummary,
     WorkerRecord,
     WorkerState,
     job_status,
     new_job_id,
 )
+from tpuctl.model.record_parsing import parse_record
 from tpuctl.view.explanation import STATES
+from tpuctl.view.job import show_jobs
+from tpuctl.view.responses import stacks
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -161,3 +176,69 @@ def test_record_with_invalid_id_is_rejected(name: str) -> None:
     text = job(0).model_copy(update={"id": name}).model_dump_json()
     with pytest.raises(ValueError, match="id"):
         JobRecord.model_validate_json(text)
+
+
+ODD_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=10**18, max_value=10**400),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from(["", "9999-12-31T23:59:59+14:00", "2026-03-04T12:00:00", "0001-01-01T00:00Z"]),
+    st.text(max_size=20),
+    st.lists(st.integers(), max_size=3),
+    st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2), max_leaves=3),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+)
+
+
+def damaged(record: JobRecord | WorkerRecord | Attempt) -> st.SearchStrategy[bytes]:
+    """The record's JSON with some of its fields changed, or cut off."""
+    fields = record.model_dump(mode="json")
+    changes = st.dictionaries(st.sampled_from(sorted(fields)), ODD_VALUES, min_size=1, max_size=3)
+    texts = changes.map(lambda change: json.dumps({**fields, **change}).encode())
+    whole = record.model_dump_json().encode()
+    cut = st.integers(0, len(whole) - 1).map(lambda size: whole[:size])
+    return texts | cut | st.just(b"[" * 1_000) | st.binary(max_size=20)
+
+
+WORKER = ended(0, "failed", exit_code=1, cause="script", detail="x").model_copy(
+    update={"hang": Hang(worker=0, detail="d"), "chips": ChipMetrics(at=NOON)}
+)
+VERDICT = Verdict(kind="failure", name="script", cause="c", at=NOON)
+ATTEMPT = Attempt(number=2, placement=Placement(zone="z", node="n"), verdict=VERDICT, started=NOON)
+
+
+@given(damaged(job(0)), damaged(WORKER), damaged(ATTEMPT))
+def test_damaged_record_is_rejected_or_can_be_shown(
+    job_text: bytes, worker_text: bytes, attempt_text: bytes
+) -> None:
+    """Whatever is accepted has values with which all readers can calculate."""
+    record, worker, attempt = job(0), WORKER, ATTEMPT
+    with suppress(Conflict):
+        record = parse_record(JobRecord, job_text, "gs://b/job.json")
+    with suppress(Conflict):
+        worker = parse_worker(job(0), 0, worker_text, "gs://b/worker-0.json")
+    with suppress(Conflict):
+        attempt = parse_record(Attempt, attempt_text, "gs://b/attempt.json", number=2)
+    status = job_status(record, {0: worker})
+    summary = JobSummary(record.of(attempt), status, (attempt,))
+    assert status.exit_code is None or 0 <= status.exit_code <= 255
+    for moment in (record.submitted, worker.started, attempt.started, attempt.verdict.at):
+        assert 0 < moment.timestamp() < 2**33
+        assert moment.astimezone(timezone(timedelta(hours=14))).year
+    if worker.chips is not None and worker.chips.duty_cycle_percent:
+        assert isfinite(worker.chips.duty_cycle)
+    with redirect_stdout(io.StringIO()):
+        show_jobs([summary])
+    text = json.dumps(stacks.Job.model_validate(summary).as_json(), default=str)
+    assert json.loads(text, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "change", [{"worker": 1}, {"attempt": 2}, {"job": "20260304-120000-birch"}], ids=str
+)
+def test_record_of_other_worker_or_attempt_is_damaged(change: dict[str, Any]) -> None:
+    text = WORKER.model_copy(update=change).model_dump_json().encode()
+    with pytest.raises(Conflict, match=r"gs://b/worker-0\.json.*is not"):
+        parse_worker(job(0, 1), 0, text, "gs://b/worker-0.json")

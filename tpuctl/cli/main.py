@@ -21,6 +21,7 @@ from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
 from tpuctl.user_account import name_user
+from tpuctl.view.safe_stream import safe_streams
 
 __all__ = ["INTERRUPTED", "answer", "execute", "run"]
 
@@ -42,19 +43,20 @@ def run(arguments: Sequence[str]) -> int:
     )
     wants_json = "--json" in own_arguments or os.environ.get("TPUCTL_JSON", "") not in FALSE_VALUES
     state = State(json=wants_json, arguments=all_arguments)
-    try:
-        with (
-            _capture_page(state)
-            if wants_json and PAGES & {*own_arguments}
-            else contextlib.nullcontext()
-        ):
-            exit_code = execute(all_arguments, state)
-    except BrokenPipeError:  # the reader closed the pipe
-        _silence_stdout()
-        return 0
-    if state.json and not _print_envelope(state, exit_code):
-        return exit_code or TpuctlError.exit_code
-    return exit_code
+    with safe_streams():
+        try:
+            with (
+                _capture_page(state)
+                if wants_json and PAGES & {*own_arguments}
+                else contextlib.nullcontext()
+            ):
+                exit_code = execute(all_arguments, state)
+        except BrokenPipeError:  # the reader closed the pipe
+            _silence_stdout()
+            return 0
+        if state.json and not _print_envelope(state, exit_code):
+            return exit_code or TpuctlError.exit_code
+        return exit_code
 
 
 def execute(arguments: Sequence[str], state: State) -> int:
@@ -198,12 +200,13 @@ def answer(state: State, exit_code: int) -> str:
     """The envelope of a command that ended with this exit code, as JSON."""
     import json
 
+    from tpuctl.model.terminal_text import escape_control_characters
     from tpuctl.view import JsonLines, envelope
 
     view = state.view
     diagnostics = view.diagnostics if isinstance(view, JsonLines) else []
     fields = envelope(state.command, exit_code, state.data, diagnostics)
-    text = json.dumps(fields, ensure_ascii=False, default=str)
+    text = escape_control_characters(json.dumps(fields, ensure_ascii=False, default=str))
     if state.is_yaml:
         import yaml
 

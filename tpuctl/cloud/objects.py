@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, total bytes
 CHUNK = 8 << 20  # of a resumable upload: the most that is lost if the connection drops
 REQUEST_SECONDS = 60.0
+MAX_OBJECT_BYTES = 64 << 20  # of an object that is read into memory
 RETRY_SECONDS = 30.0  # how long a request is retried; the client's default is 120
 
 
@@ -129,15 +131,26 @@ class ObjectStore:
                 raise
             return existing.generation
 
-    async def get_bytes(self, name: str) -> bytes:
-        """The whole object. Raises NotFound."""
-        blob = self._bucket.blob(name)
-        return await self._call(name, lambda: _bytes(blob.download_as_bytes(**self._options)))
+    async def get_bytes(self, name: str, *, max_bytes: int = MAX_OBJECT_BYTES) -> bytes:
+        """The whole object. Raises NotFound, and Conflict if it is larger than `max_bytes`."""
+        return await self._download(self._bucket.blob(name), max_bytes)
+
+    async def _download(self, blob: Any, max_bytes: int = MAX_OBJECT_BYTES) -> bytes:
+        target = _Buffer(max_bytes)
+        try:
+            await self._call(blob.name, lambda: blob.download_to_file(target, **self._options))
+        except _TooLargeError as error:
+            raise Conflict(
+                "Object is too large",
+                f"{self.uri(blob.name)} has more than {max_bytes:,} bytes",
+                hint="tpuctl has not written it. If you do not need it, delete it.",
+            ) from error
+        return target.getvalue()
 
     async def get_version(self, name: str) -> tuple[bytes, int]:
         """The whole object and its generation. Raises NotFound."""
         blob = self._bucket.blob(name)
-        data = await self._call(name, lambda: _bytes(blob.download_as_bytes(**self._options)))
+        data = await self._download(blob)
         return data, int(blob.generation)
 
     async def read_range(self, name: str, start: int, length: int = CHUNK) -> bytes:
@@ -242,6 +255,23 @@ class _ProgressReader:
         if self._progress is not None:
             self._progress(self._file.tell(), self._size)
         return data
+
+
+class _TooLargeError(Exception):
+    """An object has more bytes than expected."""
+
+
+class _Buffer(BytesIO):
+    """Memory for an object, up to a limit."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__()
+        self._max_bytes = max_bytes
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._max_bytes:
+            raise _TooLargeError
+        return super().write(data)
 
 
 def _info(blob: Any) -> ObjectInfo:

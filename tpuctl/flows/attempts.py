@@ -14,6 +14,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.job import JobRecord
+from tpuctl.model.record_parsing import parse_record
 
 __all__ = [
     "at_latest_attempt",
@@ -34,14 +35,19 @@ async def read_attempts(store: ObjectStore, record: JobRecord) -> list[Attempt]:
     objects = await store.list(f"{record.prefix}/attempts/")
     numbers = sorted(filter(None, (attempt_number(info.name, record) for info in objects)))
     read = await asyncio.gather(
-        *(_read(store, record.at(number).attempt_name, Attempt) for number in numbers)
+        *(
+            _read(store, record.at(number).attempt_name, Attempt, number=number)
+            for number in numbers
+        )
     )
     return [attempt for attempt in read if attempt is not None]
 
 
 def attempt_number(name: str, record: JobRecord) -> int | None:
     """The attempt number if the object is an attempt record, otherwise None."""
-    match = re.fullmatch(rf"{re.escape(record.prefix)}/attempts/(\d+)/attempt\.json", name)
+    match = re.fullmatch(
+        rf"{re.escape(record.prefix)}/attempts/([1-9]\d{{0,5}})/attempt\.json", name
+    )
     return int(match[1]) if match else None
 
 
@@ -95,21 +101,13 @@ async def _write_once(store: ObjectStore, name: str, value: M) -> M:
     return value
 
 
-async def read_record(store: ObjectStore, name: str, kind: type[M]) -> M:
-    """Read a record. Raises NotFound, or Conflict if this version cannot read it."""
-    text = await store.get_bytes(name)
-    try:
-        return kind.model_validate_json(text)
-    except ValueError as error:
-        raise Conflict(
-            "Cannot read job record",
-            store.uri(name),
-            hint="It may have been written by a newer tpuctl. Upgrade tpuctl and try again.",
-        ) from error
+async def read_record(store: ObjectStore, name: str, kind: type[M], **expected: object) -> M:
+    """Read a record. Raises NotFound, or Conflict if it cannot be read or is not as expected."""
+    return parse_record(kind, await store.get_bytes(name), store.uri(name), **expected)
 
 
-async def _read(store: ObjectStore, name: str, kind: type[M]) -> M | None:
+async def _read(store: ObjectStore, name: str, kind: type[M], **expected: object) -> M | None:
     try:
-        return await read_record(store, name, kind)
+        return await read_record(store, name, kind, **expected)
     except NotFound:
         return None

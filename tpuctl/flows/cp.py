@@ -9,6 +9,8 @@ import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import ParamSpec, TypeVar
 
 from tpuctl.engine.step import step
@@ -74,9 +76,9 @@ async def copy(
     """Copy to or from each of these workers; return what was copied, by worker.
 
     Downloads from several workers go to one folder `worker-N` each. Modes and times are
-    preserved, and so are links below a folder. A file is retried after a dropped connection, and
-    replaced atomically. Once all workers have ended, the first failure is raised and the others
-    are emitted.
+    preserved, and so are links below a folder; of downloads, only those that stay in it. A file is
+    retried after a dropped connection, and replaced atomically. Once all workers have ended, the
+    first failure is raised and the others are emitted.
     """
     clock = clock or SystemClock()
     local_tree = LocalTree()
@@ -93,7 +95,12 @@ async def copy(
             with step(emit, f"copy/worker-{transport.name}", "copy", clock=clock) as copy_step:
                 if local_items is not None:
                     transfer = _Transfer(
-                        local_tree, remote_tree, remote_tree.send, copy_step.report_bytes, clock
+                        local_tree,
+                        remote_tree,
+                        remote_tree.send,
+                        copy_step.report_bytes,
+                        clock,
+                        emit,
                     )
                     totals = await transfer.run(local_items, target)
                 else:
@@ -103,8 +110,10 @@ async def copy(
                         if request.worker is not None
                         else _worker_folder(target, transport.name)
                     )
+                    download_tree = LocalTree(_download_root(target))
+                    fetch = partial(remote_tree.fetch, download_tree)
                     transfer = _Transfer(
-                        remote_tree, local_tree, remote_tree.fetch, copy_step.report_bytes, clock
+                        remote_tree, download_tree, fetch, copy_step.report_bytes, clock, emit
                     )
                     totals = await transfer.run(items, worker_target)
                 copy_step.result = f"{counted(totals.files, 'file')}, {decimal_size(totals.bytes)}"
@@ -126,6 +135,15 @@ async def copy(
 
 def _worker_folder(target: bytes, name: str) -> bytes:
     return posixpath.join(target, b"worker-" + name.encode(), b"")
+
+
+def _download_root(target: bytes) -> bytes:
+    """The folder below which a download writes nothing through links.
+
+    The target itself may be a link: the user has named it, not the worker.
+    """
+    folder = target.rstrip(b"/") or target[:1]
+    return folder if os.path.isdir(target) else posixpath.dirname(folder)  # noqa: PTH112 - bytes
 
 
 async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Emit) -> list[_Item]:
@@ -182,6 +200,7 @@ class _Transfer:
     move: Callable[[bytes, bytes, Callable[[int], None]], Awaitable[int]]
     report: Callable[[int, int, str], None]
     clock: Clock
+    emit: Emit
 
     async def run(self, items: Sequence[_Item], target: bytes) -> _Totals:
         destinations = [
@@ -273,7 +292,13 @@ class _Transfer:
             raise
 
     async def _link(self, link: Entry, path: bytes) -> None:
-        await self.target.make_link(path, await self.source.read_link(link.path))
+        link_target = await self.source.read_link(link.path)
+        if isinstance(self.target, LocalTree) and not _stays_inside(link, link_target):
+            detail = f"{self.source.display(link.path)} is a link out of the copied folder"
+            hint = "Programs on this computer would follow it. Copy what it points to instead."
+            self.emit(WarningIssued(Diagnostic("Not copied", detail, hint)))
+            return
+        await self.target.make_link(path, link_target)
 
     async def _retry(
         self, function: Callable[P, Awaitable[T]], *args: P.args, **more: P.kwargs
@@ -321,6 +346,14 @@ async def _retry(
         except Transient:
             await clock.sleep(next(delays))
     return await function(*args, **more)
+
+
+def _stays_inside(link: Entry, target: bytes) -> bool:
+    """Whether a link leads to the folder that it was copied with, whatever other links there are:
+    `..` stands only at the beginning, where it means the real parents of the link."""
+    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+    ups = sum(1 for _ in takewhile(lambda part: part == b"..", parts))
+    return not target.startswith(b"/") and ups <= link.name.count(b"/") and b".." not in parts[ups:]
 
 
 def _below(path: bytes, entry: Entry) -> bytes:

@@ -230,7 +230,7 @@ async def stop(
     await request_stop(store, record, user_at_host())
     # An attempt that is claimed after this sees the request before it starts.
     record = at_latest_attempt(record, await read_attempts(store, record))
-    records = dict(await worker_records(store, record))
+    records = dict(await worker_records(store, record, emit))
     running = [w for w in record.workers if w not in records or not records[w].has_ended]
     reachable = {worker: transports[worker] for worker in running if worker in transports}
     records |= await launch.stop(record, reachable, grace=grace)

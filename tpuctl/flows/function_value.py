@@ -19,6 +19,7 @@ from tpuctl.polling import Backoff, wait_until
 __all__ = ["FunctionOutcome", "read_outcome"]
 
 MAIN = "__mp_main__"  # what machines name the caller's script or notebook
+MAX_VALUE_BYTES = 1 << 34
 UPLOAD_SECONDS = 120.0  # that the last upload may take after a job has ended
 
 
@@ -106,10 +107,17 @@ async def read_outcome(context: Context, record: JobRecord) -> FunctionOutcome:
         ) from error
     worker = record.workers[0] if status.worker is None else status.worker
     try:
-        data = await store.get_bytes(record.value_name(worker))
+        data = await store.get_bytes(record.value_name(worker), max_bytes=MAX_VALUE_BYTES)
     except NotFound:
         return FunctionOutcome(record.id, status, record.worker_name(worker))
-    return _outcome(record, status, data)
+    try:
+        return _outcome(record, status, data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise RemoteFailed(
+            "Value cannot be read",
+            f"{store.uri(record.value_name(worker))} is damaged: {type(error).__name__}",
+            hint=f"See what the job did:\n    tpuctl logs {record.id}",
+        ) from error
 
 
 def _outcome(record: JobRecord, status: JobStatus, data: bytes) -> FunctionOutcome:

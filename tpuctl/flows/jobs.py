@@ -10,6 +10,7 @@ from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.flows.attempts import at_latest_attempt, is_stop_requested, read_attempts, read_record
 from tpuctl.flows.context import Context
 from tpuctl.jobs.logs import worker_records
+from tpuctl.model.events import Emit, WarningIssued, ignore
 from tpuctl.model.job import (
     EXIT_LOST,
     EXIT_STOPPED,
@@ -37,9 +38,12 @@ READERS = 16
 
 
 async def jobs(context: Context) -> list[JobSummary]:
-    """All jobs of the stack, latest first; empty if the bucket does not exist."""
+    """All jobs of the stack, latest first; empty if the bucket does not exist.
+
+    A job whose records are damaged is left out, with a warning that names the object.
+    """
     try:
-        return await list_jobs(context.store)
+        return await list_jobs(context.store, context.emit)
     except NotFound:
         return []
 
@@ -112,19 +116,26 @@ async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None)
     return record.of(matching[0])
 
 
-async def list_jobs(store: ObjectStore) -> list[JobSummary]:
-    """All jobs in the bucket, latest first."""
+async def list_jobs(store: ObjectStore, emit: Emit = ignore) -> list[JobSummary]:
+    """All jobs in the bucket, latest first, without those whose records are damaged."""
     semaphore = asyncio.Semaphore(READERS)
 
-    async def summarize(job: str) -> JobSummary:
+    async def summarize(job: str) -> JobSummary | None:
         async with semaphore:
-            first = await _read(store, job)
-            attempts = await read_attempts(store, first)
-            record = at_latest_attempt(first, attempts)
-            return JobSummary(record, await read_status(store, record), tuple(attempts))
+            try:
+                first = await _read(store, job)
+                attempts = await read_attempts(store, first)
+                record = at_latest_attempt(first, attempts)
+                return JobSummary(record, await read_status(store, record), tuple(attempts))
+            except NotFound:  # deleted in the meantime
+                return None
+            except Conflict as error:
+                emit(WarningIssued(error.diagnostics[0]))
+                return None
 
     ids = await job_ids(store)
-    return list(await asyncio.gather(*(summarize(job) for job in reversed(ids))))
+    summaries = await asyncio.gather(*(summarize(job) for job in reversed(ids)))
+    return [summary for summary in summaries if summary is not None]
 
 
 async def read_status(store: ObjectStore, record: JobRecord) -> JobStatus:
@@ -168,4 +179,4 @@ async def job_ids(store: ObjectStore) -> list[str]:
 
 
 async def _read(store: ObjectStore, job: str) -> JobRecord:
-    return await read_record(store, f"{JOBS}/{job}/job.json", JobRecord)
+    return await read_record(store, f"{JOBS}/{job}/job.json", JobRecord, id=job)

@@ -28,6 +28,7 @@ from tpuctl.model.events import Event, PortForwarded, WarningIssued
 from tpuctl.model.failures import PREEMPTED_STATES, STOPPED_STATES
 from tpuctl.model.job import NOTEBOOK, JobRecord, WorkerRecord
 from tpuctl.model.names import notebooks_prefix
+from tpuctl.model.record_parsing import parse_record
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.ssh import SshTransport
@@ -179,7 +180,9 @@ async def _running_job(context: Context) -> JobRecord | None:
 async def _worker_record(record: JobRecord, transport: Transport) -> WorkerRecord | None:
     """The job's record on the machine; None if it never ran there."""
     done = await transport.run(["cat", f"{record.folder}/record.json"])
-    return WorkerRecord.model_validate_json(done.stdout) if done.exit_code == 0 else None
+    if done.exit_code != 0:
+        return None
+    return parse_record(WorkerRecord, done.stdout, f"worker {transport.name}")
 
 
 async def _server(context: Context, record: JobRecord, transport: SshTransport) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
-from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.errors import Conflict, Diagnostic, NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.jobs import job_ids, load_job, reconcile_status
 from tpuctl.jobs.launch import supervisor_command
+from tpuctl.jobs.logs import parse_worker
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
@@ -99,19 +100,22 @@ class StackWatch:
             stack_status, problem = last.status, error.diagnostics[0]
         else:
             try:
-                jobs = await self._poll_jobs(stack_status.bucket)
+                jobs, problem = await self._poll_jobs(stack_status.bucket)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
         self._last = Snapshot(stack_status.at, stack_status, jobs, problem)
         return self._last
 
-    async def _poll_jobs(self, bucket: str | None) -> tuple[JobSnapshot, ...]:
+    async def _poll_jobs(
+        self, bucket: str | None
+    ) -> tuple[tuple[JobSnapshot, ...], Diagnostic | None]:
         if bucket is None:
-            return ()
+            return (), None
         if self._jobs is None:
             store = self._context.cloud.objects(bucket)
             self._jobs = JobWatch(store, self._context if self._reaches_machines else None)
-        return tuple(await self._jobs.poll())
+        jobs = tuple(await self._jobs.poll())
+        return jobs, self._jobs.problem
 
     async def close(self) -> None:
         if self._jobs is not None:
@@ -127,6 +131,7 @@ class JobWatch:
 
     def __init__(self, store: ObjectStore, context: Context | None = None) -> None:
         self._store = store
+        self.problem: Diagnostic | None = None  # of a job that could not be read
         self._ended: dict[str, JobSnapshot] = {}
         self._records: dict[str, tuple[int, WorkerRecord]] = {}  # by name, with the generation
         self._progress: dict[str, tuple[int, Progress]] = {}
@@ -134,6 +139,7 @@ class JobWatch:
 
     async def poll(self) -> list[JobSnapshot]:
         """The latest jobs in the order of submission; empty if the bucket does not exist."""
+        self.problem = None
         try:
             ids = (await job_ids(self._store))[-RECENT_JOBS:]
         except NotFound:
@@ -151,9 +157,14 @@ class JobWatch:
 
     async def _job(self, job: str) -> JobSnapshot | None:
         try:
-            record = await load_job(self._store, job)
+            return await self._snapshot(await load_job(self._store, job))
         except NotFound:  # a folder without a job record
             return None
+        except Conflict as error:  # damaged records
+            self.problem = error.diagnostics[0]
+            return None
+
+    async def _snapshot(self, record: JobRecord) -> JobSnapshot:
         objects = {info.name: info for info in await self._store.list(f"{record.attempt_prefix}/")}
         workers = await self._workers(record, objects)
         state = await reconcile_status(self._store, record, job_status(record, workers))
@@ -180,7 +191,7 @@ class JobWatch:
                 async with semaphore:
                     with suppress(NotFound):
                         text = await self._store.get_bytes(info.name)
-                        cached = WorkerRecord.model_validate_json(text)
+                        cached = parse_worker(record, worker, text, self._store.uri(info.name))
                         self._records[info.name] = info.generation, cached
             return cached
 

@@ -18,6 +18,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.names import CACHE, Names, notebooks_prefix
+from tpuctl.model.record_parsing import parse_record
 from tpuctl.model.secret_sources import Secrets
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
@@ -229,7 +230,10 @@ async def stop(
             return None
         if result.exit_code != 0 or not result.stdout:  # the supervisor was never uploaded
             return None
-        return WorkerRecord.model_validate_json(result.stdout)
+        try:
+            return parse_record(WorkerRecord, result.stdout, f"worker {transport.name}")
+        except Conflict:  # then through the bucket
+            return None
 
     answers = await asyncio.gather(*(stop_worker(transport) for transport in transports.values()))
     return {
@@ -280,7 +284,7 @@ async def _send_job(
             action,
             hint="Choose a supported runtime:\n    tpuctl runtimes",
         )
-    return WorkerRecord.model_validate_json(started.check(action).stdout)
+    return parse_record(WorkerRecord, started.check(action).stdout, f"worker {transport.name}")
 
 
 def build_archive(names: Iterable[str], files: Mapping[str, bytes]) -> bytes:

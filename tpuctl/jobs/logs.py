@@ -13,9 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from tpuctl.cloud.objects import ObjectInfo
-from tpuctl.errors import NotFound, Unreachable
+from tpuctl.errors import Conflict, NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
+from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
+from tpuctl.model.record_parsing import parse_record
 from tpuctl.polling import Backoff, Clock, SystemClock, gather_all
 from tpuctl.remote.transport import Result, Stream, Transport
 
@@ -23,6 +25,7 @@ __all__ = [
     "GIVE_UP_SECONDS",
     "Store",
     "WorkerLog",
+    "parse_worker",
     "worker_records",
 ]
 
@@ -128,7 +131,7 @@ class WorkerLog:
                         return
                     if piece.exit_code == 0 and piece.stderr.strip():
                         last = piece.stderr.strip().splitlines()[-1]
-                        self.record = WorkerRecord.model_validate_json(last)
+                        self.record = parse_worker(self.job, self.worker, last, "the machine")
                         if not self.record.log_uploaded:
                             self._report(
                                 f"the end of worker {self.job.worker_name(self.worker)}'s log is "
@@ -236,11 +239,16 @@ class WorkerLog:
             text = await store.get_bytes(self.job.record_name(self.worker))
         except NotFound:
             return None
-        return WorkerRecord.model_validate_json(text)
+        return _from_bucket(self.job, self.worker, text)
 
 
-async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRecord]:
-    """The latest records of a job's workers in the bucket."""
+async def worker_records(
+    store: Store, job: JobRecord, emit: Emit | None = None
+) -> Mapping[int, WorkerRecord]:
+    """The latest records of a job's workers in the bucket.
+
+    Raises Conflict if one is damaged; with `emit`, it is reported and left out.
+    """
     semaphore = asyncio.Semaphore(READERS)
 
     async def read(worker: int) -> WorkerRecord | None:
@@ -249,7 +257,24 @@ async def worker_records(store: Store, job: JobRecord) -> Mapping[int, WorkerRec
                 text = await store.get_bytes(job.record_name(worker))
         except NotFound:
             return None
-        return WorkerRecord.model_validate_json(text)
+        try:
+            return _from_bucket(job, worker, text)
+        except Conflict as error:
+            if emit is None:
+                raise
+            emit(WarningIssued(error.diagnostics[0]))
+            return None
 
     records = await gather_all(map(read, job.workers))
     return {record.worker: record for record in records if record is not None}
+
+
+def parse_worker(job: JobRecord, worker: int, text: bytes, where: str) -> WorkerRecord:
+    """The record of a worker from its machine or the bucket. Raises Conflict if it is damaged."""
+    expected = {"job": job.id, "attempt": job.attempt, "worker": worker}
+    name = f"{where}: record of worker {job.worker_name(worker)}"
+    return parse_record(WorkerRecord, text, name, **expected)
+
+
+def _from_bucket(job: JobRecord, worker: int, text: bytes) -> WorkerRecord:
+    return parse_worker(job, worker, text, f"gs://{job.bucket}/{job.record_name(worker)}")

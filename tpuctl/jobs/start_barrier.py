@@ -14,6 +14,7 @@ from typing import Literal
 from tpuctl.errors import Unreachable
 from tpuctl.jobs.launch import START_SIGNAL, are_ready, send_start_signal, supervisor_command
 from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.record_parsing import parse_record
 from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
 
@@ -88,7 +89,7 @@ async def _query(record: JobRecord, transport: Transport, until: str) -> WorkerR
             await asyncio.sleep(next(delays))
             continue
         result.check(f"worker {transport.name}: job {record.id}")
-        worker_record = WorkerRecord.model_validate_json(result.stdout)
+        worker_record = parse_record(WorkerRecord, result.stdout, f"worker {transport.name}")
         if worker_record.state not in earlier_states:
             return worker_record
         delays, last_seen = RECONNECT.delays(), time.monotonic()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from tpuctl.model.record_parsing import AttemptNumber, Count, Index, Moment, Name, Text
 
 __all__ = ["Attempt", "Placement", "Retries", "Retry", "Verdict", "retries_left"]
 
@@ -52,11 +54,11 @@ class Placement(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    zone: str
-    node: str
-    node_ids: tuple[str, ...] = Field((), description="IDs of all nodes, which are never reused.")
-    created: datetime | None = Field(None, description="Creation time of the first node.")
-    down_count: int = Field(0, description="Number of times `down` had run on the stack by then.")
+    zone: Name
+    node: Name
+    node_ids: tuple[Name, ...] = Field((), description="IDs of all nodes, which are never reused.")
+    created: Moment | None = Field(None, description="Creation time of the first node.")
+    down_count: Count = Field(0, description="Number of times `down` had run on the stack by then.")
 
 
 class Verdict(BaseModel):
@@ -69,13 +71,13 @@ class Verdict(BaseModel):
 
     version: Literal[1] = 1
     kind: Retry
-    name: str = Field(description="Failure class, in one word.")
-    cause: str = Field(description="The cause in a sentence.")
-    hint: str = ""
-    worker: int | None = None
-    detail: str = ""
-    at: datetime
-    by: str = ""
+    name: Name = Field(description="Failure class, in one word.")
+    cause: Text = Field(description="The cause in a sentence.")
+    hint: Text = ""
+    worker: Index | None = None
+    detail: Text = ""
+    at: Moment
+    by: Name = ""
 
 
 class Attempt(BaseModel):
@@ -87,12 +89,12 @@ class Attempt(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: Literal[1] = 1
-    number: int = Field(ge=2)
+    number: AttemptNumber = Field(ge=2)
     placement: Placement
     verdict: Verdict = Field(description="What ended the previous attempt.")
-    started: datetime
-    started_by: str = ""
-    write_id: str = Field("", description="Random, unique per writer.")
+    started: Moment
+    started_by: Name = ""
+    write_id: Name = Field("", description="Random, unique per writer.")
 
     @property
     def since(self) -> str:

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tpuctl.catalog import Api
-from tpuctl.files import private_folder, state_home
+from tpuctl.files import private_folder, read_file, state_home
+from tpuctl.model.record_parsing import Count, Moment, Name, Seconds, Text
 from tpuctl.units import format_duration
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 
 VERSION = 1
 MAX_ATTEMPTS = 1000  # per cloud
+MAX_FILE_BYTES = 16 << 20
 LOCK_SECONDS = 10.0
 
 
@@ -37,13 +39,13 @@ LOCK_SECONDS = 10.0
 class CapacityAttempt:
     """A request for the nodes of a stack in one zone, and its end."""
 
-    time: datetime  # of the end
-    zone: str
-    type: str
-    capacity: str
-    seconds: float  # from the request to its end
-    error: str = ""  # why it was refused; empty if it was granted
-    nodes: int = 1
+    time: Moment  # of the end
+    zone: Name
+    type: Name
+    capacity: Name
+    seconds: Seconds  # from the request to its end
+    error: Text = ""  # why it was refused; empty if it was granted
+    nodes: Count = 1
     api: Api = "tpu"
 
 
@@ -148,17 +150,14 @@ def remember_attempts(cloud: str, attempts: Iterable[CapacityAttempt]) -> None:
 
 def _read() -> dict[str, tuple[CapacityAttempt, ...]]:
     try:
-        contents = json.loads(history_file().read_text("utf-8"))
+        contents = json.loads(read_file(history_file(), MAX_FILE_BYTES))
         if contents["version"] != VERSION:
             return {}
-        return {
-            cloud: tuple(
-                CapacityAttempt(**{**row, "time": datetime.fromisoformat(row["time"])})
-                for row in rows
-            )
-            for cloud, rows in contents["clouds"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        from pydantic import TypeAdapter
+
+        attempts = TypeAdapter(dict[str, tuple[CapacityAttempt, ...]])
+        return attempts.validate_python(contents["clouds"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return {}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import BaseModel, ConfigDict, Field
+
+from tpuctl.model.record_parsing import ByteCount, Moment, Seconds, Text
 
 __all__ = ["ChipMetrics"]
 
@@ -17,13 +17,13 @@ class ChipMetrics(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    at: datetime
-    absence: str = Field("", description="Why there are no values; empty if there are.")
-    duty_cycle_percent: tuple[float, ...] = Field(
-        (), description="Percentage of the time in which a chip was computing."
+    at: Moment
+    absence: Text = Field("", description="Why there are no values; empty if there are.")
+    duty_cycle_percent: tuple[Seconds, ...] = Field(
+        (), max_length=1000, description="Percentage of the time in which a chip was computing."
     )
-    hbm_used_bytes: tuple[int, ...] = ()
-    hbm_total_bytes: tuple[int, ...] = ()
+    hbm_used_bytes: tuple[ByteCount, ...] = Field((), max_length=1000)
+    hbm_total_bytes: tuple[ByteCount, ...] = Field((), max_length=1000)
 
     @property
     def duty_cycle(self) -> float:

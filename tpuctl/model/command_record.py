@@ -33,6 +33,16 @@ __all__ = [
 
 MAX_COMMANDS = 20
 MAX_BYTES = 1 << 17  # of a command's file; the oldest calls are dropped
+# What a damaged file raises: empty, cut off, binary, or with other contents.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 MAX_TEXT_LENGTH = 4000  # of a request, and of an answer
 CHANGES = ("up", "run", "down")  # the commands that change a stack
 # Exit codes of commands that did what was asked: succeeded, rejected their arguments or were not
@@ -141,7 +151,7 @@ class CommandRecorder:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         data = f"{json.dumps(line, ensure_ascii=False)}\n".encode(errors="replace")
-        with self._lock, suppress(OSError):
+        with self._lock, suppress(OSError, ValueError):
             if self._has_ended:  # the command was interrupted during this call
                 return
             self._has_ended = "ended" in line
@@ -185,20 +195,38 @@ class CommandRecorder:
 def read_records() -> Iterator[CommandRecord]:
     """The recorded commands, newest first. Unreadable ones are left out."""
     for path in sorted(_folder().glob("*.jsonl"), reverse=True):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            lines = read_file(path, 2 * MAX_BYTES).splitlines()
-            head, last = json.loads(lines[0]), json.loads(lines[-1])
-            end = last if "ended" in last else {}
-            yield CommandRecord(
-                path,
-                tuple(head["arguments"]),
-                datetime.fromisoformat(head["started"]),
-                end.get("command", ""),
-                end.get("exit_code"),
-                tuple((cloud, project, name) for cloud, project, name in end.get("stacks", ())),
-                tuple(end.get("jobs", ())),
-                tuple(Diagnostic(**diagnostic) for diagnostic in end.get("diagnostics", ())),
-            )
+        with suppress(*UNREADABLE):
+            yield _read(path)
+
+
+def _read(path: Path) -> CommandRecord:
+    lines = read_file(path, 2 * MAX_BYTES).splitlines()
+    head, last = json.loads(lines[0]), json.loads(lines[-1])
+    end = last if "ended" in last else {}
+    arguments, jobs = head["arguments"], end.get("jobs", ())
+    exit_code = end.get("exit_code")
+    return CommandRecord(
+        path,
+        tuple(map(_text, arguments)),
+        datetime.fromisoformat(head["started"]).astimezone(UTC),
+        _text(end.get("command", "")),
+        None if exit_code is None else int(exit_code),
+        tuple(
+            (_text(cloud), _text(project), _text(name))
+            for cloud, project, name in end.get("stacks", ())
+        ),
+        tuple(map(_text, jobs)),
+        tuple(
+            Diagnostic(**{name: _text(text) for name, text in diagnostic.items()})
+            for diagnostic in end.get("diagnostics", ())
+        ),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
 
 
 def last_failure(cloud: str, project: str, stack: str) -> CommandRecord | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,15 +10,12 @@ from tpuctl.model.failures import Failure
 from tpuctl.model.hang import Hang
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.log_tail_signatures import LAST_LINES, LOG_TAIL
+from tpuctl.model.terminal_text import without_control_characters
 
-__all__ = ["CONTROL", "Explanation", "relevant_lines"]
+__all__ = ["Explanation", "relevant_lines"]
 
 BEFORE, AFTER = 6, 3  # context lines
 MAX_LINE_LENGTH = 400  # characters
-# ANSI escape sequences and other control characters.
-CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
-)
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,12 @@ def relevant_lines(log_end: bytes, detail: str) -> tuple[str, ...]:
     """The line of the log that contains `detail`, with context; if there is none, the last
     lines."""
     text = log_end[-LOG_TAIL:].decode("utf-8", "replace").replace("\r", "\n")
-    lines = [CONTROL.sub("", line).rstrip()[:MAX_LINE_LENGTH] for line in text.split("\n")]
+    lines = [
+        without_control_characters(line).rstrip()[:MAX_LINE_LENGTH] for line in text.split("\n")
+    ]
     while lines and not lines[-1].strip():
         lines.pop()
-    needle = CONTROL.sub("", detail).strip()[:MAX_LINE_LENGTH]
+    needle = without_control_characters(detail).strip()[:MAX_LINE_LENGTH]
     matches = [number for number, line in enumerate(lines) if needle and needle in line]
     if not matches:
         return tuple(line for line in lines[-LAST_LINES:] if line.strip())[-BEFORE - AFTER :]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.duration import seconds_of
+from tpuctl.model.record_parsing import Index, Text
 
 __all__ = ["HANG_LIMIT", "Hang", "JobLimits"]
 
@@ -48,8 +49,10 @@ class Hang(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    worker: int = Field(description="The worker that noticed it.")
-    detail: str = Field(description="What did not happen for how long.")
-    stack: tuple[str, ...] = Field(
-        (), description="The calls of the script's main thread, the innermost first."
+    worker: Index = Field(description="The worker that noticed it.")
+    detail: Text = Field(description="What did not happen for how long.")
+    stack: tuple[Text, ...] = Field(
+        (),
+        max_length=1000,
+        description="The calls of the script's main thread, the innermost first.",
     )

@@ -17,6 +17,17 @@ from tpuctl.model.framework import Framework
 from tpuctl.model.hang import Hang, JobLimits
 from tpuctl.model.installation import Installation
 from tpuctl.model.names import JOBS
+from tpuctl.model.record_parsing import (
+    AttemptNumber,
+    ByteCount,
+    Count,
+    ExitCode,
+    Index,
+    Moment,
+    Name,
+    Seconds,
+    Text,
+)
 from tpuctl.model.worker_numbering import WorkerNumbering
 
 __all__ = [
@@ -69,27 +80,27 @@ class WorkerRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    job: str
-    attempt: int
-    worker: int
+    job: Name
+    attempt: AttemptNumber
+    worker: Index
     state: WorkerState
-    exit_code: int | None = Field(None, description="128 + N if ended by signal N.")
-    signal: int | None = None
-    restarts: int = Field(
+    exit_code: ExitCode | None = Field(None, description="128 + N if ended by signal N.")
+    signal: ExitCode | None = None
+    restarts: Count = Field(
         0,
         description="Number of restarts because the TPU node's account did not have access yet.",
     )
-    started: datetime
-    finished: datetime | None = None
-    log_bytes: int | None = Field(None, description="Length of the complete log, once ended.")
-    cause: str = Field(
+    started: Moment
+    finished: Moment | None = None
+    log_bytes: ByteCount | None = Field(None, description="Length of the complete log, once ended.")
+    cause: Name = Field(
         "",
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
         "requirements, "
         "command, stopped, max_hours, max_cost, idle, worker, terminated, lost, supervisor, start, "
         "timeout, slice, accelerator, hang.",
     )
-    detail: str = Field("", description="The cause, in a sentence.")
+    detail: Text = Field("", description="The cause, in a sentence.")
     hang: Hang | None = Field(None, description="Its hang, until it continues.")
     chips: ChipMetrics | None = Field(None, description="The last sample; None before the first.")
     log_uploaded: bool | None = Field(
@@ -122,43 +133,49 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: Literal[1] = 1
-    id: str = Field(pattern=r"^[a-z0-9-]+$")  # validated, as another program may have written it
-    stack: str
-    project: str
-    zone: str
-    node: str
-    bucket: str
+    id: Name = Field(pattern=r"^[a-z0-9-]+$")  # validated, as another program may have written it
+    stack: Name
+    project: Name
+    zone: Name
+    node: Name
+    bucket: Name
     kind: JobKind = Field(
         "script",
         description="Run by Python as a script or module (-m), or by a shell; or notebooks.",
     )
-    script: str = Field(description="The script, relative to the bundle; or the module or program.")
-    args: tuple[str, ...] = ()
-    values: dict[str, str] = Field(
+    script: Text = Field(
+        description="The script, relative to the bundle; or the module or program."
+    )
+    args: tuple[Text, ...] = ()
+    values: dict[Name, Text] = Field(
         default_factory=dict,
         description="Values of `run --each` in its arguments, by the name of the option.",
     )
-    bundle: str = Field(description="SHA-256 of the bundle's manifest.")
-    bundle_name: str = Field(
+    bundle: Name = Field(description="SHA-256 of the bundle's manifest.")
+    bundle_name: Name = Field(
         "", description="The bundle's object name; empty if it was sent over SSH."
     )
-    bundle_bytes: int = Field(0, description="Total size of its files; uploads may be smaller.")
-    worker_count: int = Field(ge=1)
-    workers: tuple[int, ...] = Field(min_length=1, description="The workers that run it.")
-    slices: int = Field(1, ge=1, description="Number of slices that run it together.")
-    attempt: int = Field(1, ge=1)
-    submitted: datetime
-    submitted_by: str = ""
-    env: tuple[str, ...] = Field((), description="Names of environment variables; never values.")
+    bundle_bytes: ByteCount = Field(
+        0, description="Total size of its files; uploads may be smaller."
+    )
+    worker_count: Count = Field(ge=1)
+    workers: tuple[Index, ...] = Field(
+        min_length=1, max_length=100_000, description="The workers that run it."
+    )
+    slices: Count = Field(1, ge=1, description="Number of slices that run it together.")
+    attempt: AttemptNumber = 1
+    submitted: Moment
+    submitted_by: Name = ""
+    env: tuple[Name, ...] = Field((), description="Names of environment variables; never values.")
     installation: Installation = Installation()
     framework: Framework | None = Field(None, description="None if nothing tells.")
-    accelerator: str = Field("", description="TPU type of its nodes; empty if unknown.")
-    runtime: str = Field("", description="Software version of the nodes; empty if unknown.")
-    max_hours: float | None = None
-    secrets: dict[str, str] = Field(
+    accelerator: Name = Field("", description="TPU type of its nodes; empty if unknown.")
+    runtime: Name = Field("", description="Software version of the nodes; empty if unknown.")
+    max_hours: Seconds | None = None
+    secrets: dict[Name, Text] = Field(
         default_factory=dict, description="Sources of secret variables, by name."
     )
-    timeout: float | None = Field(None, description="Maximum seconds of all attempts together.")
+    timeout: Seconds | None = Field(None, description="Maximum seconds of all attempts together.")
     retries: Retries = Retries()
     limits: JobLimits = JobLimits()
     placement: Placement | None = Field(None, description="The machines of the first attempt.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from tpuctl.model.explanation import CONTROL
+from tpuctl.model.terminal_text import without_control_characters
 
 __all__ = ["LogTail"]
 
@@ -47,4 +47,4 @@ class LogTail:
 
 
 def _text(line: bytes) -> str:
-    return CONTROL.sub("", line.decode("utf-8", "replace")).rstrip()
+    return without_control_characters(line.decode("utf-8", "replace")).rstrip()

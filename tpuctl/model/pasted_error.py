@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tpuctl.errors import NotFound
-from tpuctl.model.explanation import CONTROL
 from tpuctl.model.known_errors import Fault, KnownError, extract_facts, table
 from tpuctl.model.log_tail_signatures import error_lines, final_message
+from tpuctl.model.terminal_text import without_control_characters
 
 __all__ = ["Pasted", "explain_text"]
 
@@ -55,7 +55,7 @@ def explain_text(text: str, context: Mapping[str, str]) -> Pasted:
 
     `context` holds the stack's project, zone and so on; names in the text take precedence.
     """
-    text = CONTROL.sub("", text[-MAX_TEXT_LENGTH:].replace("\r", "\n"))
+    text = without_control_characters(text[-MAX_TEXT_LENGTH:].replace("\r", "\n"))
     text = CONTINUED.sub("", MARGIN.sub("", text))
     match = _find(text)
     if match is None:

@@ -5,11 +5,12 @@ name and renamed when it is complete.
 """
 
 # Paths are bytes, which pathlib does not support.
-# ruff: noqa: PTH101, PTH103, PTH105, PTH108, PTH113, PTH114, PTH115, PTH116, PTH118, PTH211
+# ruff: noqa: PTH103, PTH115, PTH116, PTH118
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import posixpath
 import stat
@@ -25,7 +26,8 @@ from asyncssh.constants import (
     FILEXFER_TYPE_SYMLINK,
 )
 
-from tpuctl.errors import NotFound, RemoteFailed, Transient, Usage
+from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Transient, Usage
+from tpuctl.model.terminal_text import without_control_characters
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["Entry", "LocalTree", "RemoteTree", "Tree"]
@@ -39,6 +41,8 @@ KINDS: dict[int, Kind] = {
     FILEXFER_TYPE_SYMLINK: "link",
 }
 GLOB = b"*?["
+OPEN_UNFOLLOWED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+OPEN_FOLDER = OPEN_UNFOLLOWED | os.O_DIRECTORY
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,14 @@ class Tree(Protocol):
 
 
 class LocalTree:
-    """Local files."""
+    """Local files.
+
+    With `root`, the destination of a download, nothing is written through a link below it: each
+    folder below it is opened without following links.
+    """
+
+    def __init__(self, root: bytes | None = None) -> None:
+        self._root = root
 
     def display(self, path: bytes) -> str:
         return _as_text(path)
@@ -133,26 +144,76 @@ class LocalTree:
 
     async def make_folder(self, path: bytes) -> None:
         with self._convert_errors(path):
-            os.makedirs(path or b".", exist_ok=True)
+            os.close(self._open_folder(path))
 
     async def make_link(self, path: bytes, target: bytes) -> None:
-        with self._convert_errors(path):
-            if os.path.islink(path) or os.path.isfile(path):
-                os.unlink(path)
-            os.symlink(target, path)
+        with self._parent(path) as (folder, name):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                    os.unlink(name, dir_fd=folder)
+            os.symlink(target, name, dir_fd=folder)
 
     async def set_attributes(self, path: bytes, entry: Entry) -> None:
-        with self._convert_errors(path):
-            os.chmod(path, entry.mode)
-            os.utime(path, (entry.modified, entry.modified))
+        with self._parent(path) as (folder, name):
+            handle = os.open(name, OPEN_UNFOLLOWED, dir_fd=folder)
+            try:
+                os.fchmod(handle, entry.mode)
+                os.utime(handle, (entry.modified, entry.modified))
+            finally:
+                os.close(handle)
 
     async def replace(self, part: bytes, path: bytes) -> None:
-        with self._convert_errors(path):
-            os.replace(part, path)
+        with self._parent(path) as (folder, name):
+            os.replace(posixpath.basename(part), name, src_dir_fd=folder, dst_dir_fd=folder)
 
     async def remove(self, path: bytes) -> None:
-        with suppress(OSError):
-            os.unlink(path)
+        with suppress(TpuctlError), self._parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    @contextmanager
+    def create(self, path: bytes) -> Iterator[int]:
+        """A new file, open for writing, in place of what has its name."""
+        with self._parent(path) as (folder, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(name, flags, 0o600, dir_fd=folder)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+        """The open folder that contains a path, and the last component of the path."""
+        with self._convert_errors(path):
+            parent, name = posixpath.split(path.rstrip(b"/"))
+            folder = self._open_folder(parent)
+            try:
+                yield folder, name
+            finally:
+                os.close(folder)
+
+    def _open_folder(self, path: bytes) -> int:
+        """Open a folder, and create it and its parents if missing."""
+        root = path if self._root is None else self._root
+        os.makedirs(root or b".", exist_ok=True)
+        folder = os.open(root or b".", OPEN_FOLDER & ~os.O_NOFOLLOW)
+        try:
+            for name in path.removeprefix(root).split(b"/"):
+                if name in (b"", b"."):
+                    continue
+                if name == b"..":
+                    raise OSError(errno.EINVAL, "Leads out of the destination")
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder)
+                inner = _open_unfollowed(name, folder)
+                os.close(folder)
+                folder = inner
+        except BaseException:
+            os.close(folder)
+            raise
+        return folder
 
     @contextmanager
     def _convert_errors(self, path: bytes) -> Iterator[None]:
@@ -172,6 +233,16 @@ class LocalTree:
                 f"{self.display(path)}: {error.strerror}",
                 hint="Choose another path, or change its permissions.",
             ) from error
+
+
+def _open_unfollowed(name: bytes, folder: int) -> int:
+    try:
+        return os.open(name, OPEN_FOLDER, dir_fd=folder)
+    except OSError as error:
+        if not stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+            raise
+        text = f"{_as_text(name)} is a link, and nothing is written through links"
+        raise OSError(errno.ELOOP, text) from error
 
 
 class RemoteTree:
@@ -290,21 +361,28 @@ class RemoteTree:
             )
         return count.total
 
-    async def fetch(self, path: bytes, part: bytes, report: ReportBytes) -> int:
-        """Download to a local file; returns its size in bytes."""
+    async def fetch(self, target: LocalTree, path: bytes, part: bytes, report: ReportBytes) -> int:
+        """Download to a local file; returns its size in bytes.
+
+        No more is written than the size that the worker announces.
+        """
         client = await self._sftp()
-        count = _Count(report)
-        with self._convert_errors(path), LocalTree()._convert_errors(part):
-            await client.get(
-                path,
-                part,
-                follow_symlinks=True,
-                sparse=False,
-                block_size=BLOCK_BYTES,
-                max_requests=MAX_REQUESTS,
-                progress_handler=count,
+        done = 0
+        with self._convert_errors(path):
+            source = await client.open(
+                path, "rb", block_size=BLOCK_BYTES, max_requests=MAX_REQUESTS
             )
-        return count.total
+            async with source:
+                size = (await source.stat()).size or 0
+                with target.create(part) as handle:
+                    async for offset, data in await source.read_parallel(size, 0):
+                        if offset + len(data) > size:
+                            raise asyncssh.SFTPBadMessage("more data than announced")
+                        with target._convert_errors(part):
+                            os.pwrite(handle, data, offset)
+                        done += len(data)
+                        report(done)
+        return size
 
     async def _sftp(self) -> asyncssh.SFTPClient:
         async with self._opening:
@@ -368,7 +446,7 @@ class _Count:
 
 
 def _as_text(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
+    return without_control_characters(path.decode("utf-8", "backslashreplace"))
 
 
 def _entry(path: bytes, name: bytes, status: os.stat_result) -> Entry:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +17,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.capacity_history import CapacityAttempt, merge_attempts
 from tpuctl.model.names import RECORDS, record_name
+from tpuctl.model.record_parsing import Count, Moment, Name
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, gather_all
 
@@ -34,10 +34,10 @@ class Grant(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    resource: str
-    member: str
-    role: str
-    time: datetime | None = None  # just before it was granted
+    resource: Name
+    member: Name
+    role: Name
+    time: Moment | None = None  # just before it was granted
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -55,8 +55,8 @@ class RaceWinner(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    zone: str
-    created: datetime
+    zone: Name
+    created: Moment
 
 
 class Contents(BaseModel):
@@ -65,13 +65,13 @@ class Contents(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     version: int = VERSION
-    stack: str
+    stack: Name
     grants: tuple[Grant, ...] = ()
-    down_count: int = 0  # number of times the stack was deleted
-    zones: tuple[str, ...] = ()  # in which a node was requested
+    down_count: Count = 0  # number of times the stack was deleted
+    zones: tuple[Name, ...] = ()  # in which a node was requested
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     race_winner: RaceWinner | None = None
-    write_id: str = ""  # unique for each write, even of the same content
+    write_id: Name = ""  # unique for each write, even of the same content
 
     def with_grants(self, *grants: Grant) -> Self:
         """With these grants, replacing earlier ones with the same key."""

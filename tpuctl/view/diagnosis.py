@@ -10,6 +10,7 @@ from rich.text import Text
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.role import CustomRole
 from tpuctl.units import counted
+from tpuctl.view.terminal import SafeConsole
 from tpuctl.view.text_wrapping import wrap
 
 __all__ = [
@@ -32,8 +33,8 @@ INDENT = " " * (WORD + 1 + NAME)
 def diagnosis_console(*, no_color: bool) -> Console:
     """Stdout, as wide as the terminal, or as a page otherwise."""
     if sys.stdout.isatty():
-        return Console(highlight=False, emoji=False, no_color=no_color or None)
-    return Console(highlight=False, emoji=False, width=100, no_color=True)
+        return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
+    return SafeConsole(highlight=False, emoji=False, width=100, no_color=True)
 
 
 def show_finding(finding: Finding, console: Console) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.model.report import RunReport
+from tpuctl.model.terminal_text import without_control_characters
 from tpuctl.preflight.findings import Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.cost import run_cost
@@ -57,4 +58,4 @@ def _annotation(level: str, properties: dict[str, object], text: str) -> str:
 
 
 def _escaped(text: str, table: dict[str, str]) -> str:
-    return "".join(table.get(letter, letter) for letter in text)
+    return "".join(table.get(letter, letter) for letter in without_control_characters(text))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
+from tpuctl.model.terminal_text import escape_control_characters
 from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.view.output import Output
 
@@ -19,8 +20,6 @@ __all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]
 ENVELOPE_VERSION = 1
 OutputEvent = LogChunk | CommandOutput
 MAX_UTF8_BYTES = 4  # bytes of a character in UTF-8
-# Line separators for some readers that json.dumps does not escape.
-LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 
 
 def envelope(
@@ -132,4 +131,4 @@ def _as_dict(event: Event) -> dict[str, Any]:
 
 
 def _print(fields: dict[str, Any]) -> None:
-    print(json.dumps(fields, ensure_ascii=False).translate(LINE_ENDS), flush=True)
+    print(escape_control_characters(json.dumps(fields, ensure_ascii=False)), flush=True)

@@ -6,15 +6,17 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from rich.console import Console, ConsoleRenderable, RenderableType
+from rich.console import ConsoleRenderable, RenderableType
 from rich.control import Control
 from rich.live import Live
 from rich.segment import ControlType, Segment, Segments
 
+from tpuctl.view.terminal import SafeConsole
+
 __all__ = ["LiveConsole", "LiveRegion"]
 
 
-class LiveConsole(Console):
+class LiveConsole(SafeConsole):
     """A console that never hides the cursor, which a killed program could not show again."""
 
     def show_cursor(self, show: bool = True) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from tpuctl.model.events import CommandOutput, LogChunk
+from tpuctl.model.terminal_text import JobOutputFilter
 
 if TYPE_CHECKING:
     from tpuctl.jobs.log_lines import LinePrefixer
@@ -17,6 +18,8 @@ __all__ = ["Output"]
 class Output:
     """Writes to stdout, or to stderr if the command did. Raises an error for a closed pipe.
 
+    A terminal gets colors, but no other escape sequences; files and pipes get every byte.
+
     After `name_workers`, writes line by line, prefixed with the worker's name.
     """
 
@@ -24,6 +27,7 @@ class Output:
         self._all_to_stderr = all_to_stderr
         self._workers = range(0)
         self._names: dict[bool, LinePrefixer] = {}  # of stdout and of stderr
+        self._filters: dict[bool, JobOutputFilter] = {}  # of terminals
         self.is_at_line_start = True
 
     def name_workers(self, numbering: WorkerNumbering) -> None:
@@ -44,11 +48,21 @@ class Output:
         for is_error, names in self._names.items():
             for worker in self._workers:
                 self._put(names.finish(worker), is_error)
+        for is_error, output_filter in self._filters.items():
+            self._write(output_filter.finish(), is_error)
 
     def _put(self, data: bytes, is_error: bool) -> None:
+        if self._stream(is_error).isatty():
+            data = self._filters.setdefault(is_error, JobOutputFilter()).feed(data)
+        self._write(data, is_error)
+
+    def _stream(self, is_error: bool) -> TextIO:
+        return sys.stderr if is_error or self._all_to_stderr else sys.stdout
+
+    def _write(self, data: bytes, is_error: bool) -> None:
         if not data:
             return
-        stream = sys.stderr if is_error or self._all_to_stderr else sys.stdout
+        stream = self._stream(is_error)
         stream.buffer.write(data)
         stream.buffer.flush()
         self.is_at_line_start = data.endswith(b"\n")

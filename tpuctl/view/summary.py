@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tpuctl.model.curves import Curve
 from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.model.terminal_text import without_control_characters
 from tpuctl.units import format_duration
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import number
@@ -30,7 +31,7 @@ def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl
     ]
     more = f"[Full report]({link.replace(')', '%29')})" if link else "Full report"
     parts.append(f"{more}: `{command_prefix} report {report.record.id}`")
-    return "\n\n".join(parts) + "\n"
+    return without_control_characters("\n\n".join(parts)) + "\n"
 
 
 def sparkline(points: Sequence[tuple[int, float]], width: int = WIDTH) -> str:

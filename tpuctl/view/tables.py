@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuctl.units import dollars
+from tpuctl.view.terminal import SafeConsole
 
 __all__ = ["console", "facts_table", "fits", "print_facts", "print_rows", "print_table", "table"]
 
@@ -22,8 +23,8 @@ WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 def console() -> Console:
     """Stdout, as wide as the terminal, or 200 columns otherwise."""
     if sys.stdout.isatty():
-        return Console(highlight=False, emoji=False)
-    return Console(highlight=False, emoji=False, width=200, no_color=True)
+        return SafeConsole(highlight=False, emoji=False)
+    return SafeConsole(highlight=False, emoji=False, width=200, no_color=True)
 
 
 def table(

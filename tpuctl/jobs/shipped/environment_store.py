@@ -296,7 +296,7 @@ def write_files(source: IO[bytes], home: str, virtual_env: str) -> None:
                     target.write(content.read().replace(PLACEHOLDER, virtual_env.encode()))
                 else:
                     shutil.copyfileobj(content, target)
-            os.chmod(path, member.mode)
+            os.chmod(path, member.mode & 0o777)
             os.utime(path, (member.mtime, member.mtime))
 
 

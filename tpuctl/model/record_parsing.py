@@ -1,0 +1,74 @@
+"""Parses the records of jobs and stacks, which others may have written: damaged, or hostile.
+
+The types bound what a record can say, so that no reader meets a number that is not finite, a time
+that no calendar has, or a text that does not end.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+
+from tpuctl.errors import Conflict
+
+__all__ = [
+    "AttemptNumber",
+    "ByteCount",
+    "Count",
+    "ExitCode",
+    "Index",
+    "Moment",
+    "Name",
+    "Seconds",
+    "Text",
+    "parse_record",
+]
+
+M = TypeVar("M", bound=BaseModel)
+MAX_COUNT = 1_000_000
+EARLIEST, LATEST = datetime(2015, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def _in_calendar(moment: datetime) -> datetime:
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        raise ValueError("has no time zone")
+    if not EARLIEST <= moment < LATEST:
+        raise ValueError(f"is not between {EARLIEST.year} and {LATEST.year}")
+    return moment
+
+
+Moment = Annotated[datetime, AfterValidator(_in_calendar)]
+Text = Annotated[str, Field(max_length=1 << 20)]
+Name = Annotated[str, Field(max_length=1024)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Index = Annotated[int, Field(ge=0, le=100_000)]  # of a worker
+AttemptNumber = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+ByteCount = Annotated[int, Field(ge=0, lt=1 << 62)]
+ExitCode = Annotated[int, Field(ge=0, le=255)]
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+
+
+def parse_record(kind: type[M], text: bytes, where: str, **expected: object) -> M:
+    """Parse a record that `where` names. Raises Conflict if it is damaged, or if a field has
+    another value than expected: its object has the name of another record."""
+    try:
+        record = kind.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise _damaged(where, ": ".join(filter(None, (field, problem["msg"])))) from error
+    for name, value in expected.items():
+        if getattr(record, name) != value:
+            raise _damaged(where, f"{name}: is not {value}")
+    return record
+
+
+def _damaged(where: str, problem: str) -> Conflict:
+    return Conflict(
+        "Cannot read job record",
+        f"{where}: {problem}",
+        hint="It is damaged, or was written by a newer tpuctl. Upgrade tpuctl and try again; if it "
+        "is damaged, delete the object.",
+    )
