@@ -321,12 +321,13 @@ async def _install(
 
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
-    installation = read_installation(job, folder)
+    installation = read_installation(job, folder, script)
     if not (
         installation.requirements
         or installation.dependencies
         or installation.project
         or installation.wheels
+        or installation.packages
     ):
         return Packages(image)
     if installation.project is not None:
@@ -340,7 +341,8 @@ async def _install(
     file = folder / (installation.requirements or "")
     text = file.read_text("utf-8", "replace") if has_tensorflow and file.is_file() else ""
     if has_tensorflow:
-        spec["dependencies"] = [*filter(None, map(without_tensorflow, installation.dependencies))]
+        for name in ("dependencies", "packages"):
+            spec[name] = [*filter(None, map(without_tensorflow, spec[name]))]
     if without_tensorflow(text) == text:
         return await _install_packages(environments, image, spec, folder, emit)
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch:

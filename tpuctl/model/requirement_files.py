@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tpuctl.errors import Usage
+from tpuctl.model.script_metadata import read_script_metadata
+
 __all__ = ["Requirement", "allows", "declared", "parse_requirement", "required"]
 
 REQUIREMENT = re.compile(
@@ -66,9 +69,21 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def required(root: Path, file: str | None = None) -> list[Requirement]:
+def required(root: Path, file: str | None = None, script: Path | None = None) -> list[Requirement]:
     """The requirements of a job that apply everywhere, without those that have a marker."""
-    return [each for each in declared(root, file) if not each.is_conditional]
+    listed = [*declared(root, file), *_of_script(script)]
+    return [each for each in listed if not each.is_conditional]
+
+
+def _of_script(script: Path | None) -> Iterator[Requirement]:
+    """The requirements in a script's metadata (PEP 723)."""
+    try:
+        metadata = read_script_metadata(script)
+    except Usage:  # reported when the job's dependencies are read
+        return
+    if metadata is not None and script is not None:
+        for dependency in metadata.dependencies:
+            yield from parse_requirement(script, metadata.line, dependency)
 
 
 def declared(root: Path, file: str | None = None) -> list[Requirement]:

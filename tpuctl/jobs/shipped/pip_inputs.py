@@ -91,7 +91,7 @@ def pip_inputs(text: str, cwd: str, variables: Mapping[str, str]) -> list[str]:
     includes = list(_included(text, cwd, variables, set()))
     parts = []
     for name, value in {**settings, **values}.items():
-        words = []
+        words: list[str] = []
         for word in value.split():
             file = os.path.join(cwd, os.path.expanduser(word))
             if os.path.isfile(file):
