@@ -11,7 +11,16 @@ from typing import Literal
 
 from tpuctl.model.framework import Framework
 
-__all__ = ["CheckNote", "Edit", "Finding", "Report", "Rule", "Severity", "Target"]
+__all__ = [
+    "CheckNote",
+    "Edit",
+    "Finding",
+    "Report",
+    "Rule",
+    "Severity",
+    "Target",
+    "UnreadRequirements",
+]
 
 
 class Severity(StrEnum):
@@ -99,6 +108,11 @@ class CheckNote:
     path: Path
     line: int
     message: str
+
+
+@dataclass(frozen=True)
+class UnreadRequirements(CheckNote):
+    """A note that a file with dependencies is not installed."""
 
 
 @dataclass(frozen=True)
