@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.attempt_outcome import inspect_machines, read_log_tails
@@ -13,6 +15,7 @@ from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Machines, classify
 from tpuctl.model.job import JobRecord, WorkerRecord, job_status, lost_worker
+from tpuctl.model.local_module import find_module, module_hint
 
 __all__ = ["explain"]
 
@@ -38,6 +41,11 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
         )
     logs = await read_log_tails(store, record, workers)
     failure = classify(workers, logs, machines or Machines())
+    if failure is not None and failure.name == "import":
+        module = find_module(failure.detail, context.stack.folder)
+        if module is not None:
+            cause, hint = module_hint(module, Path())
+            failure = replace(failure, name="own-module", cause=cause, hint=hint)
     worker = failure.worker if failure is not None else status.worker
     end = logs.get(record.workers[0] if worker is None else worker, b"")
     return Explanation(
