@@ -472,14 +472,14 @@ def keys_of(machine: Machine, requirements: str = "small-library\n") -> tuple[st
     spec = {"bundle": {"sha256": "1"}, "install": {"requirements": "requirements.txt"}}
     (machine.folder / "spec.json").write_text(json.dumps(spec))
     code = (
-        "import sys; sys.path.append(sys.argv[1])\n"
-        "import os, environment, folder\n"
-        "job = folder.Folder(sys.argv[2])\n"
+        "import os, sys, environment, folder\n"
+        "job = folder.Folder(sys.argv[1])\n"
         "e = environment.Environment(job, sys.executable, dict(os.environ))\n"
         "print(e.key(e.requirements()), e.bucket_key(e.requirements()))"
     )
-    argv = [sys.executable, "-S", "-I", "-c", code, str(SCRIPT.parent), str(machine.folder)]
-    key, bucket_key = subprocess.check_output(argv, env=machine.variables, text=True).split()
+    argv = [sys.executable, "-S", "-c", code, str(machine.folder)]
+    keys = subprocess.check_output(argv, cwd=SCRIPT.parent, env=machine.variables, text=True)
+    key, bucket_key = keys.split()
     return key, bucket_key
 
 

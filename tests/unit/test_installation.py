@@ -181,11 +181,11 @@ def test_packages_needed_by_a_local_package_are_local_too(tmp_path: Path) -> Non
     """pip would look for `base`, which `helper` requires, in the public index."""
     needing = HELPER.replace('version = "1"\n', 'version = "1"\ndependencies = ["base"]\n')
     base = HELPER.replace("helper", "base")
-    own = '[tool.uv.sources]\nbase = { path = "../base" }\n'
+    base_source = '[tool.uv.sources]\nbase = { path = "../base" }\n'
     project_with(
         tmp_path,
         '[tool.uv.sources]\nhelper = { path = "libs/helper" }\n',
-        helper=needing + own,
+        helper=needing + base_source,
         base=base,
     )
     assert read(tmp_path).dependencies == ("./libs/helper[fast]", "./libs/base", "rich")

@@ -31,9 +31,9 @@ IMPORT = "import six\n"
 )
 def test_paths_of_another_computer_are_errors(tmp_path: Path, line: str) -> None:
     text = f"# one\n{line}\nrich\n"
-    (found,) = RuleChecker(tmp_path, "TPU508").findings(IMPORT, BASE, {"requirements.txt": text})
-    assert (found.path.name, found.line, found.severity) == ("requirements.txt", 2, "error")
-    assert found.hint
+    (finding,) = RuleChecker(tmp_path, "TPU508").findings(IMPORT, BASE, {"requirements.txt": text})
+    assert (finding.path.name, finding.line, finding.severity) == ("requirements.txt", 2, "error")
+    assert finding.hint
     setup = Target(installs_more=True)
     (risk,) = RuleChecker(tmp_path, "TPU508").findings(IMPORT, setup, {"requirements.txt": text})
     assert risk.severity == "risk"
@@ -84,8 +84,8 @@ def test_encoding_of_requirements(
 
 def test_dependencies_of_a_project_are_checked_too(tmp_path: Path) -> None:
     text = '[project]\nname = "a"\ndependencies = [\n  "six @ file:///croot/six/work",\n]\n'
-    (found,) = RuleChecker(tmp_path, "TPU508").findings(IMPORT, BASE, {"pyproject.toml": text})
-    assert (found.path.name, found.line) == ("pyproject.toml", 4)
+    (finding,) = RuleChecker(tmp_path, "TPU508").findings(IMPORT, BASE, {"pyproject.toml": text})
+    assert (finding.path.name, finding.line) == ("pyproject.toml", 4)
 
 
 # Files that are not read -------------------------------------------------------------------------
@@ -159,10 +159,10 @@ def test_poetry_without_a_build_system_is_noted(tmp_path: Path) -> None:
     ],
 )
 def test_newer_python_is_reported_once(tmp_path: Path, source: str) -> None:
-    (found,) = RuleChecker(tmp_path, "TPU507").findings(source, BASE, {})
-    assert found.severity == ("risk" if "TaskGroup" in source else "error")  # in a function
-    assert "needs Python 3.1" in found.message
-    assert "the image has Python 3.10" in found.message
+    (finding,) = RuleChecker(tmp_path, "TPU507").findings(source, BASE, {})
+    assert finding.severity == ("risk" if "TaskGroup" in source else "error")  # in a function
+    assert "needs Python 3.1" in finding.message
+    assert "the image has Python 3.10" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_newer_names_where_they_may_not_run_are_risks(tmp_path: Path) -> None:
     setup = Target(image=BASE.image, installs_more=True)
     (risk,) = checker.findings("import tomllib\n", setup, {})
     assert risk.severity == "risk"
-    own = {"tomllib.py": ""}
-    assert checker.findings("import tomllib\n", BASE, own) == []
+    shadow = {"tomllib.py": ""}
+    assert checker.findings("import tomllib\n", BASE, shadow) == []
 
 
 @pytest.mark.parametrize(

@@ -213,8 +213,10 @@ _HINT = (
 )
 _COPY = "Copy the package into that folder, or run a script in a folder that contains both."
 _INDEX_HINT = (
-    "Give pip the index in the stack file (with a password, as a secret in job.secrets):\n"
-    "    job: {env: {PIP_INDEX_URL: URL}}"
+    "Give pip the index in the stack file, instead of the public one or in addition to it (with a "
+    "password, as a secret in job.secrets):\n"
+    "    job: {env: {PIP_INDEX_URL: URL}}\n"
+    "    job: {env: {PIP_EXTRA_INDEX_URL: URL}}"
 )
 
 

@@ -43,8 +43,10 @@ def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequ
     if target.requirements is not None or target.installs_more or _installs(project):
         return
     files = list(_files(project.root))
-    known = WITH_TENSORFLOW if target.tensorflow is not None or not target.image else set[str]()
-    missing = sorted(_imported(project) - known) if files else []
+    image_modules = (
+        WITH_TENSORFLOW if target.tensorflow is not None or not target.image else set[str]()
+    )
+    missing = sorted(_imported(project) - image_modules) if files else []
     if not missing:
         return
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -89,8 +91,8 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
     for name, command in OTHERS.items():
         if (root / name).is_file():
             yield root / name, f"run `{command}`"
-    named = [*root.glob("requirements[-_]*.txt"), *root.glob("requirements/*.txt")]
-    for path in sorted(named):
+    others = [*root.glob("requirements[-_]*.txt"), *root.glob("requirements/*.txt")]
+    for path in sorted(others):
         name = path.relative_to(root).as_posix()
         yield path, f"set job.requirements to {name}"
     tool = _document(root).get("tool")

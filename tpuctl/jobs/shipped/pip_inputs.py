@@ -146,12 +146,12 @@ def _settings(cwd: str, variables: Mapping[str, str]) -> Iterator[tuple[str, str
     home = variables.get("HOME") or os.path.expanduser("~")
     shared = variables.get("XDG_CONFIG_DIRS") or "/etc/xdg"
     files = [os.path.join(folder, "pip/pip.conf") for folder in shared.split(os.pathsep)]
-    own = variables.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    files += ["/etc/pip.conf", home + "/.pip/pip.conf", own + "/pip/pip.conf"]
-    named = variables.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:  # then pip reads none
+    settings_folder = variables.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    files += ["/etc/pip.conf", home + "/.pip/pip.conf", settings_folder + "/pip/pip.conf"]
+    config_file = variables.get("PIP_CONFIG_FILE", "")
+    if config_file == os.devnull:  # then pip reads none
         return
-    for file in [*files, *([os.path.join(cwd, named)] if named else [])]:
+    for file in [*files, *([os.path.join(cwd, config_file)] if config_file else [])]:
         parser = configparser.RawConfigParser()
         try:
             parser.read(file, "utf-8")

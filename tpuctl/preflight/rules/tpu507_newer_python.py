@@ -119,28 +119,28 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     yield from _required(project, target, python, image)
     always = _always_imported(project)
     for module in project:
-        for node, what, version in _uses(module, project.root):
+        for node, feature, version in _uses(module, project.root):
             if version <= python:
                 continue
             is_certain = module.name in always and not target.installs_more
-            if isinstance(node, (ast.expr, ast.stmt)) and "syntax" not in what:
+            if isinstance(node, (ast.expr, ast.stmt)) and "syntax" not in feature:
                 if is_guarded(module, node) or _is_for_types(module, node):
                     continue
                 if _is_unevaluated(module, node):
                     continue
                 is_certain = is_certain and not _is_in_function(module, node)
-            text = f"{what} needs Python {version[0]}.{version[1]}, and {image}"
+            text = f"{feature} needs Python {version[0]}.{version[1]}, and {image}"
             severity = RULE.severity if is_certain else Severity.risk
-            yield finding_at(RULE, module, node, text, _hint(what), severity=severity)
+            yield finding_at(RULE, module, node, text, _hint(feature), severity=severity)
 
 
-def _hint(what: str) -> str:
+def _hint(feature: str) -> str:
     replacements = {
         "tomllib": "tomli",
         "typing.": "typing_extensions",
         "Exception": "exceptiongroup",
     }
-    name = what.strip("`")
+    name = feature.strip("`")
     for prefix, package in replacements.items():
         if name.startswith(prefix) or f"{prefix}Group" in name:
             return f"Use {package} from PyPI if the import fails, and add it to the requirements."
@@ -163,7 +163,7 @@ def _python(target: Target) -> Version | None:
 
 def _uses(module: Module, root: Path) -> Iterator[Use]:
     yield from _syntax(module)
-    own = {name for name in BUILTINS if name in module.names.imports or _defines(module, name)}
+    defined = {name for name in BUILTINS if name in module.names.imports or _defines(module, name)}
     for node in module.of_types(ast.Import, ast.ImportFrom, ast.Attribute, ast.Name):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -176,7 +176,7 @@ def _uses(module: Module, root: Path) -> Iterator[Use]:
             # A name that is imported by itself is reported there.
             names = [name] if name not in module.names.imports.values() else []
         else:
-            names = [node.id] if node.id in BUILTINS and node.id not in own else []
+            names = [node.id] if node.id in BUILTINS and node.id not in defined else []
         for name in names:
             if name in NAMES and not _is_own(root, name):
                 yield node, f"`{name}`", NAMES[name]
@@ -217,8 +217,8 @@ def _syntax(module: Module) -> Iterator[Use]:
             parameters = getattr(node, "type_params", [])
             has_defaults = any(getattr(each, "default_value", None) for each in parameters)
             if parameters:
-                what = f"the syntax `{node.name}[…]`"
-                yield node, what, (3, 13) if has_defaults else (3, 12)
+                feature = f"the syntax `{node.name}[…]`"
+                yield node, feature, (3, 13) if has_defaults else (3, 12)
             star = node.args.vararg if not isinstance(node, ast.ClassDef) else None
             if star is not None and isinstance(star.annotation, ast.Starred):
                 yield node, "the syntax `*args: *…`", (3, 11)
@@ -342,9 +342,9 @@ def _required(project: Project, target: Target, python: Version, image: str) -> 
         return
     is_error = is_installed and "build-system" in document and not target.installs_more
     severity = Severity.error if is_error else Severity.risk
-    own = document.get("project")
-    if isinstance(own, dict):
-        clauses = own.get("requires-python")
+    metadata_table = document.get("project")
+    if isinstance(metadata_table, dict):
+        clauses = metadata_table.get("requires-python")
         yield from _excluded(file, clauses, "requires-python", python, image, severity)
     tool = document.get("tool")
     poetry = tool.get("poetry", {}) if isinstance(tool, dict) else {}
