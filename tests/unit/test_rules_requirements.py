@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.rule_checker import RuleChecker
+from tpuctl.flows.check import refuse_errors
+from tpuctl.model.events import Event, WarningIssued
+from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
+from tpuctl.preflight.submit_gate import runnable
 
 BASE = Target(image="tpu-ubuntu2204-base")
 IMPORT = "import six\n"
@@ -245,3 +250,36 @@ def test_python_required_by_metadata(tmp_path: Path, clauses: str, is_excluded: 
         findings = checker.findings(source, BASE, files)
         expected = [(severity, line)] if is_excluded else []
         assert [(each.severity, each.line) for each in findings] == expected
+
+
+STACK = """
+stack: s
+project: {id: p-123456}
+tpu: {type: v5litepod-1, runtime: v2-alpha-tpuv5-lite, zones: [us-east1-c]}
+job: {framework: other}
+"""
+
+
+def test_run_warns_of_files_that_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tpuctl.yaml").write_text(STACK)
+    (tmp_path / "environment.yml").touch()
+    script = tmp_path / "train.py"
+    script.write_text(IMPORT)
+    events: list[Event] = []
+    refuse_errors(load_stack(tmp_path / "tpuctl.yaml"), runnable(str(script)), events.append)
+    (event,) = events
+    assert isinstance(event, WarningIssued)
+    assert "environment.yml: not read" in event.diagnostic.detail
+
+
+def test_check_and_run_refuse_a_source_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "tpuctl.yaml").write_text(STACK)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    project = '[project]\nname = "a"\ndependencies = ["helper"]\n[tool.uv.sources]\n'
+    (tmp_path / "pyproject.toml").write_text(project + 'helper = { index = "own" }\n')
+    for command in ("check", "run"):
+        argv = ["tpuctl", "--cloud", "google", command, "train.py"]
+        answer = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert answer.returncode == 65
+        assert "pyproject.toml:5: Source of a dependency is not known to pip" in answer.stderr
+        assert "tool.uv.sources.helper" in answer.stderr
