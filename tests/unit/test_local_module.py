@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,6 @@ def test_hint_names_the_module_and_no_requirements(repository: Path) -> None:
 
 def test_explain_does_not_advise_a_package(repository: Path) -> None:
     for name, is_package in (("helper", False), ("numpy", True)):
-        argv = ["tpuctl", "explain", "--error", LINE.format(name)]
+        argv = [sys.executable, "-m", "tpuctl", "explain", "--error", LINE.format(name)]
         answer = subprocess.run(argv, cwd=repository, capture_output=True, text=True, check=True)
         assert ("requirements.txt" in answer.stdout) == is_package

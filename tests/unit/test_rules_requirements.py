@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.rule_checker import RuleChecker
+from tpuctl.errors import Refused
 from tpuctl.flows.check import refuse_errors
 from tpuctl.model.events import Event, WarningIssued
+from tpuctl.model.installation import Installation
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.submit_gate import runnable
+from tpuctl.preflight.submit_gate import check_runnable, runnable
 
 BASE = Target(image="tpu-ubuntu2204-base")
 IMPORT = "import six\n"
@@ -278,8 +281,20 @@ def test_check_and_run_refuse_a_source_before_anything_is_sent(tmp_path: Path) -
     project = '[project]\nname = "a"\ndependencies = ["helper"]\n[tool.uv.sources]\n'
     (tmp_path / "pyproject.toml").write_text(project + 'helper = { index = "own" }\n')
     for command in ("check", "run"):
-        argv = ["tpuctl", "--cloud", "google", command, "train.py"]
+        argv = [sys.executable, "-m", "tpuctl", "--cloud", "google", command, "train.py"]
         answer = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert answer.returncode == 65
         assert "pyproject.toml:5: Source of a dependency is not known to pip" in answer.stderr
         assert "tool.uv.sources.helper" in answer.stderr
+
+
+def test_syntax_of_a_newer_image_is_no_error(tmp_path: Path) -> None:
+    """What the Python that runs tpuctl cannot parse may be valid there."""
+    script = tmp_path / "train.py"
+    script.write_text("type\n X = of some later version\n")
+    for python, severity in (("3.10", "error"), ("3.99", "risk")):
+        (finding,) = check_project(script, Target(python=python)).findings
+        assert (finding.code, finding.severity) == ("TPU000", severity)
+    with pytest.raises(Refused):
+        check_runnable(runnable(str(script)), Installation())
+    check_runnable(runnable(str(script)), Installation(), is_newer_python=True)

@@ -52,6 +52,11 @@ class Target:
             return None
         return tuple(int(part) for part in self.tensorflow.split(".") if part.isdigit())
 
+    def has_newer_python_than(self, version: tuple[int, int]) -> bool:
+        """Whether the image's Python is newer, and so may run syntax that this version cannot
+        parse."""
+        return tuple(int(part) for part in self.python.split(".")) > version
+
 
 @dataclass(frozen=True)
 class Edit:
