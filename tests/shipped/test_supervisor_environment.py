@@ -20,7 +20,7 @@ import pytest
 import tpuctl.jobs.shipped
 from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
-from tpuctl.jobs.shipped import environment_store
+from tpuctl.jobs.shipped import environment_store, pip_inputs
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
 TIMEOUT = 120.0
@@ -435,3 +435,129 @@ def test_start_after_kill_reinstalls(machine: Machine, gate: Path, is_whole_tree
 def test_dependency_is_not_parsed_as_pip_option(machine: Machine) -> None:
     assert machine.create(dependencies=["--version"]).returncode == 1
     assert b"Invalid requirement: '--version'" in machine.log()
+
+
+# What decides the installation ----------------------------------------------------------------
+
+
+def test_modules_of_the_job_do_not_run_during_installation(machine: Machine) -> None:
+    """Modules of the folder with names of Python's or pip's, which `python -m` would prefer."""
+    make_wheel(machine.wheels, "small-library", "3.0")
+    code = machine.folder / "code"
+    (code / "tokenize.py").write_text("raise SystemExit(0)\n")
+    for name in ("pip", "venv", "ensurepip"):
+        (code / name).mkdir()
+        (code / name / "__init__.py").touch()
+        (code / name / "__main__.py").touch()
+    wheel = make_wheel(code / "libs", "other", "1.0")
+    environment = machine.create_environment(f"small-library\n./libs/{wheel.name}\n")
+    assert machine.evaluate(environment, VERSION_OF.format("other")) == "1.0"
+    assert machine.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
+
+
+@pytest.mark.parametrize("settings", [{"PIP_DRY_RUN": "1"}, {"PIP_TARGET": "elsewhere"}])
+def test_installation_that_yields_nothing_fails(machine: Machine, settings: dict[str, str]) -> None:
+    make_wheel(machine.wheels, "small-library", "3.0")
+    machine.variables |= settings
+    done = machine.create("small-library\n")
+    assert done.returncode == 1
+    assert b"did not install small-library" in done.stdout
+    environments = machine.home / ".tpuctl/envs"
+    assert [path.suffix for path in environments.iterdir()] == [".lock"]
+
+
+def keys_of(machine: Machine, requirements: str = "small-library\n") -> tuple[str, str]:
+    """The keys on the machine and in the bucket."""
+    (machine.folder / "code/requirements.txt").write_text(requirements)
+    spec = {"bundle": {"sha256": "1"}, "install": {"requirements": "requirements.txt"}}
+    (machine.folder / "spec.json").write_text(json.dumps(spec))
+    code = (
+        "import os, sys, environment, folder\n"
+        "job = folder.Folder(sys.argv[1])\n"
+        "e = environment.Environment(job, sys.executable, dict(os.environ))\n"
+        "print(e.key(e.requirements()), e.bucket_key(e.requirements()))"
+    )
+    argv = [sys.executable, "-S", "-c", code, str(machine.folder)]
+    keys = subprocess.check_output(argv, cwd=SCRIPT.parent, env=machine.variables, text=True)
+    key, bucket_key = keys.split()
+    return key, bucket_key
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        ({"PIP_CONSTRAINT": "constraints.txt"}, ("", "")),
+        ({"PIP_CONSTRAINT": "constraints.txt"}, ("constraints.txt", "array-library<2\n")),
+        ({"PIP_CONSTRAINT": "constraints.txt"}, ("constraints.txt", "-c deep/more.txt\n")),
+        ({"PIP_NO_DEPS": "1"}, ("", "")),
+        ({"PIP_PRE": "1"}, ("", "")),
+        ({"PIP_FIND_LINKS": "libs"}, ("libs/small_library-1.0.zip", "a")),
+        ({"PIP_CONFIG_FILE": "pip.conf"}, ("pip.conf", "[install]\npre = true\n")),
+        ({"UV_INDEX_URL": "http://127.0.0.1:9/"}, ("", "")),
+        ({"SETUPTOOLS_SCM_PRETEND_VERSION": "2"}, ("", "")),
+        ({}, ("../../.config/pip/pip.conf", "[global]\nindex-url = http://127.0.0.1:9/\n")),
+    ],
+)
+def test_key_knows_what_decides_the_installation(
+    machine: Machine, settings: dict[str, str], file: tuple[str, str]
+) -> None:
+    del machine.variables["PIP_CONFIG_FILE"]
+    code = machine.folder / "code"
+    (code / "deep").mkdir()
+    (code / "libs").mkdir()
+    for name in ("constraints.txt", "deep/more.txt", "pip.conf"):
+        (code / name).touch()
+    name, content = file
+    if name:  # the content matters, with the same settings
+        machine.variables |= settings
+    before = keys_of(machine)
+    machine.variables |= settings
+    if name:
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text(content)
+    after = keys_of(machine)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_key_knows_included_files_and_values_in_requirements(machine: Machine) -> None:
+    shared = machine.home / "shared.txt"
+    keys = []
+    for text, value in (("", "1"), ("array-library<2\n", "1"), ("", "2")):
+        shared.write_text(text)
+        machine.variables["LIBRARY"] = value
+        keys.append(keys_of(machine, f"-c {shared}\nsmall-library=={'${LIBRARY}'}\n"))
+    assert len({key for pair in keys for key in pair}) == 6
+
+
+def test_key_ignores_passwords_and_what_decides_nothing(machine: Machine) -> None:
+    settings = {"PIP_EXTRA_INDEX_URL": "http://user:one@127.0.0.1:9/", "TOKEN": "a", "STEPS": "1"}
+    machine.variables |= settings
+    requirements = "small-library\nother @ https://${TOKEN}@127.0.0.1:9/other\n"
+    first = keys_of(machine, requirements)
+    machine.variables |= {"PIP_EXTRA_INDEX_URL": "http://user:two@127.0.0.1:9/", "TOKEN": "b"}
+    machine.variables |= {"PIP_CACHE_DIR": "/tmp", "PIP_PROGRESS_BAR": "on", "STEPS": "2"}
+    assert keys_of(machine, requirements) == first
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp949"])
+def test_requirements_are_read_as_by_pip(encoding: str) -> None:
+    mark = "# -*- coding: cp949 -*-\n" if encoding == "cp949" else ""
+    text = f"{mark}# 한글\nsmall-library\n"
+    assert pip_inputs.decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("six==1.16.0 --hash=sha256:ab  # why; not\n", ["six"]),
+        ("jax[tpu]>=0.4,<1\nPyYAML\nzope.interface ~= 5\n", ["jax", "PyYAML", "zope.interface"]),
+        ("six @ https://example.com/six.whl\n", ["six"]),
+        ("six==1.16.0 \\\n  --hash=sha256:ab \\\n  --hash=sha256:cd\n", ["six"]),
+        ("six; python_version < '3'\nsix \\\n ; python_version < '3'\n# six\n", []),
+        ("libs/helper\n./libs/helper\nsix-1.0.whl\nhttps://a.org/six\ngit+https://a.org/s\n", []),
+        ("-r more.txt\n-e .\n--index-url https://a.org\n", []),
+    ],
+)
+def test_names_that_must_be_installed(text: str, names: list[str]) -> None:
+    assert pip_inputs.required_names(text) == names

@@ -126,6 +126,7 @@ class Machine:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.jobs = 0
+        self.variables = {"TOKEN": "open sesame"}
 
     def run(self, setup: str, files: dict[str, str] | None = None) -> tuple[int, str, str]:
         """Run the setup of a new job: exit code, output, log."""
@@ -137,7 +138,11 @@ class Machine:
         (folder / "spec.json").write_text(json.dumps({"install": {"setup": setup}}))
         done = subprocess.run(
             [sys.executable, "-S", "-I", str(SETUP_COMMAND), str(folder)],
-            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "TOKEN": "open sesame"},
+            env={
+                "HOME": str(self.home),
+                "PATH": f"{folder}/bin:{os.environ['PATH']}",
+                **self.variables,
+            },
             capture_output=True,
             text=True,
             timeout=120,
@@ -174,6 +179,23 @@ def test_setup_runs_once_per_machine_and_content(machine: Machine, tmp_path: Pat
     another = Machine(tmp_path / "another")
     another.run(setup, files)
     assert len(another.done) == 1
+
+
+def test_setup_runs_again_for_other_values_of_its_variables(machine: Machine) -> None:
+    setup = 'PATH=$PATH:/opt; echo "$KIND" >> ~/done; ./prepare.sh'
+    files = {"prepare.sh": '#!/bin/sh\ntest -n "${TOKEN}"\n'}
+    steps: list[tuple[dict[str, str], int]] = [
+        ({"KIND": "a"}, 1),
+        ({"STEPS": "2"}, 1),  # not used
+        ({"TPUCTL_ATTEMPT": "2"}, 1),
+        ({"KIND": "b"}, 2),
+        ({"TOKEN": "another"}, 3),  # in the file that it names
+        ({"PIP_INDEX_URL": "http://127.0.0.1:9/"}, 4),  # read by pip
+    ]
+    for variables, runs in steps:
+        machine.variables |= variables
+        assert machine.run(setup, files)[0] == 0
+        assert len(machine.done) == runs
 
 
 def test_failed_setup_is_logged_and_retried(machine: Machine) -> None:

@@ -103,9 +103,9 @@ def test_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         *("", "{", "[]", "[" * 100_000, '{"version": 2}'),
         '{"version": 1, "clouds": {"google": [{"zone": 1}]}}',
         *(
-            '{"version": 1, "clouds": {"google": [{"time": "%s", "zone": "z", "type": "t", '
-            '"capacity": "spot", "seconds": %s}]}}' % fields
-            for fields in (
+            f'{{"version": 1, "clouds": {{"google": [{{"time": "{at}", "zone": "z", "type": "t", '
+            f'"capacity": "spot", "seconds": {seconds}}}]}}}}'
+            for at, seconds in (
                 ("2026-11-27T08:00:00", 1),  # without a time zone: cannot be compared
                 ("9999-12-31T23:59:59-14:00", 1),
                 ("2026-11-27T08:00:00Z", "NaN"),

@@ -188,6 +188,8 @@ SEEN: list[tuple[str, str]] = [
     ),
     ("disk-full", "OSError: [Errno 28] No space left on device"),
     ("import", "ModuleNotFoundError: No module named 'flax'"),
+    ("older-python", "ImportError: cannot import name 'Self' from 'typing' (/x/typing.py)"),
+    ("older-python", "AttributeError: module 'asyncio' has no attribute 'TaskGroup'"),
     ("syntax", "IndentationError: unexpected indent"),
     ("missing-data", "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'"),
     ("missing-data", '  "message": "No such object: xusongpei1995/dataset_train.tf"'),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tpuctl.errors import Usage
+from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.model.installation import Installation
+from tpuctl.model.requirement_files import required
 from tpuctl.model.schema import JobSection
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
@@ -135,3 +136,192 @@ def test_invalid_installation_is_rejected(
         read(tmp_path, **job)
     assert caught.value.diagnostics[0].where.endswith(where)
     assert message in caught.value.diagnostics[0].detail
+
+
+# Sources that pip does not know ---------------------------------------------------------------
+
+HELPER = '[project]\nname = "helper"\nversion = "1"\n' + BUILT
+
+
+def project_with(folder: Path, text: str, **members: str) -> None:
+    """A pyproject.toml with the dependency `helper`, and packages in `libs`."""
+    head = '[project]\nname = "app"\nversion = "1"\ndependencies = ["helper[fast]>=1", "rich"]\n'
+    (folder / "pyproject.toml").write_text(head + text)
+    for name, content in members.items():
+        (folder / "libs" / name).mkdir(parents=True)
+        (folder / "libs" / name / "pyproject.toml").write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('{ path = "libs/helper" }', "./libs/helper[fast]"),
+        ('{ path = "libs/helper", editable = true }', "./libs/helper[fast]"),
+        ("{ workspace = true }", "./libs/helper[fast]"),
+        (
+            '{ git = "https://example.com/helper.git", tag = "v1", subdirectory = "python" }',
+            "helper[fast] @ git+https://example.com/helper.git@v1#subdirectory=python",
+        ),
+        (
+            '{ git = "git@example.com:team/helper.git" }',
+            "helper[fast] @ git+ssh://git@example.com/team/helper.git",
+        ),
+        ('{ url = "https://example.com/h.whl" }', "helper[fast] @ https://example.com/h.whl"),
+    ],
+)
+@pytest.mark.parametrize("table", ["tool.uv.sources", "tool.poetry.dependencies"])
+def test_sources_are_passed_to_pip(tmp_path: Path, table: str, source: str, expected: str) -> None:
+    if "workspace" in source and "poetry" in table:
+        return
+    project_with(tmp_path, f"[{table}]\nHelper = {source}\n", helper=HELPER)
+    assert read(tmp_path).dependencies == (expected, "rich")
+
+
+def test_packages_needed_by_a_local_package_are_local_too(tmp_path: Path) -> None:
+    """pip would look for `base`, which `helper` requires, in the public index."""
+    needing = HELPER.replace('version = "1"\n', 'version = "1"\ndependencies = ["base"]\n')
+    base = HELPER.replace("helper", "base")
+    base_source = '[tool.uv.sources]\nbase = { path = "../base" }\n'
+    project_with(
+        tmp_path,
+        '[tool.uv.sources]\nhelper = { path = "libs/helper" }\n',
+        helper=needing + base_source,
+        base=base,
+    )
+    assert read(tmp_path).dependencies == ("./libs/helper[fast]", "./libs/base", "rich")
+
+
+def test_project_folder_in_addresses(tmp_path: Path) -> None:
+    (tmp_path / "libs/helper").mkdir(parents=True)
+    for folder in ("file:///${PROJECT_ROOT}", "{root:uri}"):
+        address = f"{folder}/libs/helper"
+        dependencies = f'dependencies = ["helper[fast] @ {address}"]\n'
+        (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "a"\n{dependencies}')
+        assert read(tmp_path).dependencies == ("./libs/helper[fast]",)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        (
+            '[tool.uv.sources]\nrich = { path = "x" }\nhelper = { path = "../h" }\n',
+            7,
+            "sources.helper",
+        ),
+        ('[tool.uv.sources]\nhelper = { path = "libs/absent" }\n', 6, "sources.helper"),
+        ("[tool.uv.sources]\nhelper = { workspace = true }\n", 6, "sources.helper"),
+        ('[tool.uv.sources]\nhelper = { index = "own" }\n', 6, "sources.helper"),
+        ('[tool.uv.sources.helper]\nindex = "own"\n', 5, "sources.helper"),
+        ('[tool.uv.sources]\nhelper = [{ index = "a", marker = "x" }]\n', 6, "sources.helper"),
+        (
+            '[tool.poetry.dependencies]\nhelper = { version = "1", source = "own" }\n',
+            6,
+            "tool.poetry.dependencies.helper",
+        ),
+        ('[[tool.uv.index]]\nurl = "https://u:hunter2@own.example/"\n', 6, "tool.uv.index"),
+        ('[tool.uv]\nindex-url = "https://own.example/"\n', 6, "tool.uv.index-url"),
+        ('[[tool.poetry.source]]\nname = "o"\nurl = "https://own.example/"\n', 7, "poetry.source"),
+        ('[[tool.pdm.source]]\nurl = "https://own.example/"\nname = "o"\n', 6, "tool.pdm.source"),
+        (
+            '[tool.uv.sources]\nhatchling = { path = "libs" }\n' + BUILT,
+            6,
+            "tool.uv.sources.hatchling",
+        ),
+    ],
+)
+def test_other_sources_are_refused_by_name(tmp_path: Path, text: str, line: int, key: str) -> None:
+    project_with(tmp_path, text)
+    (tmp_path / "x").mkdir()
+    with pytest.raises(Refused) as caught:
+        read(tmp_path)
+    (diagnostic,) = caught.value.diagnostics
+    assert key in diagnostic.detail
+    assert diagnostic.where == f"{tmp_path / 'pyproject.toml'}:{line}"
+    assert diagnostic.hint
+    assert "hunter2" not in str(diagnostic)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.uv.sources]\nunused = { index = "own" }\n',
+        '[[tool.uv.index]]\nname = "own"\nurl = "https://own.example/"\nexplicit = true\n',
+        '[[tool.uv.index]]\nurl = "https://pypi.org/simple"\n',
+        '[tool.poetry.dependencies]\npython = "^3.10"\nhelper = "^1"\n',
+        '[tool.poetry.dependencies]\nhelper = { version = "1", extras = ["x"] }\n',
+    ],
+)
+def test_sources_that_change_nothing_are_not_refused(tmp_path: Path, text: str) -> None:
+    project_with(tmp_path, text)
+    assert read(tmp_path).dependencies == ("helper[fast]>=1", "rich")
+
+
+def test_index_of_the_job_stands_for_those_of_tools(tmp_path: Path) -> None:
+    text = '[tool.uv.sources]\nhelper = { index = "own" }\n[[tool.uv.index]]\nname = "own"\n'
+    project_with(tmp_path, text + 'url = "https://own.example/"\n')
+    index = {"PIP_INDEX_URL": "https://own.example/"}
+    assert read(tmp_path, env=index).dependencies == ("helper[fast]>=1", "rich")
+
+
+def test_sources_are_refused_where_only_the_backend_knows_the_dependencies(tmp_path: Path) -> None:
+    dynamic = '[project]\nname = "a"\ndynamic = ["dependencies"]\n' + BUILT
+    poetry = '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\n' + BUILT
+    for text in (
+        dynamic + '[tool.uv.sources]\nhelper = { git = "https://example.com/h" }\n',
+        poetry.replace("[build", 'helper = { version = "1", source = "own" }\n[build'),
+    ):
+        (tmp_path / "pyproject.toml").write_text(text)
+        with pytest.raises(Refused):
+            read(tmp_path)
+    # Poetry's backend writes paths and repositories into the metadata.
+    text = poetry.replace("[build", 'helper = { git = "https://example.com/h" }\n[build')
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert read(tmp_path).dependencies == ("./.",)
+
+
+# Dependencies in the script -------------------------------------------------------------------
+
+METADATA = """#!/usr/bin/env python
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["tabulate==0.8.10", "helper"]
+#
+# [tool.uv.sources]
+# helper = { path = "libs/helper" }
+# ///
+# A comment.
+"""
+
+
+def test_dependencies_of_a_script_are_installed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(METADATA)
+    (tmp_path / "libs/helper").mkdir(parents=True)
+    packages = ("tabulate==0.8.10", "./libs/helper")
+    assert read_installation(JobSection(), tmp_path, script) == Installation(packages=packages)
+    (tmp_path / "requirements.txt").touch()
+    both = Installation(requirements="requirements.txt", packages=packages)
+    assert read_installation(JobSection(), tmp_path, script) == both
+    assert read_installation(JobSection(requirements=None), tmp_path, script) == Installation()
+    names = [each.name for each in required(tmp_path, None, script)]
+    assert names == ["tabulate", "helper"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# /// script\n# dependencies = [\n# ///\n", "Invalid"),
+        ('# /// script\n# dependencies = ["--pre"]\n# ///\n', "--pre"),
+        ("# /// script\n# dependencies = []\n", ""),  # without an end it is a comment
+        ("# /// other\n# dependencies = [\n# ///\n", ""),
+    ],
+)
+def test_invalid_script_metadata(tmp_path: Path, text: str, message: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    if not message:
+        assert read_installation(JobSection(), tmp_path, script) == Installation()
+        return
+    with pytest.raises(Usage, match=message) as caught:
+        read_installation(JobSection(), tmp_path, script)
+    assert caught.value.diagnostics[0].summary == "Invalid script metadata"

@@ -369,12 +369,13 @@ async def _install(
 
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
-    installation = read_installation(job, folder)
+    installation = read_installation(job, folder, script)
     if not (
         installation.requirements
         or installation.dependencies
         or installation.project
         or installation.wheels
+        or installation.packages
     ):
         return Packages(image)
     if installation.project is not None:
@@ -388,7 +389,8 @@ async def _install(
     file = folder / (installation.requirements or "")
     text = file.read_text("utf-8", "replace") if has_tensorflow and file.is_file() else ""
     if has_tensorflow:
-        spec["dependencies"] = [*filter(None, map(without_tensorflow, installation.dependencies))]
+        for name in ("dependencies", "packages"):
+            spec[name] = [*filter(None, map(without_tensorflow, spec[name]))]
     with tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch:
         copy = await in_thread(JobFolder, bundle, Path(scratch, "project"))
         changed = without_tensorflow(text)

@@ -308,17 +308,24 @@ class RehearsalRun:
             or installation.dependencies
             or installation.project
             or installation.wheels
+            or installation.packages
         ):
             return Packages(image)
         installation = installation.model_copy(
-            update={"dependencies": tuple(map(for_cpu, installation.dependencies))}
+            update={
+                "dependencies": tuple(filter(None, map(for_cpu, installation.dependencies))),
+                "packages": tuple(filter(None, map(for_cpu, installation.packages))),
+            }
         )
         assert self.code is not None
         code, changed = self.code.path, self._cpu_requirements()
         if (
             changed is not None
             or installation.project is not None
-            or any(dependency.startswith("./") for dependency in installation.dependencies)
+            or any(
+                each.startswith("./")
+                for each in (*installation.dependencies, *installation.packages)
+            )
         ):
             code = self.scratch / "project"  # a build writes into its folder
             await in_thread(JobFolder, self.bundle, code)

@@ -121,7 +121,7 @@ def check(
     checked.output(format)
     if stack is not None:
         _require_safe_folder(named)
-        _require_wheels(stack, named)
+        _require_installation(stack, named)
     return 1 if checked.report.errors else 0
 
 
@@ -314,15 +314,15 @@ def _require_safe_folder(scripts: Sequence[Path]) -> None:
             refuse_home(path.parent, str(path))
 
 
-def _require_wheels(stack: Stack, scripts: Sequence[Path]) -> None:
-    """Reject wheels that `run` would reject, in the folder that it would upload."""
+def _require_installation(stack: Stack, scripts: Sequence[Path]) -> None:
+    """Reject dependencies and wheels that `run` would reject, in its folder."""
     from tpuctl.catalog import host_architecture
     from tpuctl.jobs.installation import read_installation
     from tpuctl.preflight.submit_gate import check_wheels
 
-    folders = {path if path.is_dir() else path.parent for path in scripts} or {Path()}
-    for folder in sorted(folders):
-        installation = read_installation(stack.file.job, folder)
+    for script in scripts or [Path()]:
+        folder = script if script.is_dir() else script.parent
+        installation = read_installation(stack.file.job, folder, script)
         check_wheels(folder, installation, host_architecture(stack.accelerator))
 
 

@@ -107,7 +107,11 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
 
 
 def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> None:
+    from dataclasses import replace
+    from pathlib import Path
+
     from tpuctl.errors import Diagnostic, Usage
+    from tpuctl.model.local_module import SUMMARY, find_module, module_hint
     from tpuctl.model.pasted_error import explain_text
     from tpuctl.view.explanation import show_message
 
@@ -129,6 +133,10 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
             where="--error",
         )
     match = explain_text(text, _around(tpuctl))
+    module = find_module(match.line, Path()) if match.name == "import" else None
+    if module is not None:
+        cause, hint = module_hint(module, Path())
+        match = replace(match, name="own-module", summary=SUMMARY, cause=cause, hint=hint)
     hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
     state.answer(
         lambda: responses.stacks.MessageExplanation.of(match, hint),

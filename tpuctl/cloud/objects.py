@@ -184,17 +184,6 @@ class ObjectStore:
             )
         return info
 
-    async def folders(self, prefix: str) -> list[str]:
-        """The immediate subfolders of a prefix."""
-
-        def listed() -> list[str]:
-            blobs = self._bucket.list_blobs(prefix=prefix, delimiter="/", **self._options)
-            for _ in blobs.pages:
-                pass  # iterating fills `prefixes`
-            return sorted(name.removeprefix(prefix).rstrip("/") for name in blobs.prefixes)
-
-        return await self._call(prefix, listed)
-
     async def list(self, prefix: str, glob: str | None = None) -> list[ObjectInfo]:
         """Objects whose names start with `prefix`, and match `glob`, by name."""
 

@@ -15,8 +15,14 @@ from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.analysis.source import Upload
 from tpuctl.preflight.check import check_program, target_of
-from tpuctl.preflight.findings import Report
-from tpuctl.preflight.submit_gate import Runnable, require_no_errors, runnable, warning_for
+from tpuctl.preflight.findings import Report, UnreadRequirements
+from tpuctl.preflight.submit_gate import (
+    Runnable,
+    display_path,
+    require_no_errors,
+    runnable,
+    warning_for,
+)
 
 if TYPE_CHECKING:
     from tpuctl.jobs.file_selection import Exclusion
@@ -37,6 +43,10 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
         _require_upload(stack, program.folder, program.file)
     report = check_program(program, target_of(stack), partial(upload_of, stack))
     require_no_errors(report)
+    for note in report.notes:
+        if isinstance(note, UnreadRequirements):
+            detail = f"{display_path(note.path)}: {note.message}"
+            emit(WarningIssued(Diagnostic("Dependencies are not installed", detail)))
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_for(report, f"tpuctl check {shlex.join(words)}")

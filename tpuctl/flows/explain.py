@@ -18,6 +18,7 @@ from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
 from tpuctl.model.log_tail_signatures import last_lines
+from tpuctl.model.local_module import find_module, module_hint
 
 __all__ = ["explain"]
 
@@ -51,7 +52,7 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
     worker = failure.worker if failure is not None else status.worker
     end = logs.get(record.workers[0] if worker is None else worker, b"")
     if failure is not None and failure.name in MISSING:
-        failure = _with_left_out(context, record, failure, end)
+        failure = _with_left_out(context, record, failure, end) or _with_module(context, failure)
     return Explanation(
         record,
         status,
@@ -63,7 +64,9 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
     )
 
 
-def _with_left_out(context: Context, record: JobRecord, failure: Failure, log: bytes) -> Failure:
+def _with_left_out(
+    context: Context, record: JobRecord, failure: Failure, log: bytes
+) -> Failure | None:
     """The failure with the rule that left out the file that the script did not find, if the
     uploaded folder is that of the stack file, the current one, or directly in one of them."""
     job, text = context.stack.file.job, "\n".join([failure.detail, *last_lines(log)])
@@ -73,7 +76,16 @@ def _with_left_out(context: Context, record: JobRecord, failure: Failure, log: b
             name, exclusion = missing
             cause = f"{name} is on this computer, and is not uploaded: {exclusion.rule}."
             return replace(failure, cause=cause, hint=exclusion.remedy)
-    return failure
+    return None
+
+
+def _with_module(context: Context, failure: Failure) -> Failure:
+    """The failure with the module of the user's repository that the job did not find, if any."""
+    module = find_module(failure.detail, context.stack.folder)
+    if module is None:
+        return failure
+    cause, hint = module_hint(module, Path())
+    return replace(failure, name="own-module", cause=cause, hint=hint)
 
 
 def _folders(record: JobRecord, *around: Path) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -49,6 +50,7 @@ from tpuctl.model.stack import Stack
 from tpuctl.model.stack_folder import other_folder_note
 from tpuctl.model.status import Down
 from tpuctl.model.sweep import SweepValues, describe_values
+from tpuctl.preflight.check import target_of
 from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import (
     Runnable,
@@ -405,7 +407,8 @@ def prepare_program(
         return submission
     from tpuctl.flows.check import refuse_errors
 
-    check_runnable(program, submission.installation)
+    is_newer = target_of(stack).has_newer_python_than(sys.version_info[:2])
+    check_runnable(program, submission.installation, is_newer_python=is_newer)
     # Machines of the local cloud are processes on this computer.
     is_google = cloud == "google"
     architecture = host_architecture(stack.accelerator) if is_google else platform.machine()

@@ -113,7 +113,7 @@ class Submission:
         """
         job = stack.file.job
         folder = root or (script.parent if script is not None else Path())
-        installation = read_installation(job, folder)
+        installation = read_installation(job, folder, script)
         return cls(
             stack=stack.name,
             project=stack.project,

@@ -9,23 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.errors import Usage
+from tpuctl.jobs.dependency_sources import DependencySources
 from tpuctl.model.installation import Installation
 from tpuctl.model.schema import JobSection
+from tpuctl.model.script_metadata import read_script_metadata
 
 __all__ = ["named_files", "read_installation"]
 
 AUTO = "auto"
 REQUIREMENTS, PROJECT, WHEELS = "requirements.txt", "pyproject.toml", "wheels"
+# Variables that tell pip where packages are.
+INDEX_VARIABLES = frozenset(
+    {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE"}
+)
 EXTRAS = re.compile(r"(?P<path>.*?)\s*\[(?P<extras>[^\[\]]*)\]")
 
 
-def read_installation(job: JobSection, folder: Path) -> Installation:
-    """The dependencies according to the stack file and the uploaded folder. Raises Usage.
+def read_installation(job: JobSection, folder: Path, script: Path | None = None) -> Installation:
+    """The dependencies according to the stack file, the uploaded folder, and the metadata in the
+    script (PEP 723). Raises Usage, or Refused for sources that pip does not know.
 
     A file that the stack file names must exist, except requirements.txt, the usual one.
     """
-    installation = Installation(wheels=_wheels(job.wheels, folder), setup=job.setup)
+    wheels = _wheels(job.wheels, folder)
+    has_index = wheels is not None or bool(INDEX_VARIABLES & {*job.env, *job.secrets})
+    sources = DependencySources(folder, has_index)
+    installation = Installation(wheels=wheels, setup=job.setup)
     requirements = job.requirements
+    if requirements is None:
+        return installation
+    packages = _script_dependencies(script, sources)
+    installation = installation.model_copy(update={"packages": packages})
     if requirements == AUTO:
         requirements = next(
             (candidate for candidate in (REQUIREMENTS, PROJECT) if (folder / candidate).is_file()),
@@ -42,7 +56,7 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
             return installation
         raise _not_found(f"job.requirements: {name} not found in {folder}", "job.requirements")
     if path.name == PROJECT:
-        return installation.model_copy(update=_project_fields(path, name, extras))
+        return installation.model_copy(update=_project_fields(path, name, extras, sources))
     if extras:
         detail = f"job.requirements: {name} is a requirements file, which has no extras"
         raise Usage(
@@ -53,6 +67,14 @@ def read_installation(job: JobSection, folder: Path) -> Installation:
             "    job: {requirements: pyproject.toml}",
         )
     return installation.model_copy(update={"requirements": name})
+
+
+def _script_dependencies(script: Path | None, sources: DependencySources) -> tuple[str, ...]:
+    metadata = read_script_metadata(script)
+    if metadata is None or script is None:
+        return ()
+    listed = _strings(metadata.document.get("dependencies", []), "dependencies", script)
+    return tuple(sources.resolve(script, metadata.document, listed))
 
 
 def named_files(job: JobSection, installation: Installation) -> tuple[str, ...]:
@@ -98,7 +120,9 @@ def _not_found(detail: str, key: str) -> Usage:
 # pyproject.toml -----------------------------------------------------------------------------
 
 
-def _project_fields(path: Path, name: str, extras: Sequence[str]) -> dict[str, Any]:
+def _project_fields(
+    path: Path, name: str, extras: Sequence[str], sources: DependencySources
+) -> dict[str, Any]:
     """The fields of an Installation that come from a pyproject.toml.
 
     If its dependencies are not listed in `project`, only the build backend knows them: then pip
@@ -114,9 +138,13 @@ def _project_fields(path: Path, name: str, extras: Sequence[str]) -> dict[str, A
     if not isinstance(project, dict):
         if extras:
             raise _unknown_extra(path, extras[0], ())
-        return {"dependencies": (f"./{folder}",)} if is_package else {}
+        if not is_package:
+            return {}
+        sources.refuse_hidden(path, document)
+        return {"dependencies": (f"./{folder}",)}
     dynamic = _strings(project.get("dynamic", []), "project.dynamic", path)
     if {"dependencies", "optional-dependencies"} & set(dynamic):
+        sources.refuse_hidden(path, document)
         suffix = f"[{','.join(extras)}]" if extras else ""
         return {"dependencies": (f"./{folder}{suffix}",)}
     dependencies = _strings(project.get("dependencies", []), "project.dependencies", path)
@@ -126,7 +154,7 @@ def _project_fields(path: Path, name: str, extras: Sequence[str]) -> dict[str, A
     for extra in extras:
         own_name = _normalize(str(project.get("name", "")))
         dependencies += _expand_extra(extra, optional, own_name, path, ())
-    unique = tuple(dict.fromkeys(dependencies))
+    unique = tuple(sources.resolve(path, document, dependencies))
     return {"dependencies": unique, "project": folder if is_package else None}
 
 
@@ -163,7 +191,7 @@ def _strings(value: Any, key: str, path: Path) -> list[str]:
 
 def _invalid(detail: str, path: Path) -> Usage:
     return Usage(
-        "Invalid pyproject.toml",
+        "Invalid pyproject.toml" if path.name == PROJECT else "Invalid script metadata",
         detail,
         where=str(path),
         hint="Fix the file, or use a requirements file instead:\n"

@@ -54,6 +54,7 @@ SHIPPED = (
     "attempt.py",  # from here on: modules that the programs above import
     "preparation.py",
     "run_once.py",
+    "pip_inputs.py",
     "environment_store.py",
     "bucket_cache.py",
     "tail.py",

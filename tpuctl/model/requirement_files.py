@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["Requirement", "allows", "declared", "parse_requirement", "required"]
+from tpuctl.errors import Usage
+from tpuctl.model.script_metadata import read_script_metadata
+
+__all__ = [
+    "Requirement",
+    "RequirementsFile",
+    "allows",
+    "declared",
+    "included_files",
+    "parse_requirement",
+    "required",
+]
+
+MARKS = {  # the longer ones first
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+CODING = re.compile(rb"coding[:=]\s*([-\w.]+)")
 
 REQUIREMENT = re.compile(
     r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[([^\]]*)\])?\s*\(?([^;#)]*)\)?\s*(;[^#]*)?"
@@ -66,9 +89,21 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
-def required(root: Path, file: str | None = None) -> list[Requirement]:
+def required(root: Path, file: str | None = None, script: Path | None = None) -> list[Requirement]:
     """The requirements of a job that apply everywhere, without those that have a marker."""
-    return [each for each in declared(root, file) if not each.is_conditional]
+    listed = [*declared(root, file), *_of_script(script)]
+    return [each for each in listed if not each.is_conditional]
+
+
+def _of_script(script: Path | None) -> Iterator[Requirement]:
+    """The requirements in a script's metadata (PEP 723)."""
+    try:
+        metadata = read_script_metadata(script)
+    except Usage:  # reported when the job's dependencies are read
+        return
+    if metadata is not None and script is not None:
+        for dependency in metadata.dependencies:
+            yield from parse_requirement(script, metadata.line, dependency)
 
 
 def declared(root: Path, file: str | None = None) -> list[Requirement]:
@@ -84,15 +119,56 @@ def declared(root: Path, file: str | None = None) -> list[Requirement]:
 
 
 def _lines(file: Path, root: Path, visited: set[Path]) -> Iterator[Requirement]:
-    if file in visited or not file.resolve().is_relative_to(root.resolve()):
+    if file in visited or not _is_below(file, root):
         return
     visited.add(file)
     for number, text in enumerate(_read(file).split("\n"), 1):
-        other = re.match(r"\s*(?:-r|--requirement)[\s=]+(\S+)", text)
+        other = re.match(r"\s*(?:-r|--requirement)[\s=]*(\S+)", text)
         if other is not None:
             yield from _lines(file.parent / other[1], root, visited)
             continue
         yield from parse_requirement(file, number, text)
+
+
+class RequirementsFile(NamedTuple):
+    """A requirements file that pip reads."""
+
+    path: Path
+
+    def text(self) -> str:
+        """As pip decodes it. Raises UnicodeDecodeError."""
+        data = self.path.read_bytes()
+        for mark, encoding in MARKS.items():
+            if data.startswith(mark):
+                return data[len(mark) :].decode(encoding)
+        for line in data.split(b"\n", 2)[:2]:
+            declared = CODING.search(line) if line.startswith(b"#") else None
+            if declared is not None:
+                with suppress(LookupError):
+                    return data.decode(declared[1].decode("ascii"))
+        return data.decode("utf-8")
+
+
+def included_files(root: Path, file: str | None = None) -> list[RequirementsFile]:
+    """The requirements file of a job, and the files of its folder that it includes."""
+    first = root / (file or "requirements.txt")
+    if first.name == "pyproject.toml" or not first.is_file():
+        return []
+    pending, files = [first], dict[Path, RequirementsFile]()
+    while pending:
+        path = pending.pop()
+        if path in files or not path.is_file() or not _is_below(path, root):
+            continue
+        files[path] = RequirementsFile(path)
+        included = re.findall(
+            r"(?m)^\s*(?:-[rc]|--requirement|--constraint)[\s=]*(\S+)", _read(path)
+        )
+        pending += (path.parent / each for each in included)
+    return list(files.values())
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
 
 
 def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requirement]:
@@ -127,6 +203,8 @@ def _dependencies(file: Path) -> Iterator[Requirement]:
 
 def _read(file: Path) -> str:
     try:
+        return RequirementsFile(file).text()
+    except UnicodeDecodeError:
         return file.read_text("utf-8", "replace")
     except OSError:
         return ""

@@ -22,6 +22,7 @@ from tpuctl.preflight.framework import framework_of
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
+from tpuctl.preflight.unread_requirements import unread_requirements
 
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack
@@ -127,7 +128,7 @@ def _garbage_collection_paused() -> Iterator[None]:
 
 def _check(project: Project, target: Target) -> Report:
     findings: list[Finding] = []
-    notes = []
+    notes: list[CheckNote] = []
     is_readable = "__main__" in project.modules
     for code in _codes(project) if is_readable else [NOT_PYTHON]:
         try:
@@ -135,6 +136,8 @@ def _check(project: Project, target: Target) -> Report:
         except RecursionError:
             text = "nested too deeply for some rules, which were skipped"
             notes.append(CheckNote(project.script.path, 1, text))
+    if is_readable:
+        notes += unread_requirements(project, target)
     remaining, suppressions = _apply_suppressions(
         project, _adjust_severities(project, target, findings)
     )

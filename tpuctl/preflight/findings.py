@@ -11,7 +11,16 @@ from typing import Literal
 
 from tpuctl.model.framework import Framework
 
-__all__ = ["CheckNote", "Edit", "Finding", "Report", "Rule", "Severity", "Target"]
+__all__ = [
+    "CheckNote",
+    "Edit",
+    "Finding",
+    "Report",
+    "Rule",
+    "Severity",
+    "Target",
+    "UnreadRequirements",
+]
 
 
 class Severity(StrEnum):
@@ -42,6 +51,11 @@ class Target:
         if self.tensorflow is None:
             return None
         return tuple(int(part) for part in self.tensorflow.split(".") if part.isdigit())
+
+    def has_newer_python_than(self, version: tuple[int, int]) -> bool:
+        """Whether the image's Python is newer, and so may run syntax that this version cannot
+        parse."""
+        return tuple(int(part) for part in self.python.split(".")) > version
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,11 @@ class CheckNote:
     path: Path
     line: int
     message: str
+
+
+@dataclass(frozen=True)
+class UnreadRequirements(CheckNote):
+    """A note that a file with dependencies is not installed."""
 
 
 @dataclass(frozen=True)

@@ -82,20 +82,24 @@ def runnable(program: str, form: JobKind = "script", folder: Path | None = None)
     return Runnable("shell", program, folder, path if _is_path(program) else None)
 
 
-def check_runnable(runnable: Runnable, installation: Installation) -> None:
+def check_runnable(
+    runnable: Runnable, installation: Installation, *, is_newer_python: bool = False
+) -> None:
     """Raise Usage if the program is not found, Refused if it cannot or should not be submitted.
 
-    Packages installed for the job may provide a module; the image's packages are unknown here.
+    Packages installed for the job may provide a module; the image's packages are unknown here. If
+    `is_newer_python`, the machines may be able to run what cannot be parsed here.
     """
     if runnable.form == "script":
         assert runnable.file is not None
-        check_script(runnable.file)
+        check_script(runnable.file, is_newer_python=is_newer_python)
         return
     refuse_home(runnable.folder, runnable.program)
     if runnable.form == "shell":
         _check_command(runnable)
     elif runnable.file is not None:
-        require_python(runnable.file)
+        if not is_newer_python:
+            require_python(runnable.file)
     else:
         _find_module(runnable.program, runnable.folder, installation)
 
@@ -153,7 +157,7 @@ def _is_for(wheel: str, architecture: str) -> bool:
 # Scripts ------------------------------------------------------------------------------------------
 
 
-def check_script(script: Path) -> None:
+def check_script(script: Path, *, is_newer_python: bool = False) -> None:
     """Raise Usage if the file does not exist, Refused if it should not be submitted.
 
     That is: it is not valid Python and does not name another interpreter, or its folder, which is
@@ -169,7 +173,7 @@ def check_script(script: Path) -> None:
         raise Usage("Script not found", f"{script} {kind}", hint=hint)
     refuse_notebook(script)
     refuse_home(script.parent, str(script))
-    if not other_interpreter(script):
+    if not is_newer_python and not other_interpreter(script):
         require_python(script)
 
 

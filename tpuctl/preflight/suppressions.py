@@ -72,7 +72,8 @@ class Suppressions:
                 codes, problem = _parse(word, rest)
                 if word == "ignore-file" and line > first > 0:
                     codes, problem = set(), problem or f"{MARK} {word} must come before any code"
-                elif word == "ignore" and is_alone:
+                # After another comment it is about that line, such as one of script metadata.
+                elif word == "ignore" and is_alone and match.start() == 0:
                     problem = problem or f"{MARK} {word} must be at the end of a line of code"
                     codes = set()
                 if problem:

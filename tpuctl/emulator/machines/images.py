@@ -229,13 +229,14 @@ class ImageStore:
                 output = "\n".join(tail) or "(no output)"
                 raise MachineError(
                     f"Failed to build the image with {description}: "
-                    f"`{' '.join(command[1:4])} …` exited with {status}:\n{output}"
+                    f"`{' '.join(command[2:5])} …` exited with {status}:\n{output}"
                 )
 
-        await run(interpreter.path, "-m", "venv", "--symlinks", str(image))
+        await run(interpreter.path, "-I", "-m", "venv", "--symlinks", str(image))
         if tensorflow is not None:
             await run(
-                *(python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:"),
+                *(python, "-I", "-m", "pip", "install"),
+                *("--require-hashes", "--only-binary=:all:"),
                 *("--no-compile", "--no-input", "--progress-bar=off", "--no-color"),
                 *("--disable-pip-version-check", "--requirement", str(self._lock(tensorflow))),
             )
@@ -243,6 +244,7 @@ class ImageStore:
             progress("Compiling the image's modules")
             await run(
                 python,
+                "-I",
                 "-m",
                 "compileall",
                 "-qq",

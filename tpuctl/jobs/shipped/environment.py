@@ -30,9 +30,18 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.environment_store import EnvironmentStore
     from tpuctl.jobs.shipped.folder import Folder
+    from tpuctl.jobs.shipped.pip_inputs import (
+        decode,
+        digest,
+        expand,
+        pip_inputs,
+        required_names,
+        without_credentials,
+    )
     from tpuctl.jobs.shipped.run_once import Failure, RunOnce
 else:
     from folder import Folder
+    from pip_inputs import decode, digest, expand, pip_inputs, required_names, without_credentials
     from run_once import Failure, RunOnce
 
 __all__ = ["main"]
@@ -41,8 +50,8 @@ PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "o
 # Lines that name files of the bundle, which differ between bundles; not options with a URL.
 URL_OPTION = r"-(i|f|-index-url|-extra-index-url|-find-links)[ =]\s*https?:"
 FILE_REFERENCE = re.compile(rf"(?m)^\s*(?!{URL_OPTION})(-|\.|/)|file:|\.(whl|gz|zip)\s*$")
-CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*@")  # of a URL
-PIP_SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")  # where packages are from
+# A module of Python, and not of the folder in which the command runs. `-P` is Python 3.11's.
+MODULE = ("-I", "-m")
 
 
 class Requirements(NamedTuple):
@@ -118,8 +127,9 @@ class Environment:
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)
         if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="surrogateescape") as source:
-                return Requirements(name, ["-r", path], os.path.dirname(path), source.read())
+            with open(path, "rb") as source:
+                text = expand(decode(source.read()), self.variables)
+            return Requirements(name, ["-r", path], os.path.dirname(path), text)
         dependencies = self.install.get("dependencies") or []
         if dependencies:
             text = "\n".join(dependencies)
@@ -129,7 +139,8 @@ class Environment:
             # By name: pip chooses among wheels for several Pythons, and keeps what is pinned.
             names = sorted({os.path.basename(wheel).split("-")[0] for wheel in self.wheels})
             description = f"the wheels in {self.install['wheels']}"
-            return Requirements(description, ["--upgrade", "--", *names], self.code, "")
+            arguments = ["--upgrade", "--", *names]
+            return Requirements(description, arguments, self.code, "\n".join(names))
         return None
 
     def wheel_files(self) -> list[str]:
@@ -144,41 +155,41 @@ class Environment:
         return joint_digest(json.dumps(self.image, sort_keys=True), *self.inputs(requested))
 
     def inputs(self, requested: Requirements | None) -> list[str]:
-        """What determines the installed packages, except the image."""
+        """What determines the installed packages, except the image. Without passwords."""
         parts = []
         if requested is not None:
-            parts += [json.dumps(requested.arguments[:1]), requested.text]
-            if FILE_REFERENCE.search(requested.text):
+            included = pip_inputs(requested.text, requested.cwd, self.variables)
+            parts += [json.dumps(requested.arguments[:1]), requested.text, *included]
+            if any(map(FILE_REFERENCE.search, [requested.text, *included])):
                 parts.append(self.bundle)
         for wheel in self.wheels:
             parts += [os.path.basename(wheel), digest(wheel)]
-        return parts
+        return [without_credentials(part) for part in parts]
 
     def bucket_key(self, requested: Requirements | None, *parts: str) -> str:
         """The key of an environment in the bucket: equal for all machines that may share it.
 
-        Unlike machines, the bucket outlives changes of the setup command, and of pip's sources.
-        Neither the key nor the archive tells their passwords.
+        Unlike machines, the bucket outlives changes of the setup command.
         """
         image = {name: self.image[name] for name in self.image if name not in ("prefix", "paths")}
-        sources = [self.variables.get(name, "") for name in PIP_SOURCES]
-        inputs = [*sources, self.install.get("setup") or "", *self.inputs(requested), *parts]
-        public = [CREDENTIALS.sub("", text) for text in inputs]
-        return joint_digest(json.dumps(image, sort_keys=True), *public)
+        setup = without_credentials(self.install.get("setup") or "")
+        inputs = [setup, *self.inputs(requested), *parts]
+        return joint_digest(json.dumps(image, sort_keys=True), *inputs)
 
     def build(self, once: RunOnce, requested: Requirements | None) -> str:
         """Build the virtual environment; returns what was done."""
         # Without pip: images from Debian lack ensurepip, and their own pip is seen anyway.
         options = ["--without-pip", "--system-site-packages", once.home]
-        if once.run(self.python, "-m", "venv", *options):
+        if once.run(self.python, *MODULE, "venv", *options):
             raise Failure(f"{self.python} cannot create a virtual environment")
         constraints = self.keep_image_packages()
 
         def install() -> None:
-            if once.run(self.venv_python, "-m", "pip", "--version"):
-                once.run(self.venv_python, "-m", "ensurepip")
+            if once.run(self.venv_python, *MODULE, "pip", "--version"):
+                once.run(self.venv_python, *MODULE, "ensurepip")
             if requested is not None:
                 self.pip(once, requested, *constraints)
+                self.require_installed(required_names(requested.text))
 
         if requested is None:
             install()
@@ -214,9 +225,17 @@ class Environment:
         if self.wheels:
             sources = ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
             source = " from the bundle's wheels alone (no index is used unless job.wheels is null)"
-        argv = [self.venv_python, "-m", "pip", "install", *PIP_OPTIONS, *sources, *options]
+        argv = [self.venv_python, *MODULE, "pip", "install", *PIP_OPTIONS, *sources, *options]
         if once.run(*argv, *requested.arguments, cwd=requested.cwd):
             raise Failure(f"{requested.description} could not be installed{source}")
+
+    def require_installed(self, names: list[str]) -> None:
+        """Raise Failure if pip succeeded without installing these packages, or elsewhere."""
+        command = [self.venv_python, "-I", os.path.abspath(__file__), "absent", *names]
+        absent = subprocess.check_output(command, stdin=subprocess.DEVNULL).decode().split()
+        if absent:
+            reason = "its variables PIP_… or settings prevent it"
+            raise Failure(f"pip ended without error, but did not install {absent[0]}: {reason}")
 
     def keep_image_packages(self) -> list[str]:
         """Add the image's packages; returns the options with which pip keeps its TensorFlow."""
@@ -250,14 +269,6 @@ def joint_digest(*texts: str) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
 
 
-def digest(path: str) -> str:
-    checksum = hashlib.sha256()
-    with open(path, "rb") as source:
-        for piece in iter(lambda: source.read(1 << 20), b""):
-            checksum.update(piece)
-    return checksum.hexdigest()
-
-
 def probe() -> dict[str, Any]:
     """Describe the image's Python and its packages; runs in that Python."""
     from importlib import metadata
@@ -289,6 +300,14 @@ def probe() -> dict[str, Any]:
     }
 
 
+def absent(names: list[str]) -> list[str]:
+    """Those of the packages that are not installed for this Python."""
+    from importlib import metadata
+
+    installed = {normalize(each.metadata["Name"] or "") for each in metadata.distributions()}
+    return [name for name in names if normalize(name) not in installed]
+
+
 def normalize(name: str) -> str:
     """Normalize a distribution's name for comparisons."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -297,6 +316,9 @@ def normalize(name: str) -> str:
 def main(arguments: list[str]) -> int:
     if arguments == ["probe"]:
         print(json.dumps(probe()))
+        return 0
+    if arguments[0] == "absent":
+        print(*absent(arguments[1:]))
         return 0
     if arguments == ["packages"]:
         print(sysconfig.get_path("purelib"))

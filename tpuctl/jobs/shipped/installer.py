@@ -33,7 +33,15 @@ APT = (
     *("sudo", "-n", "DEBIAN_FRONTEND=noninteractive"),
     *("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"),
 )
-PIP = ("-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--progress-bar=off")
+PIP = (
+    "-I",
+    "-m",
+    "pip",
+    "--no-input",
+    "--disable-pip-version-check",
+    "install",
+    "--progress-bar=off",
+)
 
 
 def programs() -> str:
@@ -110,7 +118,7 @@ def create_environment(environment: str, pythons: Sequence[str]) -> bool:
         python = shutil.which(name)
         if python is not None:
             with contextlib.suppress(subprocess.CalledProcessError):
-                run([python, "-m", "venv", "--clear", environment])
+                run([python, "-I", "-m", "venv", "--clear", environment])
                 return True
     return False
 

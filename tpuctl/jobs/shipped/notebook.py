@@ -117,7 +117,7 @@ class Server:
         }
         options = [f"--ServerApp.{name}={value}" for name, value in settings.items()]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
+            [sys.executable, "-I", "-m", "jupyterlab", *options],
             cwd=folder,
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,

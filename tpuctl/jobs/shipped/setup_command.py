@@ -3,7 +3,7 @@
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I setup_command.py FOLDER`: standard library only, Python 3.8 and later. The command
 is `install.setup` in FOLDER/spec.json. It runs in the bundle's folder, as the job's user, and runs
-again if its text changes, or a file of the bundle that it names.
+again if its text changes, a file of the bundle that it names, or a variable that they use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tpuctl.jobs.shipped.folder import Folder
     from tpuctl.jobs.shipped.run_once import Failure, RunOnce
@@ -29,6 +29,7 @@ else:
 
 __all__ = ["main"]
 
+VARIABLE = re.compile(rb"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 SEPARATORS = r"[\s;&|<>()'\"=]+"  # between words that may be file names
 
 
@@ -40,13 +41,30 @@ def named_files(text: str, code: str) -> Iterator[str]:
             yield path
 
 
-def cache_key(text: str, code: str) -> str:
-    """A hash of everything that may change what the command does."""
-    checksum = hashlib.sha256(text.encode("utf-8", "surrogateescape"))
+def constant_variables(variables: Mapping[str, str], job: str) -> dict[str, str]:
+    """Those that do not differ between jobs anyway, as paths in the job's folder do."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("TPUCTL_") and job not in value
+    }
+
+
+def cache_key(text: str, code: str, variables: Mapping[str, str]) -> str:
+    """A hash of everything that may change what the command does: its text, the files that it
+    names, and the variables that they use or that installers read."""
+    command = text.encode("utf-8", "surrogateescape")
+    checksum = hashlib.sha256(command)
+    used = {name for name in variables if name.startswith(("PIP_", "UV_"))}
+    used.update(name.decode() for name in VARIABLE.findall(command))
     for path in named_files(text, code):
         with open(path, "rb") as source:
-            content = hashlib.sha256(source.read()).digest()
-        checksum.update(b"\0" + os.path.relpath(path, code).encode() + b"\0" + content)
+            content = source.read()
+        used.update(name.decode() for name in VARIABLE.findall(content))
+        checksum.update(b"\0" + os.path.relpath(path, code).encode() + b"\0")
+        checksum.update(hashlib.sha256(content).digest())
+    for name in sorted(used & variables.keys()):
+        checksum.update(f"\0{name}={variables[name]}".encode("utf-8", "surrogateescape"))
     return checksum.hexdigest()[:24]
 
 
@@ -56,7 +74,8 @@ def main(arguments: list[str]) -> int:
     spec = folder.read("spec.json")
     assert spec is not None
     command, code = spec["install"]["setup"], folder.file("code")
-    home = os.path.expanduser("~/.tpuctl/setups/" + cache_key(command, code))
+    variables = constant_variables(os.environ, str(spec.get("job") or path))
+    home = os.path.expanduser("~/.tpuctl/setups/" + cache_key(command, code, variables))
     once = RunOnce(folder, home, os.environ)
 
     def work() -> str:

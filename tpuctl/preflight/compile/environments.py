@@ -141,9 +141,11 @@ class Environments:
         report(f"downloading {decimal_size(kind.download)} to {home.parent} ({needed})")
         python = str(home / "bin" / "python3")
         try:
-            await self._run((_interpreter().path, "-m", "venv", str(home)), kind, report, lock)
+            await self._run(
+                (_interpreter().path, "-I", "-m", "venv", str(home)), kind, report, lock
+            )
             install = (
-                *(python, "-m", "pip", "install", "--no-deps", "--require-hashes"),
+                *(python, "-I", "-m", "pip", "install", "--no-deps", "--require-hashes"),
                 *("--only-binary=:all:", "--no-input", "--progress-bar=off", "--no-color"),
                 *("--disable-pip-version-check", "--requirement", str(kind.lock)),
             )
@@ -162,7 +164,7 @@ class Environments:
             output = "\n".join(tail) or "(it printed nothing)"
             raise OperationFailed(
                 "Failed to create the environment",
-                f"{kind.title}: `{' '.join(command[1:4])} …` exited with code {status}:\n{output}",
+                f"{kind.title}: `{' '.join(command[2:5])} …` exited with code {status}:\n{output}",
                 hint="Check disk space and access to the package index, then run again\n"
                 "    tpuctl rehearse --compile SCRIPT",
             )

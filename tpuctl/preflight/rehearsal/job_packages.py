@@ -27,7 +27,7 @@ TENSORFLOW_TPU = re.compile(r"^(?P<name>[ \t]*tensorflow)[-_.]tpu(?![\w.-])", re
 TENSORFLOW = re.compile(
     r"^[ \t]*tensorflow(?:[-_.][ct]pu)?(?![\w.-])(?:.*\\\n)*.*\n?", re.IGNORECASE | re.MULTILINE
 )
-PROGRAMS = ("environment.py", "run_once.py", "folder.py")
+PROGRAMS = ("environment.py", "pip_inputs.py", "run_once.py", "folder.py")
 LOG = "log"
 
 

@@ -43,7 +43,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None:
         return
-    for requirement in required(project.root, target.requirements):
+    for requirement in required(project.root, target.requirements, project.script.path):
         if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
             pin = f"{requirement.name}{requirement.clauses.strip()}"
             text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"

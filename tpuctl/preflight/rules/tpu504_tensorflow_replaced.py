@@ -47,7 +47,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None:
         return
-    for requirement in required(project.root, target.requirements):
+    for requirement in required(project.root, target.requirements, project.script.path):
         if requirement.name in BUILDS:
             text = (
                 f"{requirement.name} replaces the image's TensorFlow {version} and does not "

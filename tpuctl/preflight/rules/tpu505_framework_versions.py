@@ -118,7 +118,7 @@ NIGHTLY = (
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    groups = [required(project.root, target.requirements)]
+    groups = [required(project.root, target.requirements, project.script.path)]
     of_calls = groupby(installed(project), key=lambda install: install.call)
     groups += [[install.package for install in installs] for _, installs in of_calls]
     for group in groups:

@@ -55,7 +55,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         return
     if target.tensorflow is not None or not target.image:
         return
-    packages = required(project.root, target.requirements)
+    packages = required(project.root, target.requirements, project.script.path)
     packages += [install.package for install in installed(project)]
     names = {package.name for package in packages}
     if not names & {"tensorflow-tpu", "tf-nightly-tpu"}:

@@ -1,0 +1,56 @@
+"""Dependencies in a comment of a script (packaging.python.org, "Inline script metadata")."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tpuctl.errors import Usage
+
+__all__ = ["ScriptMetadata", "read_script_metadata"]
+
+START, END = "# /// script", "# ///"
+
+
+class ScriptMetadata(NamedTuple):
+    """The table in the comment, and the line where the comment starts."""
+
+    document: dict[str, Any]
+    line: int
+
+    @property
+    def dependencies(self) -> list[str]:
+        listed = self.document.get("dependencies", [])
+        return [str(each) for each in listed] if isinstance(listed, list) else []
+
+
+def read_script_metadata(script: Path | None) -> ScriptMetadata | None:
+    """The metadata of a script; None without any, or if the file cannot be read. Raises Usage if
+    it is invalid."""
+    if script is None or not script.is_file():
+        return None
+    try:
+        lines = [line.rstrip() for line in script.read_text("utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError):
+        return None
+    if START not in lines:
+        return None
+    first = lines.index(START) + 1
+    last = next(
+        (number for number, line in enumerate(lines[first:], first) if line[:1] != "#"), len(lines)
+    )
+    block = lines[first:last]
+    if END not in block:
+        return None
+    content = block[: len(block) - 1 - block[::-1].index(END)]
+    try:
+        document = tomllib.loads("\n".join(line[2:] for line in content))
+    except tomllib.TOMLDecodeError as error:
+        raise Usage(
+            "Invalid script metadata",
+            str(error),
+            where=f"{script}:{first}",
+            hint="Fix the comment that starts with `# /// script` (PEP 723).",
+        ) from None
+    return ScriptMetadata(document, first)

@@ -1,0 +1,101 @@
+"""Notes about dependencies in files that jobs do not install, such as environment.yml.
+
+Jobs install `requirements.txt`, `pyproject.toml`, and the metadata in a script, or what
+`job.requirements` names.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tpuctl.model.requirement_files import required
+from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.findings import Target, UnreadRequirements
+
+__all__ = ["unread_requirements"]
+
+# Files with dependencies, and the command that writes them into requirements.txt.
+OTHERS = {
+    "environment.yml": "pip list --format=freeze > requirements.txt",
+    "environment.yaml": "pip list --format=freeze > requirements.txt",
+    "conda.yml": "pip list --format=freeze > requirements.txt",
+    "conda.yaml": "pip list --format=freeze > requirements.txt",
+    "pixi.toml": "pip list --format=freeze > requirements.txt",
+    "Pipfile": "pipenv requirements > requirements.txt",
+    "setup.py": "echo . > requirements.txt",
+    "setup.cfg": "echo . > requirements.txt",
+    "requirements.in": "pip-compile requirements.in",
+}
+# Modules of images that have TensorFlow.
+WITH_TENSORFLOW = {
+    *("absl", "google", "grpc", "h5py", "keras", "libtpu", "ml_dtypes", "numpy", "packaging"),
+    *("requests", "setuptools", "six", "tensorboard", "tensorflow", "typing_extensions", "wrapt"),
+}
+
+
+def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequirements]:
+    """A note for each such file, if nothing else is installed and the script imports a module that
+    is neither Python's nor in its folder."""
+    if target.requirements is not None or target.installs_more or _installs(project):
+        return
+    files = list(_files(project.root))
+    image_modules = (
+        WITH_TENSORFLOW if target.tensorflow is not None or not target.image else set[str]()
+    )
+    missing = sorted(_imported(project) - image_modules) if files else []
+    if not missing:
+        return
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    for path, advice in files:
+        text = f"not read, and nothing else installs {missing[0]}{more}: {advice}"
+        yield UnreadRequirements(path, 1, text)
+
+
+def _installs(project: Project) -> bool:
+    root = project.root
+    if (root / "requirements.txt").exists() or any((root / "wheels").glob("*.whl")):
+        return True
+    return "build-system" in _document(root) or bool(required(root, None, project.script.path))
+
+
+def _document(root: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return {}
+
+
+def _imported(project: Project) -> set[str]:
+    """The modules that are imported at module level and are neither Python's nor the project's."""
+    tops: set[str] = set()
+    for module in project:
+        for node in module.tree.body:
+            if isinstance(node, ast.Import):
+                tops |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                tops.add((node.module or "").partition(".")[0])
+    return {each for each in tops - sys.stdlib_module_names if not _is_own(project, each)}
+
+
+def _is_own(project: Project, top: str) -> bool:
+    folders = {project.root, project.root / "src", project.script.path.parent}
+    return any((each / f"{top}.py").exists() or (each / top).is_dir() for each in folders)
+
+
+def _files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Files with dependencies, and what to do instead."""
+    for name, command in OTHERS.items():
+        if (root / name).is_file():
+            yield root / name, f"run `{command}`"
+    others = [*root.glob("requirements[-_]*.txt"), *root.glob("requirements/*.txt")]
+    for path in sorted(others):
+        name = path.relative_to(root).as_posix()
+        yield path, f"set job.requirements to {name}"
+    tool = _document(root).get("tool")
+    if isinstance(tool, dict) and "poetry" in tool:
+        command = "poetry export --without-hashes --output requirements.txt"
+        yield root / "pyproject.toml", f"run `{command}`, or add [build-system]"
