@@ -202,9 +202,9 @@ async def test_noncurrent_versions_are_deleted_with_the_bucket(project: Project)
     for data in (b"1", b"2"):
         await store.put_bytes("jobs/log", data)
     for command in ("plan", "doctor"):
-        shown = "".join(bench.type(command)[1:])
-        assert "Bucket keeps old versions" in shown, command
-        assert "--no-versioning" in shown, command
+        output = "".join(bench.type(command)[1:])
+        assert "Bucket keeps old versions" in output, command
+        assert "--no-versioning" in output, command
     done = await bench.reopen().down(delete_bucket=True)
     assert {item.state for item in done.remaining if item.address.startswith("bucket/")} == {
         "deleted"

@@ -345,6 +345,24 @@ async def test_machines_of_a_deleted_account_must_be_recreated(
     assert not again.plan.is_empty
 
 
+async def test_account_that_machines_cannot_use_is_named(make_stub_stack: MakeStack) -> None:
+    """Without a wait for it to become visible, as after its creation."""
+    account = f"mine-{next(_numbers)}@local-project.iam.gserviceaccount.com"
+    stack = make_stub_stack(type_name=f"v2-8, service_account: {account}")
+    with pytest.raises(NotFound, match="Service account not found") as caught:
+        await stack.plan()
+    assert account in str(caught.value)
+    fields = {"name": "projects/local-project", "account_id": account.partition("@")[0]}
+    await request(stack, "iam", "create_service_account", fields)
+    assert not (await stack.plan()).plan.is_empty
+    name = f"projects/local-project/serviceAccounts/{account}"
+    await request(stack, "iam", "disable_service_account", {"name": name})
+    with pytest.raises(Conflict, match="disabled") as disabled:
+        await stack.plan()
+    command = f"    gcloud iam service-accounts enable {account} --project=local-project"
+    assert command in disabled.value.diagnostics[0].hint.splitlines()
+
+
 async def test_custom_role_is_shared_extended_and_undeleted(make_stub_stack: MakeStack) -> None:
     stack = make_stub_stack()
     await provision(stack)

@@ -370,7 +370,7 @@ def test_details_of_response_are_read_from_json_and_grpc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "known"),
+    ("text", "name"),
     [
         (
             "The resource 'hostkeys/' of type 'Guest Attribute' was not found.",
@@ -385,7 +385,7 @@ def test_details_of_response_are_read_from_json_and_grpc() -> None:
         ("Object 'b/o' is under active Temporary hold and cannot be deleted", "object-hold"),
     ],
 )
-def test_pasted_text_has_the_cause_of_the_answer(text: str, known: str) -> None:
-    met = table().match_response("UNKNOWN", text)
-    assert met is not None
-    assert met.name == known
+def test_pasted_text_has_the_cause_of_the_answer(text: str, name: str) -> None:
+    known_error = table().match_response("UNKNOWN", text)
+    assert known_error is not None
+    assert known_error.name == name

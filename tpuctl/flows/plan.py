@@ -35,6 +35,7 @@ from tpuctl.resources.disk import DataDisk
 from tpuctl.resources.network import Network
 from tpuctl.resources.reservation import require_reservation
 from tpuctl.resources.secret_grants import removed_secret_grants
+from tpuctl.resources.service_account import require_account
 from tpuctl.resources.tpu_group_parts import GroupPart
 from tpuctl.resources.tpu_node_v1 import RemoteNode, closed_api_warning
 from tpuctl.resources.tpu_queued import QueuedNodes, Race
@@ -108,6 +109,8 @@ async def plan(
         stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
     )
     prepared = await require_permissions(stack, cloud, preparing)
+    if candidate is None:
+        await require_account(stack, cloud)
     if candidate is None and _creates_machines(prepared.plan):
         await require_reservation(prepared.stack, cloud)
     warnings = [

@@ -209,9 +209,9 @@ async def _delete_created(prepared: Prepared, emit: Emit) -> None:
         and prepared.plan.change(resource.address).action is Action.CREATE
     ]
     snapshot, unread = await observe_each(created)
-    known = [resource for resource in created if resource.address not in unread]
-    plan = plan_down(known, snapshot)
-    results = {} if plan.is_empty else await apply(plan, known, emit)
+    readable = [resource for resource in created if resource.address not in unread]
+    plan = plan_down(readable, snapshot)
+    results = {} if plan.is_empty else await apply(plan, readable, emit)
     for error in (*unread.values(), *errors_of(results).values()):
         emit(WarningIssued(error.diagnostics[0], is_error=True))
     if left := [*unread, *errors_of(results)]:

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.model.inventory import InventoryItem, stack_of_description
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack import Stack
 from tpuctl.resources.base import Query, StackResource
 
-__all__ = ["ServiceAccount"]
+__all__ = ["ServiceAccount", "require_account"]
 
 
 class ServiceAccount(StackResource):
@@ -63,6 +65,8 @@ class ServiceAccount(StackResource):
         if observed is None:
             return self.create("a dedicated account for the workers")
         self._check(observed)
+        if observed.disabled:
+            raise _disabled(self.stack)
         return self.nothing("the account exists")
 
     async def apply(self, change: Change, report: Report) -> None:
@@ -96,3 +100,38 @@ class ServiceAccount(StackResource):
                 hint="Choose another stack name, or use that account with\n"
                 f"    tpu: {{service_account: {self.stack.names.service_account_email}}}",
             )
+
+
+async def require_account(stack: Stack, cloud: Cloud) -> None:
+    """Raise NotFound or Conflict if machines cannot use the account that the stack file names.
+
+    Google's default accounts may be created by enabling an API; others that cannot be read count as
+    usable.
+    """
+    account = stack.service_account
+    if stack.creates_service_account or not account.endswith(".iam.gserviceaccount.com"):
+        return
+    request = {"name": f"projects/-/serviceAccounts/{account}"}
+    try:
+        observed = await cloud.call(account, cloud.client("iam").get_service_account, request)
+    except NotFound as error:
+        raise NotFound(
+            "Service account not found",
+            f"{account} (tpu.service_account) does not exist, or was deleted; machines that were "
+            "created with it have no access",
+            hint="Correct tpu.service_account, or remove it to let tpuctl create an account. To "
+            f"list accounts:\n    gcloud iam service-accounts list --project={stack.project}",
+        ) from error
+    except TpuctlError:
+        return
+    if observed.disabled:
+        raise _disabled(stack)
+
+
+def _disabled(stack: Stack) -> Conflict:
+    return Conflict(
+        "Service account is disabled",
+        f"{stack.service_account}: machines that use it have no access",
+        hint="Enable it:\n"
+        f"    gcloud iam service-accounts enable {stack.service_account} --project={stack.project}",
+    )
