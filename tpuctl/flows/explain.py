@@ -17,8 +17,8 @@ from tpuctl.jobs.logs import worker_records
 from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
-from tpuctl.model.log_tail_signatures import last_lines
 from tpuctl.model.local_module import find_module, module_hint
+from tpuctl.model.log_tail_signatures import last_lines
 
 __all__ = ["explain"]
 
