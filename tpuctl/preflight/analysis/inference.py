@@ -320,9 +320,9 @@ class Inference(Evaluator):
         if not self.doubts:
             self.called.add(node)
         key = (node, (*bound.values(), *self.circumstances))
-        for known in ((node, (*bound.values(),)), key):
-            if known in self.results:
-                return self.results[known]
+        for context in ((node, (*bound.values(),)), key):
+            if context in self.results:
+                return self.results[context]
         if self.contexts.get(node, 0) >= MAX_CONTEXTS:
             values = (value for (other, _), value in self.results.items() if other is node)
             return self.joined(*values)

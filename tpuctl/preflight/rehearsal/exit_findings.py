@@ -225,8 +225,8 @@ def _first_line(error: Failure) -> str:
 
 def message_lines(message: str) -> list[str]:
     """The lines of an exception's message, without the calls that AutoGraph puts before them."""
-    kept = USER_CODE.sub("", message.rstrip())
-    return [line.strip() for line in kept.splitlines() if line.strip()]
+    text = USER_CODE.sub("", message.rstrip())
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def shorten(text: str) -> str:
