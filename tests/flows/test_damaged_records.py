@@ -91,10 +91,10 @@ async def test_damaged_records_are_one_line_each(stack: Tpuctl) -> None:
     answer = json.loads(listed.stdout)
     assert listed.returncode == 0, listed.stderr
     assert [entry["id"] for entry in answer["data"]] == [GOOD]
-    named = [diagnostic["detail"].partition(": ")[0] for diagnostic in answer["diagnostics"]]
+    details = [diagnostic["detail"].partition(": ")[0] for diagnostic in answer["diagnostics"]]
     names = [f"20260304-000000-{kind}" for kind in (*DAMAGED_JOBS, *DAMAGED_WORKERS)]
-    assert all(any(name in detail for detail in named) for name in names), named
-    assert len(named) == len(names)
+    assert all(any(name in detail for detail in details) for name in names), details
+    assert len(details) == len(names)
     watch = JobWatch(stack.store)
     assert [snapshot.record.id for snapshot in await watch.poll()] == [GOOD]
     assert watch.problem is not None

@@ -18,7 +18,7 @@ from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
         ("v3-8", "2.12.1", "tpu-vm-tf-2.12.1"),
         ("v3-32", "2.12.0", "tpu-vm-tf-2.12.0-pod"),
         ("v2-8", "2.11.1", "tpu-vm-tf-2.12.0"),  # the oldest of TPU VMs
-        ("v2-8", "2.17.0", "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"),
+        ("v2-8", "2.17.0", "tpu-vm-tf-2.17.0-pjrt"),
         ("v2-8", "2.19.0", "tpu-vm-tf-2.18.0-pjrt-v5p-and-below"),  # there is no newer one
         ("v3-8", None, "tpu-ubuntu2204-base"),  # PyTorch
     ],

@@ -58,10 +58,10 @@ def test_job_output_on_terminal_keeps_colors_only(attack: str, size: int) -> Non
     data = f"é\x1b[31mred\x1b[0m{attack}50%\r100%\x08\n안녕\u2026".encode()
     output_filter = JobOutputFilter()
     pieces = [output_filter.feed(data[at : at + size]) for at in range(0, len(data), size)]
-    shown = b"".join([*pieces, output_filter.finish()]).decode()
-    assert shown.startswith("é\x1b[31mred\x1b[0m")
-    assert shown.endswith("50%\r100%\x08\n안녕\u2026")
-    assert is_harmless(shown[len("é\x1b[31mred\x1b[0m") :].replace("\x08", ""))
+    filtered = b"".join([*pieces, output_filter.finish()]).decode()
+    assert filtered.startswith("é\x1b[31mred\x1b[0m")
+    assert filtered.endswith("50%\r100%\x08\n안녕\u2026")
+    assert is_harmless(filtered[len("é\x1b[31mred\x1b[0m") :].replace("\x08", ""))
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
@@ -76,9 +76,9 @@ def test_log_bytes_are_unchanged_in_pipe(
             output = Output()
             output.write(LogChunk(0, data, 0))
             output.finish()
-        seen = os.read(reader, 1000)
+        received = os.read(reader, 1000)
     os.close(reader)
-    assert is_harmless(seen.decode()) if is_terminal else seen == data
+    assert is_harmless(received.decode()) if is_terminal else received == data
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=ascii)

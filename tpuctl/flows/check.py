@@ -46,7 +46,10 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     for note in report.notes:
         if isinstance(note, UnreadRequirements):
             detail = f"{display_path(note.path)}: {note.message}"
-            emit(WarningIssued(Diagnostic("Dependencies are not installed", detail)))
+            hint = (
+                "Name a file that is read, for example:\n    job: {requirements: requirements.txt}"
+            )
+            emit(WarningIssued(Diagnostic("Dependencies are not installed", detail, hint)))
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_for(report, f"tpuctl check {shlex.join(words)}")

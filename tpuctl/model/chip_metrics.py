@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tpuctl.model.record_parsing import ByteCount, Moment, Seconds, Text
+from tpuctl.model.record_parsing import ByteCount, Moment, Text
 
 __all__ = ["ChipMetrics"]
 
@@ -19,7 +19,7 @@ class ChipMetrics(BaseModel):
 
     at: Moment
     absence: Text = Field("", description="Why there are no values; empty if there are.")
-    duty_cycle_percent: tuple[Seconds, ...] = Field(
+    duty_cycle_percent: tuple[float, ...] = Field(
         (), max_length=1000, description="Percentage of the time in which a chip was computing."
     )
     hbm_used_bytes: tuple[ByteCount, ...] = Field((), max_length=1000)

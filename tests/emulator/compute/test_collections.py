@@ -127,7 +127,7 @@ async def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: 
 
 
 async def test_instance_keeps_requested_fields(engine: Any) -> None:
-    kept = {
+    fields = {
         "hostname": "head.lab.example",
         "key_revocation_action_type": "STOP",
         "advanced_machine_features": {"threads_per_core": 1},
@@ -137,12 +137,12 @@ async def test_instance_keeps_requested_fields(engine: Any) -> None:
     }
 
     def run() -> None:
-        body = engine.controller(**kept, **with_interface(nic_type="GVNIC"))
+        body = engine.controller(**fields, **with_interface(nic_type="GVNIC"))
         engine.wait_ok(engine.insert(body))
         instance = engine.get()
-        for field, value in kept.items():
-            shown = getattr(instance, field)
-            assert shown == (type(shown)(value) if isinstance(value, dict) else value), field
+        for field, value in fields.items():
+            stored = getattr(instance, field)
+            assert stored == (type(stored)(value) if isinstance(value, dict) else value), field
         assert instance.network_interfaces[0].nic_type == "GVNIC"
         with pytest.raises(exceptions.BadRequest, match="hostname"):
             engine.insert(engine.controller("other", hostname="no domain"))
@@ -154,11 +154,11 @@ async def test_template_without_network_has_the_default_one(engine: Any) -> None
     """As the test of Google's sample expects: it sets the interface's name instead."""
 
     def run() -> None:
-        interface = {"name": "global/networks/default"}
-        engine.create_template(network_interfaces=[interface])
+        requested = {"name": "global/networks/default"}
+        engine.create_template(network_interfaces=[requested])
         which = {"project": PROJECT, "instance_template": "bert"}
-        [shown] = engine.instance_templates.get(which).properties.network_interfaces
-        assert shown.name == "global/networks/default"
-        assert shown.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
+        [interface] = engine.instance_templates.get(which).properties.network_interfaces
+        assert interface.name == "global/networks/default"
+        assert interface.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
 
     await asyncio.to_thread(run)
