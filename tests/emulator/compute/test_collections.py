@@ -126,8 +126,21 @@ async def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: 
     await asyncio.to_thread(run)
 
 
+@pytest.mark.parametrize("version", [{"name": "canary"}, {"target_size": {"fixed": 1}}])
+async def test_refused_field_of_group_version_is_named(
+    engine: Any, version: dict[str, Any]
+) -> None:
+    def run() -> None:
+        template = engine.create_template()
+        field = {"target_size": "targetSize"}.get(*version, "name")
+        with pytest.raises(exceptions.MethodNotImplemented, match=rf"versions\[0\]\.{field}"):
+            engine.insert_group(versions=[{"instance_template": template, **version}])
+
+    await asyncio.to_thread(run)
+
+
 async def test_instance_keeps_requested_fields(engine: Any) -> None:
-    kept = {
+    fields = {
         "hostname": "head.lab.example",
         "key_revocation_action_type": "STOP",
         "advanced_machine_features": {"threads_per_core": 1},
@@ -137,12 +150,12 @@ async def test_instance_keeps_requested_fields(engine: Any) -> None:
     }
 
     def run() -> None:
-        body = engine.controller(**kept, **with_interface(nic_type="GVNIC"))
+        body = engine.controller(**fields, **with_interface(nic_type="GVNIC"))
         engine.wait_ok(engine.insert(body))
         instance = engine.get()
-        for field, value in kept.items():
-            shown = getattr(instance, field)
-            assert shown == (type(shown)(value) if isinstance(value, dict) else value), field
+        for field, value in fields.items():
+            actual = getattr(instance, field)
+            assert actual == (type(actual)(value) if isinstance(value, dict) else value), field
         assert instance.network_interfaces[0].nic_type == "GVNIC"
         with pytest.raises(exceptions.BadRequest, match="hostname"):
             engine.insert(engine.controller("other", hostname="no domain"))
@@ -154,11 +167,10 @@ async def test_template_without_network_has_the_default_one(engine: Any) -> None
     """As the test of Google's sample expects: it sets the interface's name instead."""
 
     def run() -> None:
-        interface = {"name": "global/networks/default"}
-        engine.create_template(network_interfaces=[interface])
+        engine.create_template(network_interfaces=[{"name": "global/networks/default"}])
         which = {"project": PROJECT, "instance_template": "bert"}
-        [shown] = engine.instance_templates.get(which).properties.network_interfaces
-        assert shown.name == "global/networks/default"
-        assert shown.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
+        [interface] = engine.instance_templates.get(which).properties.network_interfaces
+        assert interface.name == "global/networks/default"
+        assert interface.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
 
     await asyncio.to_thread(run)
