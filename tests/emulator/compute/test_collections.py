@@ -126,6 +126,19 @@ async def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: 
     await asyncio.to_thread(run)
 
 
+@pytest.mark.parametrize("version", [{"name": "canary"}, {"target_size": {"fixed": 1}}])
+async def test_refused_field_of_group_version_is_named(
+    engine: Any, version: dict[str, Any]
+) -> None:
+    def run() -> None:
+        template = engine.create_template()
+        field = {"target_size": "targetSize"}.get(*version, "name")
+        with pytest.raises(exceptions.MethodNotImplemented, match=rf"versions\[0\]\.{field}"):
+            engine.insert_group(versions=[{"instance_template": template, **version}])
+
+    await asyncio.to_thread(run)
+
+
 async def test_instance_keeps_requested_fields(engine: Any) -> None:
     fields = {
         "hostname": "head.lab.example",
@@ -141,8 +154,8 @@ async def test_instance_keeps_requested_fields(engine: Any) -> None:
         engine.wait_ok(engine.insert(body))
         instance = engine.get()
         for field, value in fields.items():
-            stored = getattr(instance, field)
-            assert stored == (type(stored)(value) if isinstance(value, dict) else value), field
+            actual = getattr(instance, field)
+            assert actual == (type(actual)(value) if isinstance(value, dict) else value), field
         assert instance.network_interfaces[0].nic_type == "GVNIC"
         with pytest.raises(exceptions.BadRequest, match="hostname"):
             engine.insert(engine.controller("other", hostname="no domain"))
@@ -154,8 +167,7 @@ async def test_template_without_network_has_the_default_one(engine: Any) -> None
     """As the test of Google's sample expects: it sets the interface's name instead."""
 
     def run() -> None:
-        requested = {"name": "global/networks/default"}
-        engine.create_template(network_interfaces=[requested])
+        engine.create_template(network_interfaces=[{"name": "global/networks/default"}])
         which = {"project": PROJECT, "instance_template": "bert"}
         [interface] = engine.instance_templates.get(which).properties.network_interfaces
         assert interface.name == "global/networks/default"

@@ -95,15 +95,15 @@ def shown_key(key: Row) -> Row:
 
     CustomerEncryptionKey.sha256: of the key itself, in base64. Content is not encrypted here.
     """
-    visible = {field: value for field, value in key.items() if field != "rawKey"}
+    resource = {field: value for field, value in key.items() if field != "rawKey"}
     if "rawKey" in key:
         try:
             digest = hashlib.sha256(base64.b64decode(key["rawKey"], validate=True)).digest()
         except ValueError:
             reason = "The key must be encoded in base64."
             raise bad_field("resource.diskEncryptionKey.rawKey", "", reason) from None
-        visible["sha256"] = base64.b64encode(digest).decode()
-    return visible
+        resource["sha256"] = base64.b64encode(digest).decode()
+    return resource
 
 
 class Snapshots(Collection):
@@ -271,10 +271,9 @@ class Disks(Collection):
             complete |= {"sourceDisk": source, "sourceDiskId": disk["id"], **_boot_fields(disk)}
             min_size = int(disk["sizeGb"])
         if features := row.get("guestOsFeatures"):
-            features_of_disk = complete["guestOsFeatures"]
-            complete["guestOsFeatures"] = features_of_disk + [
-                each for each in features if each not in features_of_disk
-            ]
+            inherited = complete["guestOsFeatures"]
+            additional = [each for each in features if each not in inherited]
+            complete["guestOsFeatures"] = inherited + additional
         if "diskEncryptionKey" in row:
             complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])
         if 0 < size < min_size:

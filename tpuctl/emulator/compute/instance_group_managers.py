@@ -30,7 +30,7 @@ from tpuctl.emulator.compute.managed_instances import (
 )
 from tpuctl.emulator.compute.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.scheduling import FLEX_START
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import invalid, unsupported_field
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
@@ -176,6 +176,10 @@ class InstanceGroupManagers(Collection):
     def _template(self, name: str, row: Row) -> str:
         """The full name of the group's template, given by its field or as the only version."""
         versions = row.pop("versions", [])
+        for index, version in enumerate(versions):
+            for field in version.keys() - {"instanceTemplate"}:
+                if field != "targetSize" or version[field].keys() - {"calculated"}:
+                    raise unsupported_field(f"resource.versions[{index}].{field}")
         reference = row.get("instanceTemplate") or (
             versions[0].get("instanceTemplate", "") if len(versions) == 1 else ""
         )
