@@ -11,6 +11,7 @@ from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
 __all__ = [
+    "UNREACHED",
     "UNSURE",
     "callee_text",
     "edit_of",

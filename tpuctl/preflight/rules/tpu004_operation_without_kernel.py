@@ -15,7 +15,7 @@ from tpuctl.preflight.analysis.inference import Inference, infer
 from tpuctl.preflight.analysis.library import short
 from tpuctl.preflight.analysis.qualified_names import keras_name
 from tpuctl.preflight.analysis.source import Project
-from tpuctl.preflight.analysis.source_findings import finding_at, quoted
+from tpuctl.preflight.analysis.source_findings import UNREACHED, UNSURE, finding_at, quoted
 from tpuctl.preflight.analysis.syntax import argument
 from tpuctl.preflight.analysis.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -98,7 +98,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         if not is_soft:
             yield finding
             continue
-        message = f"{finding.message}: it runs on the host in each step"
+        message = finding.message.removesuffix(UNREACHED).removesuffix(UNSURE)
+        message += ": it runs on the host in each step"
         yield replace(finding, severity=Severity.cost, message=message)
 
 
