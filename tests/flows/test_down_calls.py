@@ -186,6 +186,7 @@ async def test_down_deletes_the_tpu_of_a_stack_whose_bucket_is_under_retention(
     assert not await charged(bench)
     assert "Object under retention" in errors
     assert "roles/" not in errors, "no permission is missing"
+    assert '"error":' not in errors, "Google's message, not its JSON"
     assert re.search(r"Deleted: .*node/", errors)
     for command in ("plan", "doctor"):
         assert "retention policy" in "".join(bench.type(command)[1:]), command

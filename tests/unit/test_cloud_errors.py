@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import grpc
@@ -241,3 +242,14 @@ def test_cancelled_by_server_is_transient() -> None:
     error = api.Cancelled("CANCELLED", errors=(), details=(), response=None)
     error.grpc_status_code = grpc.StatusCode.CANCELLED
     assert isinstance(convert(error, "the list of every tpu"), Transient)
+
+
+def test_message_of_an_upload_is_shown_without_its_json() -> None:
+    """google-cloud-storage passes on the body of the response to an upload as it is."""
+    message = "Object 'b/o' is subject to bucket's retention policy and cannot be overwritten"
+    body = json.dumps({"error": {"code": 403, "message": message, "errors": []}}, indent=2)
+    url = "POST https://storage.googleapis.com/upload/storage/v1/b/b/o?uploadType=multipart"
+    text = f"{url}: {body}: ('Request failed with status code', 403, 'Expected one of', 200)"
+    error = convert(api.Forbidden(text), "gs://b/o")
+    assert isinstance(error, Denied)
+    assert error.diagnostics[0].detail.splitlines()[0] == f"gs://b/o: {message}"

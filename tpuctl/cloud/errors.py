@@ -6,8 +6,10 @@ Sources: google.api_core.exceptions; texts and reasons of Google's answers seen 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tpuctl.cloud.classification import classify
@@ -110,10 +112,14 @@ def convert(
 
 
 def _message_text(text: str) -> str:
-    """The message without the request URL (unless there is no message), and without the HTML page
-    that Google's front end returns when it cannot reach an API."""
+    """The message without the request URL (unless there is no message), without the JSON around it
+    that Cloud Storage returns to an upload, and without the HTML page that Google's front end
+    returns when it cannot reach an API."""
     prefix = REQUEST_PREFIX.match(text)
     words = text[prefix.end() :] if prefix else text
+    if words.startswith("{"):
+        with suppress(ValueError, KeyError, TypeError):
+            words = str(json.JSONDecoder().raw_decode(words)[0]["error"]["message"])
     _, page, after = words.partition("<!DOCTYPE html")
     title = re.search(r"<title>(.*?)</title>", after, re.DOTALL)
     if page and title is not None:
