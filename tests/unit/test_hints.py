@@ -117,6 +117,8 @@ def test_gcloud_commands_in_texts_exist() -> None:
         while words and words[0] in node["commands"]:
             node = node["commands"][words.pop(0)]
             flags |= {*node["flags"]}
+            switches = [flag for flag, values in node["flags"].items() if values == "bool"]
+            flags |= {flag.replace("--", "--no-", 1) for flag in switches}
         used = {word.partition("=")[0] for word in words if word.startswith("--")}
         if node["commands"] or not used <= flags:
             wrong.append(f"{where}: {command}: {used - flags or 'a group instead of a command'}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import Diagnostic, Refused, Usage
-from tpuctl.files import exists, is_file, read_file
+from tpuctl.files import exists, is_file, is_folder, read_file
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.spelling import nearest
 from tpuctl.units import counted
@@ -181,7 +181,7 @@ def refuse_notebook(path: Path) -> None:
     """Raise Usage for a notebook, whatever the file's name: to Python it is an expression, or a
     NameError of `null`."""
     is_renamed = path.suffix != ".ipynb"
-    if path.is_dir() or (is_renamed and not _is_notebook(path)):
+    if is_folder(path) or (is_renamed and not _is_notebook(path)):
         return
     name = shlex.quote(str(path))
     hint = f"Convert it to a script:\n    jupyter nbconvert --to script {name}"
