@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tpuctl.errors import Usage
+from tpuctl.files import is_file
 
 __all__ = ["ScriptMetadata", "read_script_metadata"]
 
@@ -28,7 +29,7 @@ class ScriptMetadata(NamedTuple):
 def read_script_metadata(script: Path | None) -> ScriptMetadata | None:
     """The metadata of a script; None without any, or if the file cannot be read. Raises Usage if
     it is invalid."""
-    if script is None or not script.is_file():
+    if script is None or not is_file(script):
         return None
     try:
         lines = [line.rstrip() for line in script.read_text("utf-8-sig").split("\n")]
