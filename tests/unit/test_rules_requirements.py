@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,7 @@ from tpuctl.model.installation import Installation
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
+from tpuctl.preflight.rules.tpu507_newer_python import NAMES
 from tpuctl.preflight.submit_gate import check_runnable, runnable
 
 BASE = Target(image="tpu-ubuntu2204-base")
@@ -298,3 +303,28 @@ def test_syntax_of_a_newer_image_is_no_error(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         check_runnable(runnable(str(script)), Installation())
     check_runnable(runnable(str(script)), Installation(), is_newer_python=True)
+
+
+def _member(value: Any, name: str) -> Any:
+    return getattr(value, name, None)
+
+
+def test_names_of_newer_pythons_are_absent_here() -> None:
+    """The table against the interpreter that runs the tests."""
+
+    def exists(name: str) -> bool:
+        if hasattr(builtins, name):
+            return True
+        parts = name.split(".")
+        for count in range(len(parts), 0, -1):
+            try:
+                value: Any = importlib.import_module(".".join(parts[:count]))
+            except ImportError:
+                continue
+            return reduce(_member, parts[count:], value) is not None
+        return False
+
+    wrong = [
+        name for name, version in NAMES.items() if exists(name) != (sys.version_info >= version)
+    ]
+    assert wrong == []

@@ -83,7 +83,7 @@ ADDED: dict[Version, str] = {
     (3, 13): """
         asyncio.{EventLoop,QueueShutDown} base64.{z85decode,z85encode} copy.replace enum.EnumDict
         PythonFinalizationError configparser.UNNAMED_SECTION glob.translate math.fma
-        mimetypes.guess_file_type os.{process_cpu_count,timerfd_create} os.path.isreserved
+        mimetypes.guess_file_type os.{process_cpu_count,timerfd_create}
         pathlib.UnsupportedOperation queue.ShutDown re.PatternError statistics.{kde,kde_random}
         typing.{NoDefault,ReadOnly,TypeIs,get_protocol_members,is_protocol} types.CapsuleType
         unittest.mock.ThreadingMock warnings.deprecated
