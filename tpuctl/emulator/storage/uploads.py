@@ -345,9 +345,8 @@ class Uploads:
             if json.loads(body)["started"] < now - _SESSION_SECONDS and upload_id not in self._busy:
                 self._delete(upload_id, self._files.drafts / file)
 
-    def _json_response(self, request: Request, resource: dict[str, Any]) -> web.Response:
-        if request.param("projection") == "full":
-            self._objects.add_access_controls(resource)
+    @staticmethod
+    def _json_response(request: Request, resource: dict[str, Any]) -> web.Response:
         return web.Response(
             body=json.dumps(resource).encode(),
             content_type="application/json",
