@@ -333,9 +333,9 @@ async def test_jobs_are_listed_and_loaded(new_bench: Bench) -> None:
     with pytest.raises(NotFound):
         await load_job(new_bench.store, "nothing")
     # Their order is that of the bucket's clock, whatever the clocks that named them showed.
-    for job in ("20990101-000000-zinc", "20990101-000000-amber", "20010101-000000-acorn"):
+    for job in ("20990101-000000-zinc", "20990101-000000-amber", "20160101-000000-acorn"):
         record = second.model_copy(
-            update={"id": job, "submitted": datetime(2001, 1, 1, tzinfo=UTC)}
+            update={"id": job, "submitted": datetime(2016, 1, 1, tzinfo=UTC)}
         )
         path = f"{JOBS}/{record.id}/job.json"
         await new_bench.store.put_bytes(path, record.model_dump_json().encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.cli.main import run
-from tpuctl.flows.check import upload_of
+from tpuctl.jobs.upload_rules import upload_of
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_folder, check_path, check_program, default_target
 from tpuctl.preflight.findings import Finding, Severity

@@ -124,7 +124,7 @@ async def compile_script(
 
 def _name_left_out(error: OperationFailed, script: Path, stack: Stack | None) -> None:
     """Add to an error which file the script did not find, if it is not uploaded."""
-    from tpuctl.flows.check import find_left_out
+    from tpuctl.jobs.upload_rules import find_left_out
     from tpuctl.model.schema import JobSection
 
     job = stack.file.job if stack is not None else JobSection()

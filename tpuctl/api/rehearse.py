@@ -382,7 +382,7 @@ class RehearsalRun:
 
     def _left_out(self, failed: Pass) -> LeftOut | None:
         """The file that the script did not find, if it is not uploaded."""
-        from tpuctl.flows.check import find_left_out
+        from tpuctl.jobs.upload_rules import find_left_out
         from tpuctl.preflight.rehearsal.passes import LeftOut
 
         error = failed.ended.error if failed.ended is not None else None

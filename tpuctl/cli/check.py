@@ -254,7 +254,7 @@ def _run_check(
 ) -> Report:
     from functools import partial
 
-    from tpuctl.flows.check import upload_of
+    from tpuctl.jobs.upload_rules import upload_of
     from tpuctl.preflight.check import check_path, check_program
     from tpuctl.preflight.findings import Report
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tpuctl.errors import Diagnostic, Refused, TpuctlError
+from tpuctl.errors import Diagnostic, Refused
+from tpuctl.jobs.upload_rules import upload_of
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
-from tpuctl.preflight.analysis.source import Upload
 from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report, UnreadRequirements
 from tpuctl.preflight.submit_gate import (
@@ -24,10 +21,7 @@ from tpuctl.preflight.submit_gate import (
     warning_for,
 )
 
-if TYPE_CHECKING:
-    from tpuctl.jobs.file_selection import Exclusion
-
-__all__ = ["check", "find_left_out", "refuse_errors", "upload_of"]
+__all__ = ["check", "refuse_errors"]
 
 
 def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
@@ -67,50 +61,3 @@ def _require_upload(stack: Stack, folder: Path, program: Path) -> None:
             f"{program}: {exclusion.rule}",
             hint=exclusion.remedy,
         )
-
-
-def upload_of(stack: Stack | None, folder: Path, script: Path | None) -> Upload:
-    """What `run` uploads of a folder with a script; without a stack, no setting includes or
-    excludes files."""
-    from tpuctl.jobs.file_selection import FileRules
-
-    job = stack.file.job if stack is not None else None
-    include, exclude = (job.include, job.exclude) if job is not None else ((), ())
-    name = os.path.relpath(script, folder) if script is not None else ""
-    rules = FileRules(folder, include, exclude, Path(name).as_posix())
-
-    @cache
-    def lfs_pointers() -> Sequence[str]:
-        try:
-            return rules.lfs_pointers()
-        except (OSError, TpuctlError):  # `run` reports it
-            return ()
-
-    return Upload(rules.exclusion_of, _modules_around(rules.root), lfs_pointers)
-
-
-def find_left_out(
-    message: str, folder: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
-) -> tuple[str, Exclusion] | None:
-    """The file that an error message of a job says is missing, if it is on this computer and not
-    uploaded: its path relative to the folder, and why."""
-    from tpuctl.jobs.file_selection import FileRules
-    from tpuctl.jobs.missing_files import missing_file
-
-    rules = FileRules(folder, include, exclude, script)
-    missing = missing_file(message, rules, str(rules.root), _modules_around(rules.root))
-    if missing is None:
-        return None
-    path, exclusion = missing
-    return os.path.relpath(path, rules.root), exclusion
-
-
-def _modules_around(folder: Path) -> tuple[Path, ...]:
-    """Folders outside of this one in which Python on this computer may find modules: others of the
-    repository, and those of PYTHONPATH."""
-    from tpuctl.jobs.repository import repository_root
-
-    top = repository_root(folder)
-    parents = [path for path in folder.parents if top is not None and path.is_relative_to(top)]
-    path = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return (*parents, *(parent / "src" for parent in parents), *path)

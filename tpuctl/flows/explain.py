@@ -10,10 +10,10 @@ from pathlib import Path
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.attempt_outcome import inspect_machines, read_log_tails
 from tpuctl.flows.attempts import read_attempts
-from tpuctl.flows.check import find_left_out
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
+from tpuctl.jobs.upload_rules import find_left_out
 from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Failure, Machines, classify
 from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker

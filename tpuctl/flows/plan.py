@@ -184,7 +184,7 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources))
-        _refuse_lost_account(stack_in_use, plan)
+        await _refuse_lost_account(stack_in_use, plan, resources)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
@@ -197,7 +197,7 @@ async def prepare_up(
                 task.cancel()  # no longer needed if still running
 
 
-def _refuse_lost_account(stack: Stack, plan: Plan) -> None:
+async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Resource]) -> None:
     """Raise Conflict if the stack's account no longer exists, but machines created with it do.
 
     They keep its identity: another account of the same name gives them no access.
@@ -213,7 +213,11 @@ def _refuse_lost_account(stack: Stack, plan: Plan) -> None:
         and kind_of(change.address) is not RemoteNode  # has an account of Google's
         and not (kind_of(change.address) is QueuedNodes and "readiness" in change.fields)
     ]
-    if machines:
+    if not machines:
+        return
+    # Another `up` may have created both since the account was looked for.
+    accounts = [resource for resource in resources if resource.address == account]
+    if (await observe(accounts))[account] is None:
         raise Conflict(
             "Machines' service account was deleted",
             f"{stack.service_account} no longer exists; {', '.join(machines)} was created with it, "

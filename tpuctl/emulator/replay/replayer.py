@@ -336,7 +336,8 @@ class Replayer:
         return str(name).partition("/")[2]
 
     def _prepare_buckets(self, calls: Sequence[RecordedCall]) -> None:
-        """Create the buckets that are used without their creation, with their storage class."""
+        """Create the buckets that are used without their creation, with their storage class, and
+        with uniform access if their objects show no access controls."""
         created: set[str] = set()
         for call in calls:
             body = _json(call.body)
@@ -347,17 +348,21 @@ class Replayer:
                 created.add(name)
                 if "bucket does not exist" in f"{call.answer!r} {call.expected}":
                     continue
+                of_bucket = [each for each in calls if _bucket_of(each) == name]
                 texts = (
                     str(each.answer) + each.answer_headers.get("x-goog-storage-class", "")
-                    for each in calls
-                    if _bucket_of(each) == name
+                    for each in of_bucket
                 )
                 storage_class = _STORAGE_CLASS.search(" ".join(texts))
+                is_uniform = not any(
+                    "acl" in f"{each.answer!r} {each.expected}" for each in of_bucket
+                )
                 self._call(
                     *("POST", "/storage/v1/b?project=recorded-project"),
                     name=self.identifiers.to_local(name),
                     location="us-central1",
                     storageClass=storage_class[0] if storage_class else "STANDARD",
+                    iamConfiguration={"uniformBucketLevelAccess": {"enabled": is_uniform}},
                 )
 
     def _prepare_accounts(self, calls: Sequence[RecordedCall]) -> None:

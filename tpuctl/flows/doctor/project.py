@@ -93,7 +93,7 @@ class ProjectChecks:
             Check("org policies", self._with_project("org policies", self.policies), base),
             Check("plan", self._with_project("plan", self.plan), (*base, "permissions", "network")),
             Check("quota", self._with_project("quota", self.quota), ("plan",)),
-            Check("clock", self.clock, ("local cloud",), ("project", "billing", "network")),
+            Check("clock", self.clock, ("project",), ("billing", "network")),
         ]
 
     def _with_project(

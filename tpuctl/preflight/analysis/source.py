@@ -31,13 +31,23 @@ class Exclusion(Protocol):
     def remedy(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(Protocol):
     """What a job gets of its folder."""
 
-    exclusion_of: Callable[[Path], Exclusion | None]  # None for a file that is uploaded
-    around: tuple[Path, ...] = ()  # other folders in which this computer's Python finds modules
-    lfs_pointers: Callable[[], Sequence[str]] = tuple  # names of files without their content
+    @property
+    def exclusion_of(self) -> Callable[[Path], Exclusion | None]:
+        """None for a file that is uploaded."""
+        ...
+
+    @property
+    def around(self) -> tuple[Path, ...]:
+        """Other folders in which this computer's Python finds modules."""
+        ...
+
+    @property
+    def lfs_pointers(self) -> Callable[[], Sequence[str]]:
+        """The names of files without their content."""
+        ...
 
 
 @dataclass(frozen=True)

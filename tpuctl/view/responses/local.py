@@ -81,7 +81,8 @@ class Environment(Response):
 
 
 class Settings(Response):
-    """`quota` has limits by id and location; null is unlimited."""
+    """`quota` has limits by id and location; null is unlimited. `zones` are closed ones that were
+    opened."""
 
     pace: str
     nodes: str
@@ -91,6 +92,7 @@ class Settings(Response):
     propagation: Number
     address: str
     reservations: list[str]
+    zones: list[str]
 
 
 class HeldCall(Response):
