@@ -408,6 +408,8 @@ async def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) 
         (item,) = cloud.request("GET", f"{path}/o?projection=full").json()["items"]
         assert acl(item) == project_private
         assert cloud.request("PUT", f"{path}/o/o", json=item).ok
+        upload = f"/upload{path}/o?uploadType=media&name=o&projection=full"
+        assert acl(cloud.request("POST", upload, data=b"x").json()) == project_private
         uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
         cloud.request("PATCH", path, json=uniform)
         assert acl(get("full")) == []

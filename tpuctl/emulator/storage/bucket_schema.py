@@ -13,9 +13,9 @@ from tpuctl.emulator.state.errors import invalid
 
 __all__ = ["BUCKET_FIELDS", "parse_bucket"]
 
+_INT64 = "int64"
 # storage.v1's discovery document, schema Bucket, without output-only fields. A list contains the
 # schema of its items, a mapping with "*" has any keys; `object` is validated elsewhere.
-_INT64 = "int64"
 _CONDITION = {
     **dict.fromkeys(("age", "daysSinceCustomTime", "daysSinceNoncurrentTime"), int),
     "numNewerVersions": int,

@@ -137,6 +137,9 @@ class Objects:
             resource["retentionExpirationTime"] = text
         return resource
 
+    def add_access_controls(self, value: dict[str, Any]) -> None:
+        self._buckets.add_access_controls(value)
+
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Check a write before its data is read; `commit` checks it again."""
         self._buckets.check_user_project(bucket, query)

@@ -345,8 +345,9 @@ class Uploads:
             if json.loads(body)["started"] < now - _SESSION_SECONDS and upload_id not in self._busy:
                 self._delete(upload_id, self._files.drafts / file)
 
-    @staticmethod
-    def _json_response(request: Request, resource: dict[str, Any]) -> web.Response:
+    def _json_response(self, request: Request, resource: dict[str, Any]) -> web.Response:
+        if request.param("projection") == "full":
+            self._objects.add_access_controls(resource)
         return web.Response(
             body=json.dumps(resource).encode(),
             content_type="application/json",
