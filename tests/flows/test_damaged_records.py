@@ -77,7 +77,7 @@ async def stack(make_stub_stack: Callable[..., Tpuctl]) -> Tpuctl:
         data = change if isinstance(change, bytes) else json.dumps({**fields, **change}).encode()  # type: ignore[dict-item]
         await stack.store.put_bytes(name, data)
 
-    for kind in ("good", *DAMAGED_JOBS, *DAMAGED_WORKERS):
+    for kind in (*DAMAGED_JOBS, *DAMAGED_WORKERS, "good"):  # the latest is good
         record = job(stack, GOOD if kind == "good" else f"20260304-000000-{kind}")
         fields = record.model_dump(mode="json")
         await put(record.object_name, fields, DAMAGED_JOBS.get(kind, {}))

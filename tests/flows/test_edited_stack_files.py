@@ -27,7 +27,7 @@ EDITS = {
     "no such zone": (ZONES, "zones: [nowhere-1-a]"),
     "no such type": (TYPE, "type: v3-9"),
     "a type outside the API": (TYPE, "type: tpu7x-8"),
-    "no such runtime": (TYPE, f"{TYPE}, runtime: nonesuch"),
+    "no such runtime": (TYPE, f"{TYPE}, runtime: none such"),
     "another topology": (TYPE, f"{TYPE}, topology: 9x9"),
     "no startup script": (TYPE, f"{TYPE}, startup_script: nonesuch.sh"),
     "a disk without a size": (TYPE, f"{TYPE}, data_disks: [{{mode: read-only}}]"),
