@@ -220,8 +220,8 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
     if (await observe(accounts))[account] is None:
         raise Conflict(
             "Machines' service account was deleted",
-            f"{stack.service_account} no longer exists; {', '.join(machines)} was created with it, "
-            "and would have no access with another account of the same name",
+            f"{stack.service_account} no longer exists. Another account of the same name gives no "
+            f"access to machines that were created with it: {', '.join(machines)}",
             hint="Recreate the machines:\n    tpuctl down\n    tpuctl up\n"
             "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
             f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
