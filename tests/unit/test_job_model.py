@@ -14,7 +14,8 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.support.properties import given
-from tpuctl.errors import Conflict
+from tpuctl.errors import Conflict, RemoteFailed
+from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
 from tpuctl.jobs.shipped import supervisor, uploader
 from tpuctl.model.attempt import Attempt, Placement, Verdict
@@ -29,7 +30,7 @@ from tpuctl.model.job import (
     job_status,
     new_job_id,
 )
-from tpuctl.model.record_parsing import parse_record
+from tpuctl.model.record_parsing import parse_answer, parse_record
 from tpuctl.view.explanation import STATES
 from tpuctl.view.job import show_jobs
 from tpuctl.view.responses import stacks
@@ -242,3 +243,17 @@ def test_record_of_other_worker_or_attempt_is_damaged(change: dict[str, Any]) ->
     text = WORKER.model_copy(update=change).model_dump_json().encode()
     with pytest.raises(Conflict, match=r"gs://b/worker-0\.json.*is not"):
         parse_worker(job(0, 1), 0, text, "gs://b/worker-0.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"[]", b"\xff", b"[" * 1_000, b"{}", b'{"offset": null}', b'{"offset": -1}'),
+        *(b'{"offset": NaN}', b'{"offset": 1e300}', b'{"offset": "0 --follow"}'),
+        b'{"offset": 1' + b"0" * 5_000 + b"}",
+    ],
+    ids=lambda text: ascii(text[:20]),
+)
+def test_answer_of_hostile_machine_names_the_machine(text: bytes) -> None:
+    with pytest.raises(RemoteFailed, match="worker 3"):
+        parse_answer(LogPosition, text, "worker 3")

@@ -139,3 +139,9 @@ def test_week_of_timestamps_has_bounded_size_and_error() -> None:
 
 def test_incomplete_or_damaged_index_is_read() -> None:
     assert LogTimestamps(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20
+
+
+@given(st.text("0123456789-.enaif \n", max_size=60), st.floats(-1e10, 1e10))
+@example("nan 5\ninf 7\n1 -9\n", 2.0)
+def test_index_of_hostile_machine_gives_offsets_only(text: str, timestamp: float) -> None:
+    assert LogTimestamps(text.encode()).length_at(timestamp) >= 0

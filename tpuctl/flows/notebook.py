@@ -7,13 +7,13 @@ is no activity by itself: the watchdog asks what its kernels do.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
@@ -28,7 +28,7 @@ from tpuctl.model.events import Event, PortForwarded, WarningIssued
 from tpuctl.model.failures import PREEMPTED_STATES, STOPPED_STATES
 from tpuctl.model.job import NOTEBOOK, JobRecord, WorkerRecord
 from tpuctl.model.names import notebooks_prefix
-from tpuctl.model.record_parsing import parse_record
+from tpuctl.model.record_parsing import parse_answer, parse_record
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.ssh import SshTransport
@@ -114,12 +114,12 @@ async def open_notebook(
         forwarded: list[PortForwarded] = []
         try:
             async with forward_ports(
-                [PortMapping(server["port"], port)],
+                [PortMapping(server.port, port)],
                 transports[WORKER],
                 _without_ports(context.emit, forwarded),
                 shares_loopback=shares_loopback,
             ):
-                url = f"{forwarded[0].url}/lab?token={server['token']}"
+                url = f"{forwarded[0].url}/lab?token={server.token}"
                 files = f"gs://{record.bucket}/{notebooks_prefix(record.stack)}"
                 yield OpenNotebook(record.id, url, files, partial(_wait, context, record, files))
         except Usage as error:
@@ -185,13 +185,22 @@ async def _worker_record(record: JobRecord, transport: Transport) -> WorkerRecor
     return parse_record(WorkerRecord, done.stdout, f"worker {transport.name}")
 
 
-async def _server(context: Context, record: JobRecord, transport: SshTransport) -> dict[str, Any]:
+class _Server(BaseModel):
+    """JupyterLab on a worker: `notebook.json`."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    port: int = Field(ge=1, le=65535)
+    token: str = Field(pattern=r"^[A-Za-z0-9_-]{1,200}$")  # in a URL that is opened here
+
+
+async def _server(context: Context, record: JobRecord, transport: SshTransport) -> _Server:
     """What `notebook.json` says, once JupyterLab responds."""
 
-    async def probe() -> dict[str, Any] | None:
+    async def probe() -> _Server | None:
         done = await transport.run(["cat", f"{record.folder}/notebook.json"])
         if done.exit_code == 0:
-            return dict(json.loads(done.stdout))
+            return parse_answer(_Server, done.stdout, f"worker {transport.name}")
         worker = await _worker_record(record, transport)
         if worker is None or worker.has_ended:
             raise _not_started(record)

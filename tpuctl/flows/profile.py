@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, RemoteFailed
@@ -12,10 +13,19 @@ from tpuctl.flows.jobs import read_status
 from tpuctl.flows.workers import connections
 from tpuctl.model.job import JobRecord
 from tpuctl.model.profile import Profile
+from tpuctl.model.record_parsing import Name, parse_answer
 from tpuctl.polling import gather_all
 from tpuctl.units import counted, decimal_size
 
 __all__ = ["profile"]
+
+
+class _Traces(BaseModel):
+    """What `profiler.py` answers."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    objects: tuple[Name, ...] = Field(max_length=10_000)
 
 
 async def profile(
@@ -37,7 +47,7 @@ async def profile(
     where = f"{seconds:g} s on {counted(len(workers), 'worker')}"
     async with connections(context) as transports:
 
-        async def trace(worker: int) -> list[str]:
+        async def trace(worker: int) -> tuple[str, ...]:
             program = f"{record.folder}/profiler.py"
             argv = ["python3", "-S", "-I", program, record.folder, str(seconds), run]
             result = await transports[worker].run(argv)
@@ -48,7 +58,8 @@ async def profile(
                     f"worker {record.worker_name(worker)}: {output}",
                     hint="See what the job is doing:\n    tpuctl logs --tail 20",
                 )
-            return list(json.loads(result.stdout)["objects"])
+            where = f"worker {record.worker_name(worker)}"
+            return parse_answer(_Traces, result.stdout, where).objects
 
         with step(context.emit, "job/profile", "trace") as progress:
             progress.report(where)

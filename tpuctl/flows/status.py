@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,10 +13,12 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.jobs import job_ids, load_job, reconcile_status
 from tpuctl.jobs.launch import supervisor_command
+from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
 from tpuctl.model.inventory import with_requests
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
+from tpuctl.model.record_parsing import parse_answer
 from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
 
 if TYPE_CHECKING:
@@ -270,7 +271,8 @@ async def _read_log_end(record: JobRecord, transport: SshTransport) -> bytes:
     position = await transport.run(supervisor_command(record, "locate", "--lines", str(LINES)))
     if position.exit_code != 0:
         return b""
-    offset = str(json.loads(position.stdout)["offset"])
+    answer = parse_answer(LogPosition, position.stdout, f"worker {transport.name}")
+    offset = str(answer.offset)
     end = b""
     async with transport.stream(supervisor_command(record, "tail", "--offset", offset)) as stream:
         async for chunk in stream.chunks():

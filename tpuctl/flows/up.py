@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
@@ -46,6 +47,7 @@ from tpuctl.model.events import (
     WarningIssued,
 )
 from tpuctl.model.plan import Action
+from tpuctl.model.record_parsing import Text, parse_answer
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_folder import other_folder_note, remember_folder
 from tpuctl.model.status import NodeStatus
@@ -414,14 +416,19 @@ async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
     return _state(transport.worker, done.stdout)
 
 
+class _WatchdogAnswer(BaseModel):
+    """What `ensure_watchdog.py` answers."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    was_started: bool
+    activity: Text = ""
+    failure: Text = ""
+
+
 def _state(worker: int, text: bytes) -> WatchdogState:
-    state = json.loads(text)
-    return WatchdogState(
-        worker=worker,
-        was_started=bool(state["was_started"]),
-        activity=str(state.get("activity", "")),
-        failure=str(state.get("failure", "")),
-    )
+    state = parse_answer(_WatchdogAnswer, text, f"worker {worker}")
+    return WatchdogState(worker=worker, **state.model_dump())
 
 
 async def _wait_for_access(

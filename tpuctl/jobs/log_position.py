@@ -6,7 +6,7 @@ a dropped connection as usual.
 
 from __future__ import annotations
 
-import json
+from pydantic import BaseModel, ConfigDict
 
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
@@ -14,9 +14,10 @@ from tpuctl.jobs.logs import Store
 from tpuctl.jobs.shipped.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange
+from tpuctl.model.record_parsing import ByteCount, parse_answer
 from tpuctl.remote.transport import Transport
 
-__all__ = ["first_byte"]
+__all__ = ["LogPosition", "first_byte"]
 
 
 async def first_byte(
@@ -39,14 +40,22 @@ async def first_byte(
             pass
         else:
             if result.exit_code == 0:
-                position = json.loads(result.stdout)
-                return await copy.last_lines(
-                    position["offset"], position["more"], position["earliest"]
-                )
+                position = parse_answer(LogPosition, result.stdout, f"worker {transport.name}")
+                return await copy.last_lines(position.offset, position.more, position.earliest)
     earliest = 0 if part.since is None else await copy.since(part.since.timestamp())
     if part.lines is None:
         return earliest
     return await copy.last_lines(await copy.size(), part.lines, earliest)
+
+
+class LogPosition(BaseModel):
+    """What `supervisor.py locate` answers: where the lines begin that the machine has."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    offset: ByteCount
+    more: ByteCount = 0  # lines before the offset that only the bucket has
+    earliest: ByteCount = 0
 
 
 class _Copy:
@@ -74,7 +83,7 @@ class _Copy:
             text = await self._store.get_bytes(name)
         except NotFound:
             return 0
-        offset = LogTimestamps(text).length_at(timestamp)
+        offset = min(LogTimestamps(text).length_at(timestamp), await self.size())
         begin = max(0, offset - BLOCK_BYTES)
         return line_start(await self._read(begin, offset - begin + 1), begin, offset)
 

@@ -7,17 +7,18 @@ the next byte, and if the machine is gone, at the same offset in the bucket's co
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+from pydantic import BaseModel, ConfigDict
+
 from tpuctl.cloud.objects import ObjectInfo
-from tpuctl.errors import Conflict, NotFound, Unreachable
+from tpuctl.errors import Conflict, NotFound, RemoteFailed, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
-from tpuctl.model.record_parsing import parse_record
+from tpuctl.model.record_parsing import ByteCount, parse_answer, parse_record
 from tpuctl.polling import Backoff, Clock, SystemClock, gather_all
 from tpuctl.remote.transport import Result, Stream, Transport
 
@@ -163,7 +164,15 @@ class WorkerLog:
                 yield chunk
             result = await stream.result()
         if result.exit_code == FREED:
-            first = json.loads(result.stderr.splitlines()[-1])["first"]
+            lines, where = result.stderr.splitlines(), f"worker {transport.name}"
+            first = parse_answer(_Freed, b"".join(lines[-1:]), where).first
+            if first <= self.offset:  # no byte at the offset, and none is freed before it
+                raise RemoteFailed(
+                    "Unexpected answer of a machine",
+                    f"{where}: says that byte {self.offset} is freed, but byte {first} is not",
+                    hint=f"Read the bucket's copy:\n"
+                    f"    gcloud storage cat gs://{self.job.bucket}/{self.job.log_name(self.worker)}",
+                )
             while self.offset < first:
                 length = min(CHUNK_BYTES, first - self.offset)
                 chunk = b"" if self._store is None else await self._read(self._store, length)
@@ -240,6 +249,14 @@ class WorkerLog:
         except NotFound:
             return None
         return _from_bucket(self.job, self.worker, text)
+
+
+class _Freed(BaseModel):
+    """What `supervisor.py tail` answers if it no longer has the requested bytes."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    first: ByteCount
 
 
 async def worker_records(

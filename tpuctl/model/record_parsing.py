@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from tpuctl.errors import Conflict
+from tpuctl.errors import Conflict, RemoteFailed
 
 __all__ = [
     "AttemptNumber",
@@ -23,6 +23,7 @@ __all__ = [
     "Name",
     "Seconds",
     "Text",
+    "parse_answer",
     "parse_record",
 ]
 
@@ -56,13 +57,30 @@ def parse_record(kind: type[M], text: bytes, where: str, **expected: object) -> 
     try:
         record = kind.model_validate_json(text)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, problem["loc"]))
-        raise _damaged(where, ": ".join(filter(None, (field, problem["msg"])))) from error
+        raise _damaged(where, _first_problem(error)) from error
     for name, value in expected.items():
         if getattr(record, name) != value:
             raise _damaged(where, f"{name}: is not {value}")
     return record
+
+
+def parse_answer(kind: type[M], text: bytes, where: str) -> M:
+    """Parse what a program on the machine that `where` names has answered. Raises RemoteFailed."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise RemoteFailed(
+            "Unexpected answer of a machine",
+            f"{where}: {_first_problem(error)}",
+            hint="Its programs may have been changed. To replace the machine:\n"
+            "    tpuctl down\n    tpuctl up",
+        ) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    return ": ".join(filter(None, (field, problem["msg"])))
 
 
 def _damaged(where: str, problem: str) -> Conflict:

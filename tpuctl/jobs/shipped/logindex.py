@@ -94,9 +94,11 @@ class LogTimestamps:
         for line in text.splitlines(keepends=True):
             seconds, _, length = line.partition(b" ")
             try:
-                if line.endswith(b"\n"):  # otherwise it is still being written
-                    self._latest = self._recorded = max(float(seconds), self._latest)
-                    self._points.append((self._latest, int(length)))
+                moment, size = float(seconds), int(length)
+                # Without a line feed it is still being written.
+                if line.endswith(b"\n") and math.isfinite(moment) and size >= 0:
+                    self._latest = self._recorded = max(moment, self._latest)
+                    self._points.append((self._latest, size))
             except ValueError:
                 continue
 
