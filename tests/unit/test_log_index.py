@@ -142,6 +142,7 @@ def test_incomplete_or_damaged_index_is_read() -> None:
 
 
 @given(st.text("0123456789-.enaif \n", max_size=60), st.floats(-1e10, 1e10))
+@example("1 -9\n", 2.0)
 @example("nan 5\ninf 7\n1 -9\n", 2.0)
 def test_index_of_hostile_machine_gives_offsets_only(text: str, timestamp: float) -> None:
     assert LogTimestamps(text.encode()).length_at(timestamp) >= 0
