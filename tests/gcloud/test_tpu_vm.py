@@ -105,7 +105,7 @@ def test_alpha_tpu_vms(gcloud: Gcloud) -> None:
     ("arguments", "message"),
     [
         ((*TPUS, "create", "b", "--accelerator-type=v2-9", VERSION), '"v2-9", could not be found'),
-        ((*TPUS, "create", "b", "--accelerator-type=v2-8", "--version=tf-1"), '"tf-1" was not'),
+        ((*TPUS, "create", "b", "--accelerator-type=v2-8", "--version=TF_1"), '"TF_1" was not'),
         ((*TPUS, "create", "B", "--accelerator-type=v2-8", VERSION), 'node id "B" is invalid'),
         ((*TPUS, "stop", "absent"), "NOT_FOUND"),
         ((*TPUS, "describe", "absent"), "NOT_FOUND"),
