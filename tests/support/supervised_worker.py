@@ -121,8 +121,11 @@ class Worker:
         return pids[0]
 
     def kill(self, script: str) -> None:
-        """Kill the only process of this script, like the kernel's OOM killer."""
-        os.kill(self.pid_of(script), signal.SIGKILL)
+        """Kill the only process of this script, like the kernel's OOM killer, and wait until it has
+        released its files and locks."""
+        pid = self.pid_of(script)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not _is_alive(pid), f"the end of {script}")
 
     def close(self) -> None:
         """Kill the remaining processes of this worker."""
@@ -131,6 +134,15 @@ class Worker:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process exists that is not only waiting for its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
 class ClockedWorker(Worker):
