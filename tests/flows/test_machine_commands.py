@@ -358,7 +358,7 @@ async def test_explain_from_bucket_after_machines_are_gone(
         assert after_down.failure is not None and alive.failure is not None
         assert after_down.failure.name == alive.failure.name
         assert "no such data: gs://x/y" in after_down.lines[-1]
-        fault = remote_control.add_fault(local_cloud, "deny", method="*ListNodes*", times=1)
+        fault = remote_control.add_fault(local_cloud, "deny", method="*ListNodes*", times=4)
     assert after_down.is_unqueried
     remote_control.remove_fault(local_cloud, fault["id"])
     await stack.down(delete_bucket=True)

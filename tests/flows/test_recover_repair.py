@@ -447,7 +447,11 @@ async def test_limit_ends_job_without_retry(
     assert diagnostic.summary == "Job reached its time limit"
     assert "limits.max_cost" in diagnostic.detail
     assert await read_attempts(stack.store, record) == []
-    assert not (await stack.status()).nodes
+
+    async def is_deleted() -> bool:
+        return not (await stack.status()).nodes
+
+    await async_until(is_deleted, "the node deleting itself")  # after the job's end
     await down_and_verify(stack)
 
 

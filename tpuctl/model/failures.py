@@ -100,7 +100,10 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
     if worker.state == "timed_out":
         is_own = worker.cause == "timeout"
         hint = "Pass a longer --timeout." if is_own else LIMIT_HINT.format(worker.cause)
-        return Failure("ended", "limit", "The job reached its time limit.", hint)
+        cause = "The job reached its time limit."
+        if "(limits." in worker.detail:  # in the words of the machine's watchdog
+            cause = f"The job was stopped: {worker.detail}."
+        return Failure("ended", "limit", cause, hint)
     if worker.state == "stopped" and not worker.is_bystander:
         return Failure(
             "ended", "stopped", "The job was stopped by a user.", "Submit it again:\n    tpuctl run"
