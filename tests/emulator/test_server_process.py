@@ -22,7 +22,8 @@ from tests.support.locations import PARENT
 from tests.support.polling import until
 from tests.support.processes import await_end
 from tpuctl.emulator.client import server_process
-from tpuctl.errors import Conflict, TpuctlError, Usage
+from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
 
 ROOT = Path(__file__).parents[2]
 
@@ -212,6 +213,28 @@ def test_unresponsive_server_is_killed(home: Path) -> None:
     os.kill(cloud.pid, signal.SIGCONT)
     assert server_process.stop(home)
     await_end(cloud.pid)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "GET /_local HTTP/1.1\r\n\r\n", ""],
+    ids=["truncated", "echo", "none"],
+)
+def test_invalid_answer_is_reported(answer: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer.encode())
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(serve)
+            cloud = LocalCloud(f"http://127.0.0.1:{port}", "token", port, 0, tmp_path, "instant")
+            with pytest.raises(Unreachable, match="Local cloud is not responding"):
+                server_process.request(cloud, "GET", "/_local")
 
 
 def test_process_with_reused_id_is_not_killed(home: Path) -> None:

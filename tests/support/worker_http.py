@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -37,7 +38,10 @@ async def read_greeting(events: Sequence[Event]) -> bytes:
 
 def _read(url: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with contextlib.suppress(OSError), opener.open(url, timeout=60) as answer:
+    # Until the server listens. A connection to a free port of the loopback interface may even be
+    # given that port as its own, and answer with what it is sent.
+    unavailable = (OSError, http.client.HTTPException)
+    with contextlib.suppress(*unavailable), opener.open(url, timeout=60) as answer:
         body: bytes = answer.read()
         return body
-    return None  # the server does not listen yet
+    return None

@@ -8,6 +8,7 @@ stop(cloud.home)
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -321,7 +322,7 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
                 message = json.loads(error.read())["error"]["message"]
                 raise refusal("Rejected by the local cloud", message) from error
         raise _unresponsive(f"{cloud.url}: {error}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise _unresponsive(f"{cloud.url}: {error}") from error
 
 
