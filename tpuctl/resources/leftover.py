@@ -44,34 +44,22 @@ class LeftoverResource:
         await self._resource.apply(change, report)
 
 
-class UnreadResource:
+class UnreadResource(LeftoverResource):
     """A resource whose state could not be read. It is deleted if a listing shows that it exists and
     belongs to the stack; otherwise its step fails with the error of reading it."""
 
     def __init__(self, resource: Resource, error: TpuctlError, *, is_listed: bool) -> None:
-        self._resource = resource
+        super().__init__(resource, resource.address)
         self._error = error
         self._is_listed = is_listed
-        self.address = resource.address
-        self.after = resource.after
-
-    @property
-    def is_billable(self) -> bool:
-        return self._resource.is_billable
-
-    async def observe(self) -> Any | None:
-        return await self._resource.observe()
-
-    def diff(self, observed: Any | None) -> Change:
-        return self.removal(observed)
 
     def removal(self, observed: Any | None) -> Change:
         if observed is not None:
-            return self._resource.removal(observed)
+            return super().removal(observed)
         because = "listed as part of the stack" if self._is_listed else "its state cannot be read"
         return Change(self.address, Action.DELETE, because)
 
     async def apply(self, change: Change, report: Report) -> None:
         if not self._is_listed:
             raise self._error
-        await self._resource.apply(change, report)
+        await super().apply(change, report)
