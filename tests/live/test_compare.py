@@ -178,6 +178,20 @@ def test_calls_and_errors_of_only_one_run_may_be_chance(record: Record) -> None:
     ]
 
 
+def test_field_of_one_phase_may_be_chance(record: Record) -> None:
+    field = "metadata.statusDetail"
+    other = google_record(record, set_value(f"{NODE}/fields", [*_fields_of_node(record), field]))
+    comparison = compare(record, other)
+    assert comparison.differences == ()
+    assert [difference.where for difference in comparison.by_chance] == [
+        f"tpu_v2.get_node: {field}"
+    ]
+
+
+def _fields_of_node(record: Record) -> list[str]:
+    return list(record["answers"]["tpu_v2.get_node"]["fields"])
+
+
 def test_page_names_missing_run_until_both_exist(record: Record, tmp_path: Path) -> None:
     (tmp_path / "local.json").write_text(json.dumps(record), "utf-8")
     assert "TPUCTL_LIVE_PROJECT=my-project make live" in write_differences(tmp_path).read_text(

@@ -12,6 +12,7 @@ __all__ = ["Comparison", "Difference", "compare", "load", "report", "write_diffe
 
 MARGIN = 1.5  # times the longest polling gap: shorter states may have been missed
 MISSING = "(nothing)"
+PHASE_FIELDS = ("statusDetail",)  # only in answers during a part of an operation
 COMMANDS = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}
 Record = Mapping[str, Any]
 Row = tuple[str, float, float]
@@ -51,6 +52,8 @@ def compare(first: Record, other: Record) -> Comparison:
         ),
         *_mappings("other errors", _errors(first), _errors(other)),
     ]
+    for field in _fields(first, other):
+        (by_chance if field.where.endswith(PHASE_FIELDS) else differences).append(field)
     for state in _states(first, other):
         (by_chance if state[0] else differences).append(state[1])
     return Comparison(tuple(differences), tuple(by_chance), tuple(_durations(first, other)))
@@ -101,13 +104,17 @@ def _substeps(first: Record, other: Record) -> Iterator[Difference]:
     return _mappings("substeps", substeps_of(first), substeps_of(other))
 
 
+def _fields(first: Record, other: Record) -> Iterator[Difference]:
+    for method in sorted({*first["answers"]} & {*other["answers"]}):
+        left, right = ({*record["answers"][method]["fields"]} for record in (first, other))
+        for path in sorted(left ^ right):
+            words = ("there", MISSING) if path in left else (MISSING, "there")
+            yield Difference("fields of answers", f"{method}: {path}", *words)
+
+
 def _answers(first: Record, other: Record) -> Iterator[Difference]:
     for method in sorted({*first["answers"]} & {*other["answers"]}):
         left, right = first["answers"][method], other["answers"][method]
-        for path in sorted({*left["fields"]} ^ {*right["fields"]}):
-            has = path in left["fields"]
-            words = ("there", MISSING) if has else (MISSING, "there")
-            yield Difference("fields of answers", f"{method}: {path}", *words)
         both = {*left["fields"]} & {*right["fields"]}
         for path in sorted(both & ({*left["values"]} | {*right["values"]})):
             if _is_transient(path):
