@@ -148,7 +148,13 @@ def _run(
     tpuctl.emit = _dim_output(state, tpuctl.emit)
     done = state.wait_for(rehearse(tpuctl, submission, options))
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
-    lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
+
+    def command(name: str) -> str:
+        if name == "run" and not _is_up(state, tpuctl):
+            name = "run --up"
+        return f"{state.command_prefix} {name} {typed}"
+
+    lines = rehearsal_lines(done, paper, command)
     state.answer(
         lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
     )
@@ -156,6 +162,19 @@ def _run(
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
     return FAILED if done.assessment.has_errors else 0
+
+
+def _is_up(state: State, tpuctl: Tpuctl) -> bool:
+    """Whether the stack is known to be up: rehearsals do not ask Google."""
+    from tpuctl.errors import TpuctlError
+
+    if not state.is_free:
+        return False
+    try:
+        status = state.wait_for(tpuctl.status())
+    except TpuctlError:
+        return False
+    return bool(status.nodes) and not status.advice
 
 
 def _reject_options(options: Mapping[str, object], problem: str) -> None:
