@@ -21,8 +21,8 @@ __all__ = [
     "bucket_names",
     "create_buckets",
     "list_objects",
-    "parse_sample",
     "on_local_cloud",
+    "parse_sample",
     "prepare_local_cloud",
     "upload_sample",
 ]
@@ -142,7 +142,11 @@ async def _create_own_bucket(cloud: Cloud, stack: Stack) -> None:
 
     bucket = Bucket(stack, cloud)
     if await bucket.observe() is None:
-        await bucket.apply(bucket.diff(None), lambda text, share=None: None)
+        await bucket.apply(bucket.diff(None), _report_nothing)
+
+
+def _report_nothing(text: str, share: float | None = None) -> None:
+    """Creating a bucket has no progress to show."""
 
 
 async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:
