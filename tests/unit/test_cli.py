@@ -232,6 +232,13 @@ def test_suggested_script_exists(tmp_path: Path) -> None:
     assert guess_script(stack_file) == "SCRIPT"  # ambiguous
 
 
+def test_only_script_next_to_the_stack_file_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "my model.py").write_text("", "utf-8")
+    assert guess_script(Path("tpuctl.yaml")) == "'my model.py'"
+    (tmp_path / "utilities.py").write_text("", "utf-8")
+    assert guess_script(Path("tpuctl.yaml")) == "SCRIPT"
+
+
 def test_init_in_other_folder_suggests_commands_for_current_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

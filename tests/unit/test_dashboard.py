@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 ID = "20261121-060000-hazel"
 MARKUP = "<img src=x onerror=alert(1)>"
-COMMANDS = {"up": "tpuctl up", "down": "tpuctl down"}
+TYPED = "tpuctl {}".format
 
 
 def record(**more: object) -> JobRecord:
@@ -147,7 +147,7 @@ def test_foreign_text_is_never_markup() -> None:
     tail.feed(MARKUP.encode() + b"\n")
     problem = Diagnostic("Unreachable", MARKUP)
     state = DashboardState(moment, report, tail, timeline.entries, problem)
-    page = document(state, COMMANDS, is_free=False)
+    page = document(state, TYPED, is_free=False)
     tags = Tags("".join(page["sections"].values()))
     assert "img" not in tags.names and "onerror" not in tags.attributes
     assert tags.text.count(MARKUP) >= 10
@@ -167,7 +167,7 @@ def test_running_job_has_state_of_its_workers_and_its_cost_so_far() -> None:
     state = DashboardState(
         snapshot(NOW + 1.5 * HOUR, node("READY"), jobs=(running,)), report, LogTail(5), (), None
     )
-    sections = document(state, COMMANDS, is_free=False)["sections"]
+    sections = document(state, TYPED, is_free=False)["sections"]
     assert "step 1,200, loss 2.5" in Tags(sections["jobs"]).text
     assert "about $3.00 so far" in Tags(sections["job"]).text
     assert "1 h 30 min" in Tags(sections["job"]).text

@@ -17,6 +17,7 @@ import typer
 from tests.support.command_lines import parse
 from tests.support.hints import COMMAND, commands_in_texts, diagnostic_sites
 from tpuctl.cli.commands import COMMANDS
+from tpuctl.cli.script_arguments import AFTER_DASHES
 from tpuctl.model.known_errors import KnownError, table
 
 # Diagnostics without a hint, by module and summary, with the reason.
@@ -79,11 +80,19 @@ def test_tpuctl_commands_in_texts_parse() -> None:
         words = shlex.split(re.sub(r"\bN\b", "1", PUT_IN.get(command, command)))
         ends = [place for place, word in enumerate(words) if word in ("<", ">", "|")]
         try:
-            parse(words[1 : min(ends, default=len(words))])
+            parsed = parse(words[1 : min(ends, default=len(words))])
         except typer.TyperException as error:
             wrong.append(f"{where}: {command}: {error.format_message()}")
+            continue
+        if parsed.info_name in ("run", "rehearse") and not _has_program(parsed):
+            wrong.append(f"{where}: {command}: runs nothing: write SCRIPT, which is filled in")
     assert not wrong
     assert {*PUT_IN} <= {command for command, _ in commands()}, "a hint is unused"
+
+
+def _has_program(parsed: Any) -> bool:
+    names = ("script", "module")
+    return bool(parsed.meta[AFTER_DASHES]) or any(parsed.params.get(name) for name in names)
 
 
 @cache

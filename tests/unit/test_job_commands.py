@@ -112,7 +112,7 @@ def test_shell_script_runs_in_its_folder(folder: Path) -> None:
         ("absent.py", 2, "absent.py does not exist"),
         ("bert", 2, "bert is a folder"),
         ("notes.txt", 65, "tpuctl run -- ./notes.txt"),
-        ("requirements/tpu.txt", 65, "tpuctl run -- ./tpu.txt"),
+        ("requirements/tpu.txt", 65, "tpuctl run -- ./requirements/tpu.txt"),
         ("train.pyc", 65, "Pass the source file"),
         ("notebook.ipynb", 2, "jupyter nbconvert --to script notebook.ipynb"),
         ("--no-check notebook.ipynb", 2, "notebook.ipynb is a notebook"),

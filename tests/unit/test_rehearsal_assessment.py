@@ -174,7 +174,7 @@ def test_missing_object_is_reported_with_sample_option() -> None:
     }
     finding = finding_of(assessment_of(first(ended, exit_code=1)), "data")
     assert finding.severity == "error"
-    assert "--sample FOLDER=gs://data/train\n" in f"{finding.hint}\n"
+    assert "--sample FOLDER=gs://data/train SCRIPT" in finding.hint
 
 
 def test_missing_path_comes_from_observed_reads() -> None:

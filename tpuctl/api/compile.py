@@ -72,6 +72,7 @@ async def compile_script(
     unsupported machine and for PyTorch, OperationFailed if the script does not reach its first
     step.
     """
+    from tpuctl.api.local_buckets import on_local_cloud
     from tpuctl.cloud.threads import in_thread
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
@@ -107,6 +108,8 @@ async def compile_script(
         settings = folder / "settings.json"
         step_settings = settings_of(request, folder, code.path / bundle.script, code.path, kind)
         settings.write_text(json.dumps(step_settings), "utf-8")
+        if stack is not None:
+            stack = await on_local_cloud(stack, emit)
         job = _job_variables(stack, request, variables or {})
         cloud = await _local_cloud(bundle, arguments, stack, job, samples, emit)
         environment = _environment(job, cloud, packages, settings, folder)
@@ -442,8 +445,7 @@ async def _local_cloud(
     buckets = bucket_names([*arguments, *job.values()], bundle.sources_of_python)
     if not buckets and not samples:
         return {}
-    location = stack.bucket_location if stack is not None else "us-central1"
-    return await prepare_local_cloud(buckets, samples, emit, location=location)
+    return await prepare_local_cloud(buckets, samples, emit, stack)
 
 
 def _job_variables(

@@ -14,12 +14,14 @@ from tpuctl.errors import Unreachable, Usage
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import Emit
+    from tpuctl.model.stack import Stack
 
 __all__ = [
     "Sample",
     "bucket_names",
     "create_buckets",
     "list_objects",
+    "on_local_cloud",
     "parse_sample",
     "prepare_local_cloud",
     "upload_sample",
@@ -63,10 +65,33 @@ def bucket_names(texts: Iterable[str], sources: Iterable[Path] = ()) -> set[str]
     return names
 
 
+async def on_local_cloud(stack: Stack, emit: Emit) -> Stack:
+    """The stack as the local cloud can have it, which is started if necessary: in the local cloud's
+    own project if it does not have the stack's, and with that project's bucket.
+
+    A bucket in another project than its stack's would take the name from a later `up`.
+    """
+    from dataclasses import replace
+
+    from tpuctl.api.local_cloud import running_endpoint
+    from tpuctl.cloud.clients import Cloud
+    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
+    from tpuctl.errors import Conflict
+    from tpuctl.resources.project import is_active
+
+    with suppress(Conflict):  # it is being deleted
+        if await is_active(Cloud(running_endpoint(emit), DEFAULT_PROJECT), stack.project):
+            return stack
+    names = replace(stack.names, project=DEFAULT_PROJECT)
+    bucket = names.bucket if stack.file.bucket.name == "auto" else stack.bucket
+    return replace(stack, names=names, bucket=bucket)
+
+
 async def prepare_local_cloud(
-    buckets: Iterable[str], samples: Sequence[Sample], emit: Emit, *, location: str
+    buckets: Iterable[str], samples: Sequence[Sample], emit: Emit, stack: Stack | None
 ) -> dict[str, str | None]:
-    """Start the local cloud if necessary, and create these buckets with these samples.
+    """Start the local cloud if necessary, and create these buckets with these samples; first the
+    stack's own, exactly as `up` creates it, so that `up` recognizes it later.
 
     Returns the variables that point a script at it; None means to unset one.
     """
@@ -88,7 +113,11 @@ async def prepare_local_cloud(
             hint="Start it again (its state is kept), then repeat the command:\n"
             "    tpuctl local up",
         )
-    cloud = Cloud(endpoint, DEFAULT_PROJECT)
+    cloud = Cloud(endpoint, DEFAULT_PROJECT if stack is None else stack.project)
+    location = "us-central1"
+    if stack is not None:
+        location = stack.bucket_location
+        await _create_own_bucket(cloud, stack)
     await create_buckets(cloud, {*buckets, *(bucket for _, bucket, _ in samples)}, location)
     for sample in samples:
         with step(emit, f"gs://{sample[1]}/{sample[2]}", "copy") as progress:
@@ -106,6 +135,18 @@ async def list_objects(uri: str, emit: Emit) -> list[str]:
     bucket, _, prefix = uri.removeprefix("gs://").partition("/")
     store = Cloud(running_endpoint(emit), DEFAULT_PROJECT).objects(bucket)
     return [f"gs://{bucket}/{info.name}" for info in await store.list(prefix)]
+
+
+async def _create_own_bucket(cloud: Cloud, stack: Stack) -> None:
+    from tpuctl.resources.bucket import Bucket
+
+    bucket = Bucket(stack, cloud)
+    if await bucket.observe() is None:
+        await bucket.apply(bucket.diff(None), _report_nothing)
+
+
+def _report_nothing(text: str, share: float | None = None) -> None:
+    """Creating a bucket has no progress to show."""
 
 
 async def create_buckets(cloud: Cloud, names: Iterable[str], location: str) -> list[str]:

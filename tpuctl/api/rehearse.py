@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuctl.api.job_folders import JobFolder
-from tpuctl.api.local_buckets import bucket_names, list_objects, prepare_local_cloud
+from tpuctl.api.local_buckets import (
+    bucket_names,
+    list_objects,
+    on_local_cloud,
+    prepare_local_cloud,
+)
 from tpuctl.engine.step import step
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import is_file, private_folder
@@ -90,6 +95,8 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     stack = tpuctl.stack.for_framework(submission.framework)
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
+    stack = await on_local_cloud(stack, tpuctl.emit)
+    submission = replace(submission, project=stack.project, bucket=stack.bucket)
     history = rehearsal_history()
     with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
         bundle = await make_bundle(submission)
@@ -290,10 +297,10 @@ class RehearsalRun:
     async def _open_cloud(self) -> None:
         texts = [*self.submission.args, *self.submission.env.values()]
         self.cloud = await prepare_local_cloud(
-            {self.submission.bucket, *bucket_names(texts, self.bundle.sources_of_python)},
+            bucket_names(texts, self.bundle.sources_of_python),
             self.options.samples,
             self.emit,
-            location=self.stack.bucket_location,
+            self.stack,
         )
 
     async def _install(self, image: Path) -> Packages:

@@ -111,6 +111,8 @@ def check(
             )
         _check_stack(state)
         return 0
+    if len(named) == 1:
+        state.script = shlex.quote(str(named[0]))
     rule_codes = _selected_codes(select, ignore)
     for path in named:
         _require_script(path)

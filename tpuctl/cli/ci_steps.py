@@ -56,7 +56,7 @@ def start(
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
     after = context.meta[AFTER_DASHES]
-    program, form, words = parse_program(script, module, arguments or (), after, "ci start")
+    program, form, words = parse_program(state, script, module, arguments or (), after, "ci start")
     tpuctl = state.tpuctl()
 
     async def work() -> int:

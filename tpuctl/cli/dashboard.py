@@ -49,7 +49,10 @@ def dashboard(
 
     state: State = context.obj
     tpuctl = state.tpuctl()
-    commands = {command: f"{state.command_prefix} {command}" for command in ("up", "down")}
+
+    def typed(command: str) -> str:
+        return f"{state.command_prefix} {command}"
+
     hint = "Pass another port, or none to use the next free one:\n    tpuctl dashboard"
     with listen(port, first=FIRST_PORT, where="--port", hint=hint) as listener:
 
@@ -66,7 +69,7 @@ def dashboard(
             state.jobs += [job.record.id for job in first.snapshot.jobs]
 
             async def load(job: str) -> dict[str, Any]:
-                page = document(await source.state(job), commands, is_free=state.is_free)
+                page = document(await source.state(job), typed, is_free=state.is_free)
                 return {**page, "seconds": interval}
 
             async with serve_dashboard(listener, load) as url:

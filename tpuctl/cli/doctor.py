@@ -76,7 +76,11 @@ def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool)
         return first.command or f"{state.command_prefix} doctor"
     if project:
         return f"{state.cloud_prefix} init"
-    return f"{state.command_prefix} run SCRIPT" if is_up else f"{state.command_prefix} up"
+    return (
+        f"{state.command_prefix} run {state.guess_script()}"
+        if is_up
+        else f"{state.command_prefix} up"
+    )
 
 
 def _role(state: State, project: str) -> int:

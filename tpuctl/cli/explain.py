@@ -102,7 +102,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = None
     state.answer(
         lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
-        lambda: show_command(failure, diagnostics, meaning, f"{state.command_prefix} explain JOB"),
+        lambda: show_command(failure, diagnostics, meaning, f"{state.command_prefix} jobs"),
     )
 
 

@@ -81,7 +81,7 @@ def jobset(
 
     state: State = context.obj
     program, form, words = parse_program(
-        script, module, arguments or (), context.meta[AFTER_DASHES], "export jobset"
+        state, script, module, arguments or (), context.meta[AFTER_DASHES], "export jobset"
     )
     if output is not None:
         require_new(output)  # before anything is uploaded

@@ -275,5 +275,9 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     state.jobs += [job.record.id for job in summaries]
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(summaries, state.command_prefix, is_wide=state.is_wide),
+        lambda: show_jobs(
+            summaries,
+            f"{state.command_prefix} run {state.guess_script()}",
+            is_wide=state.is_wide,
+        ),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,13 +15,14 @@ from tpuctl.cli.follow import PANEL
 from tpuctl.cli.options import type_option
 from tpuctl.cli.script_arguments import AFTER_DASHES, AfterDashes, parse_program
 from tpuctl.cli.state import Interrupted, State
-from tpuctl.errors import Usage
+from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.submission import Submission
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import JobKind
+    from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
 __all__ = ["register"]
 
@@ -104,7 +105,7 @@ def rehearse(
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(
-        script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
+        state, script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
     )
     if compile_it:
         run_options = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
@@ -119,15 +120,13 @@ def rehearse(
         check=not no_check,
         secrets=dict(map(parse_option, secret or ())),
     )
-    typed = _script_command(program, form, words)
-    return _run(state, tpuctl, submission, typed, steps, seconds, sample or (), tensorflow)
+    return _run(state, tpuctl, submission, steps, seconds, sample or (), tensorflow)
 
 
 def _run(
     state: State,
     tpuctl: Tpuctl,
     submission: Submission,
-    typed: str,
     steps: int | None,
     seconds: float | None,
     samples: Sequence[str],
@@ -147,8 +146,15 @@ def _run(
     )
     tpuctl.emit = _dim_output(state, tpuctl.emit)
     done = state.wait_for(rehearse(tpuctl, submission, options))
+    done = _with_commands(state, done)
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
-    lines = rehearsal_lines(done, paper, lambda name: f"{state.command_prefix} {name} {typed}")
+
+    def command(name: str) -> str:
+        if name == "run" and not _is_up(state, tpuctl):
+            name = "run --up"
+        return f"{state.command_prefix} {name} {state.program}"
+
+    lines = rehearsal_lines(done, paper, command)
     state.answer(
         lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
     )
@@ -156,6 +162,28 @@ def _run(
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
     return FAILED if done.assessment.has_errors else 0
+
+
+def _with_commands(state: State, done: Rehearsal) -> Rehearsal:
+    """With the commands in hints as they have to be typed for this script."""
+    findings = tuple(
+        replace(finding, hint=state.with_command_prefix(Diagnostic("", hint=finding.hint)).hint)
+        for finding in done.assessment.findings
+    )
+    return replace(done, assessment=replace(done.assessment, findings=findings))
+
+
+def _is_up(state: State, tpuctl: Tpuctl) -> bool:
+    """Whether the stack is known to be up: rehearsals do not ask Google."""
+    from tpuctl.errors import TpuctlError
+
+    if not state.is_free:
+        return False
+    try:
+        status = state.wait_for(tpuctl.status())
+    except TpuctlError:
+        return False
+    return bool(status.nodes) and not status.advice
 
 
 def _reject_options(options: Mapping[str, object], problem: str) -> None:
@@ -217,7 +245,6 @@ def _compile(
 def _dim_output(state: State, emit: Emit) -> Emit:
     """Dim the script's output on a terminal with colors."""
     import os
-    from dataclasses import replace
 
     from tpuctl.model.events import CommandOutput
 
@@ -233,9 +260,3 @@ def _dim_output(state: State, emit: Emit) -> Emit:
         emit(event)
 
     return tell
-
-
-def _script_command(program: str, form: JobKind, words: Sequence[str]) -> str:
-    """The arguments after `tpuctl run` or `tpuctl rehearse`."""
-    start = ["-m", program] if form == "module" else [program]
-    return shlex.join([*start, *(["--", *words] if words else [])])

@@ -110,7 +110,7 @@ def run(
     _validate_options(down=down, detach=detach, is_sweep=bool(each))
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(
-        script, module, arguments or (), context.meta[AFTER_DASHES]
+        state, script, module, arguments or (), context.meta[AFTER_DASHES]
     )
     sweep = parse_sweep(each, words) if each else []
     tpuctl = state.tpuctl()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from tpuctl.cli.command_classes import Command
 from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
+    from tpuctl.cli.state import State
     from tpuctl.model.job import JobKind
 
 __all__ = [
@@ -56,18 +58,26 @@ class AfterDashes(Command):
 
 
 def parse_program(
+    state: State,
     script: str | None,
     module: str | None,
     arguments: Sequence[str],
     after: Sequence[str],
     command: str = "run",
 ) -> tuple[str, JobKind, list[str]]:
-    """The program, its kind and its arguments. Raises Usage if there is no program."""
+    """The program, its kind and its arguments; hints of the command are then about it.
+
+    Raises Usage if there is no program.
+    """
     if module is not None:
         before = [] if script is None else [script]
-        return module, "module", [*before, *arguments, *after]
+        words = [*before, *arguments, *after]
+        _remember(state, ["-m", module], words)
+        return module, "module", words
     if script is not None:
-        return script, "script", [*arguments, *after]
+        words = [*arguments, *after]
+        _remember(state, [script], words)
+        return script, "script", words
     if after:
         return after[0], "shell", list(after[1:])
     raise Usage(
@@ -77,3 +87,8 @@ def parse_program(
         f"    tpuctl {command} -m package.train"
         + ("\n    tpuctl run -- ./train.sh --steps 1000" if command == "run" else ""),
     )
+
+
+def _remember(state: State, program: Sequence[str], arguments: Sequence[str]) -> None:
+    state.script = shlex.join(program)
+    state.program = shlex.join([*program, *(["--", *arguments] if arguments else [])])

@@ -61,7 +61,6 @@ def up(context: typer.Context, race: Race = False) -> None:
 
     Example: tpuctl up --yes
     """
-    from tpuctl.flows.init import guess_script
     from tpuctl.view.cost import cost_sentence
 
     state: State = context.obj
@@ -78,7 +77,7 @@ def up(context: typer.Context, race: Race = False) -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
         print(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
         print(cost_sentence(prepared.cost, is_free=state.is_free))
-        script = guess_script(state.stack_file)
+        script = state.guess_script()
         print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
@@ -126,12 +125,15 @@ def status(
 
     state: State = context.obj
     tpuctl = _client(context, stack, project)
-    commands = {
-        "up": f"{state.command_prefix} up",
-        "down": f"{state.command_prefix} down{_stack_options(stack, project)}",
-    }
+
+    def typed(command: str) -> str:
+        if command == "down":
+            return f"{state.command_prefix} down{_stack_options(stack, project)}"
+        where = "  # in the folder of its stack file" if stack else ""
+        return f"{state.command_prefix} {command}{where}"
+
     if watch:
-        watch_status(state, tpuctl, interval, commands)
+        watch_status(state, tpuctl, interval, typed)
         return
     moment = state.wait_for(tpuctl.snapshot())
     if stack and not moment.status.inventory:
@@ -145,13 +147,11 @@ def status(
         state.view.on(WarningIssued(moment.problem))
 
     def show() -> None:
-        show_snapshot(moment, commands, is_free=state.is_free)
-        if moment.status.nodes and not moment.status.advice:
+        show_snapshot(moment, typed, is_free=state.is_free)
+        if moment.status.nodes and not moment.advice:
             then = [] if stack else [_job_command(state, moment)]
             print(
-                "\n".join(
-                    ["", "Next:", *(f"    {command}" for command in [*then, commands["down"]])]
-                )
+                "\n".join(["", "Next:", *(f"    {command}" for command in [*then, typed("down")])])
             )
 
     state.jobs += [job.record.id for job in moment.jobs]
@@ -160,14 +160,12 @@ def status(
 
 def _job_command(state: State, moment: Snapshot) -> str:
     """A command for the running job, or to run one."""
-    from tpuctl.flows.init import guess_script
-
     running = [job.record for job in moment.jobs if job.status.exit_code is None]
     if running and running[0].kind == "notebook":
         return f"{state.command_prefix} notebook"
     if running:
         return f"{state.command_prefix} logs -f {running[0].id}"
-    return f"{state.command_prefix} run {guess_script(state.stack_file)}"
+    return f"{state.command_prefix} run {state.guess_script()}"
 
 
 def down(
@@ -257,8 +255,9 @@ def orphans(
         if not kind.is_billable:
             state.view.on(WarningIssued(error.diagnostics[0]))
 
-    def command(stack: str) -> str:
-        return f"{state.cloud_prefix} down{_stack_options(stack, project_orphans.project)}"
+    def command(stack: str, *, is_bucket: bool) -> str:
+        options = _stack_options(stack, project_orphans.project)
+        return f"{state.cloud_prefix} down{' --delete-bucket' * is_bucket}{options}"
 
     def show() -> None:
         up = f"{state.cloud_prefix} up"

@@ -53,7 +53,9 @@ AFTER_INTERRUPT = {
     "stop": ("the job may still be running", REPEAT),
 }
 # A command in a hint that depends on the stack's cloud.
-COMMAND = re.compile(r"(?m)^(\s+)tpuctl (?!--|local\b|types\b|zones\b|runtimes\b|prices\b)")
+COMMAND = re.compile(
+    r"(?m)^(\s+)tpuctl (--cloud local )?(?!--|local\b|types\b|zones\b|runtimes\b|prices\b)"
+)
 
 
 class CloudName(StrEnum):
@@ -78,6 +80,8 @@ class State:
     no_color: bool = False
     yes: bool = False
     data: Any = None  # of the envelope
+    script: str = ""  # that the command is about, quoted for a shell; or -m and a module
+    program: str = ""  # the same with its arguments
     jobs: list[str] = field(default_factory=list)  # ids of the jobs it came across
     clients: list[Tpuctl] = field(default_factory=list, repr=False)  # of the stacks it used
     diagnostics: list[Diagnostic] = field(default_factory=list)  # the problems that were reported
@@ -123,6 +127,12 @@ class State:
         needs_option = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
         return "tpuctl --cloud local" if needs_option else "tpuctl"
 
+    def guess_script(self) -> str:
+        """The script next to the stack file, quoted for a shell; `SCRIPT` if there is not one."""
+        from tpuctl.flows.init import guess_script
+
+        return guess_script(self.stack_file)
+
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
         """The diagnostic with the commands in its hint completed for this cloud and stack, and
         without keys, which errors of libraries may contain."""
@@ -132,7 +142,23 @@ class State:
         return replace(diagnostic, detail=without_keys(diagnostic.detail), hint=hint)
 
     def _add_command_prefix(self, text: str) -> str:
-        return COMMAND.sub(lambda match: f"{match[1]}{self.command_prefix} ", text)
+        if "tpuctl" not in text:
+            return text
+        from tpuctl.model.hint_commands import with_job, with_script
+
+        if "SCRIPT" in text:
+            script = self.script or self.guess_script()
+            text = with_script(text, script, self.program)
+        if len(self.jobs) == 1:
+            text = with_job(text, self.jobs[0])
+
+        def with_prefix(match: re.Match[str]) -> str:
+            prefix = self.command_prefix
+            if match[2] and "--cloud" not in prefix:
+                prefix = prefix.replace("tpuctl", f"tpuctl {match[2].rstrip()}", 1)
+            return f"{match[1]}{prefix} "
+
+        return COMMAND.sub(with_prefix, text)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
         self.diagnostics += diagnostics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import responses
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["show_snapshot", "watch_status"]
 
 
-def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> None:
+def show_snapshot(moment: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> None:
     from tpuctl.view.job_progress import job_facts
     from tpuctl.view.status import show_status
 
@@ -25,8 +25,8 @@ def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: boo
         stack_status.stack,
         stack_status.inventory,
         stack_status.charges,
-        stack_status.advice,
-        commands,
+        moment.advice,
+        typed,
         jobs,
         at=stack_status.at,
         is_free=is_free,
@@ -34,7 +34,7 @@ def show_snapshot(moment: Snapshot, commands: Mapping[str, str], *, is_free: boo
 
 
 def watch_status(
-    state: State, tpuctl: Tpuctl, interval: float, commands: Mapping[str, str]
+    state: State, tpuctl: Tpuctl, interval: float, typed: Callable[[str], str]
 ) -> None:
     """Show each snapshot; with --json one line each, even without --events, and the last one in
     the envelope."""
@@ -54,7 +54,7 @@ def watch_status(
     async def for_people() -> None:
         from tpuctl.view.live_status import LiveStatus
 
-        with LiveStatus(interval, commands, is_free=state.is_free) as watching:
+        with LiveStatus(interval, typed, is_free=state.is_free) as watching:
             async for moment in tpuctl.watch(interval):
                 state.jobs[:] = [job.record.id for job in moment.jobs]
                 watching.show(moment)

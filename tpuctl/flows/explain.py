@@ -16,6 +16,7 @@ from tpuctl.jobs.logs import worker_records
 from tpuctl.jobs.upload_rules import find_left_out
 from tpuctl.model.explanation import Explanation, relevant_lines
 from tpuctl.model.failures import Failure, Machines, classify
+from tpuctl.model.hint_commands import about_job
 from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
 from tpuctl.model.local_module import find_module, module_hint
 from tpuctl.model.log_tail_signatures import last_lines
@@ -53,6 +54,8 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
     end = logs.get(record.workers[0] if worker is None else worker, b"")
     if failure is not None and failure.name in MISSING:
         failure = _with_left_out(context, record, failure, end) or _with_module(context, failure)
+    if failure is not None:
+        failure = replace(failure, hint=about_job(failure.hint, record))
     return Explanation(
         record,
         status,

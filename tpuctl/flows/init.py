@@ -80,6 +80,7 @@ def guess_script(stack_file: Path) -> str:
     folder = stack_file.parent
     scripts = [folder / name for name in SCRIPTS if (folder / name).is_file()]
     scripts = scripts or [path for name in SCRIPTS for path in sorted(folder.glob(f"*/{name}"))]
+    scripts = scripts or sorted(folder.glob("*.py"))
     return shlex.quote(str(scripts[0])) if len(scripts) == 1 else "SCRIPT"
 
 

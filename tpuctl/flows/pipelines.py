@@ -227,7 +227,7 @@ def _hours(options: PipelineOptions, stack: Stack, system: System) -> float:
             "Invalid value",
             f"--hours {hours:g}: {because}",
             hint=f"Use up to {max_hours:g}. For longer jobs, start the job yourself:\n"
-            "    tpuctl run --detach",
+            "    tpuctl run --detach SCRIPT",
             where="--hours",
         )
     return hours

@@ -394,7 +394,7 @@ def submission_of(context: Context, record: JobRecord) -> Submission:
         raise NotFound(
             "Bundle not found",
             f"job {record.id} was uploaded over SSH and lost with its machines",
-            hint="Submit it again:\n    tpuctl run",
+            hint=f"Submit it again:\n    {record.command_line}",
         )
     return Submission.for_retry(record, context.stack, cloud=context.jobs_cloud)
 
@@ -468,7 +468,8 @@ async def _bring_up(context: Context, record: JobRecord, *, is_first: bool) -> N
             raise Unreachable(
                 "Worker not reachable from here",
                 f"job {record.id} is running: its log in gs://{record.bucket} is growing",
-                hint="Check that this network allows outgoing SSH, then run\n    tpuctl logs -f",
+                hint="Check that this network allows outgoing SSH, then run\n    "
+                f"tpuctl logs -f {record.id}",
             ) from None
     context.emit(Note(f"Node {record.node} is READY but not reachable: recreating it."))
     await launch.stop_through_bucket(record, context.store)

@@ -175,7 +175,7 @@ class Submission:
                 "Number of workers changed",
                 f"job {record.id} runs on {_workers_text(record.numbering)}, the stack file "
                 f"specifies {_workers_text(stack.numbering)}",
-                hint="Submit it again:\n    tpuctl run",
+                hint=f"Submit it again:\n    {record.command_line}",
             )
         return cls(
             stack=record.stack,

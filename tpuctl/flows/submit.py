@@ -203,6 +203,7 @@ def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -
         bucket=submission.bucket,
         kind=submission.kind,
         script=submission.program or bundle.script,
+        path="" if submission.script is None or submission.additions else str(submission.script),
         args=submission.args,
         values=dict(submission.values),
         bundle=bundle.digest,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tpuctl.model.inventory import DEAD_STATES, InventoryItem, find_orphaned
 
@@ -19,11 +18,14 @@ class Advice:
     """A finding, and the tpuctl command that acts on it."""
 
     text: str
-    command: Literal["up", "down"]
+    command: str  # `up`, `down`, or `logs -f JOB`
 
 
-def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
-    """Advice for one stack, most important first."""
+def advice_on(items: Sequence[InventoryItem], job: str = "") -> tuple[Advice, ...]:
+    """Advice for one stack, most important first.
+
+    `job` is one that has not ended: following it recreates its node, and resumes it.
+    """
     if not items:
         return (Advice("The stack does not exist. To create it:", "up"),)
     machines = [item for item in items if item.kind_class.is_machine]
@@ -34,7 +36,9 @@ def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
     if not machines:
         return (Advice("The stack is not running. To create it:", "up"),)
     advised = [
-        (machine, advice) for machine in machines if (advice := _state_advice(machine)) is not None
+        (machine, advice)
+        for machine in machines
+        if (advice := _state_advice(machine, job)) is not None
     ]
     repaired_zones = {machine.zone for machine, _ in advised}  # resources there will be used again
     more = [
@@ -47,17 +51,19 @@ def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
     return tuple(dict.fromkeys([*(advice for _, advice in advised), *more]))
 
 
-def _state_advice(item: InventoryItem) -> Advice | None:
+def _state_advice(item: InventoryItem, job: str) -> Advice | None:
+    then, command = (f" and resume job {job}", f"logs -f {job}") if job else ("", "up")
     if item.kind == "queued":
         if item.state in DEAD_STATES:
             return Advice(
-                f"Request {item.name} is {item.state} and uses quota. To request again:", "up"
+                f"Request {item.name} is {item.state} and uses quota. To request again{then}:",
+                command,
             )
         if item.state in WAITING_STATES:
             return Advice(f"Request {item.name} is still waiting. To wait for it:", "up")
         return None
     if item.kind_class.is_tpu and item.state in DEAD_STATES:
-        return Advice(f"Node {item.name} is {item.state}. To recreate it:", "up")
+        return Advice(f"Node {item.name} is {item.state}. To recreate it{then}:", command)
     if item.state in STOPPED_STATES:
         label = "Controller" if item.kind == "controller" else "Node"
         return Advice(f"{label} {item.name} is {item.state}. To start it:", "up")

@@ -37,7 +37,7 @@ DELETED_STATES = ("", "DELETING")
 
 RETRY_HINT = "Retried automatically within job.retries. To retry now:\n    tpuctl wait"
 LIMIT_HINT = "Raise limits.{} in the stack file."
-RESUBMIT_HINT = "Create the stack and submit the job again:\n    tpuctl up\n    tpuctl run"
+RESUBMIT_HINT = "Create the stack and submit the job again:\n    tpuctl up\n    tpuctl run SCRIPT"
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,8 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
             cause = f"The job was stopped: {worker.detail}."
         return Failure("ended", "limit", cause, hint)
     if worker.state == "stopped" and not worker.is_bystander:
-        return Failure(
-            "ended", "stopped", "The job was stopped by a user.", "Submit it again:\n    tpuctl run"
-        )
+        hint = "Submit it again:\n    tpuctl run SCRIPT"
+        return Failure("ended", "stopped", "The job was stopped by a user.", hint)
     if worker.cause == "start" and worker.attempt == 1:  # already reported at submission
         return Failure("ended", "not-started", "The job did not start.", RESUBMIT_HINT)
     return None

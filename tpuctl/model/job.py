@@ -146,6 +146,7 @@ class JobRecord(BaseModel):
     script: Text = Field(
         description="The script, relative to the bundle; or the module or program."
     )
+    path: Text = Field("", description="The script as typed to submit it; empty if unknown.")
     args: tuple[Text, ...] = ()
     values: dict[Name, Text] = Field(
         default_factory=dict,
@@ -200,8 +201,13 @@ class JobRecord(BaseModel):
             return NOTEBOOK
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
         between = ["--"] if self.args and self.kind != "shell" else []
-        program = as_argument(self.script) if self.kind == "script" else self.script
+        program = self.script_path if self.kind == "script" else self.script
         return before + shlex.join([program, *between, *arguments_without_secrets(self.args)[0]])
+
+    @property
+    def script_path(self) -> str:
+        """The script's path, as typed to submit it."""
+        return as_argument(self.path or self.script)
 
     @property
     def command_line(self) -> str:

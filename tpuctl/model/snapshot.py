@@ -71,6 +71,14 @@ class Snapshot:
     problem: Diagnostic | None = None
 
     @property
+    def advice(self) -> tuple[Advice, ...]:
+        """Suggested next steps, with regard to a job that has not ended."""
+        from tpuctl.model.advice import advice_on
+
+        open_jobs = (job.record.id for job in self.jobs if job.status.exit_code is None)
+        return advice_on(self.status.inventory, next(open_jobs, ""))
+
+    @property
     def jobs(self) -> tuple[JobSnapshot, ...]:
         """The running jobs, then the latest job."""
         earlier, latest = self.recent_jobs[:-1], self.recent_jobs[-1:]

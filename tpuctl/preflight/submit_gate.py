@@ -226,7 +226,7 @@ def require_python(script: Path) -> None:
         hint = "Pass the source file, whose name ends with .py."
         if script.suffix in DATA:
             kind = f"a {script.suffix} file"
-            hint = f"If it is a program, run it as a command:\n    tpuctl run -- ./{script.name}"
+            hint = f"If it is a program, run it as a command:\n    {_as_program(script)}"
         raise Refused("Script is not valid Python", f"{script} is {kind}", hint=hint)
     try:
         with warnings.catch_warnings():  # about the user's code; shown since Python 3.12
@@ -234,7 +234,7 @@ def require_python(script: Path) -> None:
             ast.parse(script.read_bytes(), filename=str(script))
     except SyntaxError as error:
         if script.suffix != ".py":
-            hint = f"If it is a program, run it as a command:\n    tpuctl run -- ./{script.name}"
+            hint = f"If it is a program, run it as a command:\n    {_as_program(script)}"
         raise Refused(
             "Script is not valid Python",
             f"{error.msg}" + (f": {error.text.strip()}" if error.text else ""),
@@ -248,6 +248,12 @@ def require_python(script: Path) -> None:
             hint="The file is corrupt or not a text file. Restore it, then run\n"
             "    tpuctl check SCRIPT",
         ) from None
+
+
+def _as_program(file: Path) -> str:
+    """The command that runs a file of the current folder as a program."""
+    path = file if file.is_absolute() else f"./{file}"
+    return f"tpuctl run -- {shlex.quote(str(path))}"
 
 
 def refuse_home(folder: Path, where: str) -> None:
@@ -289,7 +295,7 @@ def _find_module(name: str, folder: Path, installation: Installation) -> None:
     if name.endswith(".py") or not all(part.isidentifier() for part in parts):
         hint = "Write a module name with dots and without .py:\n    tpuctl run -m package.train"
         if name.endswith(".py"):
-            hint = f"Run the file itself:\n    tpuctl run {name}\n{hint}"
+            hint = f"Run the file itself:\n    tpuctl run {shlex.quote(name)}\n{hint}"
         raise Usage("Invalid module name", name or "it is empty", hint=hint, where="-m")
     for sources in SOURCES:
         root = folder / sources
@@ -376,7 +382,7 @@ def _check_command(runnable: Runnable) -> None:
             raise Usage(
                 "No such program",
                 f"{program} is in {_folder_text(folder)}, which is not on PATH",
-                hint=f"Pass its path:\n    tpuctl run -- ./{program}",
+                hint=f"Pass its path:\n    {_as_program(Path(program))}",
             )
         if " " in program:
             detail = f"{program!r} is a single argument, not a program with arguments"
@@ -399,7 +405,7 @@ def _check_program(file: Path, program: str, folder: Path) -> None:
         raise Refused(
             "Program is not executable",
             f"{program} has no execute permission",
-            hint=f"Make it executable:\n    chmod +x {program}",
+            hint=f"Make it executable:\n    chmod +x {shlex.quote(program)}",
         )
     with file.open("rb") as source:
         first = source.readline(256)
@@ -407,7 +413,7 @@ def _check_program(file: Path, program: str, folder: Path) -> None:
         raise Refused(
             "Script has Windows line endings",
             f"{program}: the interpreter name in its first line ends with a carriage return",
-            hint=f"Convert them:\n    sed -i 's/\\r$//' {program}",
+            hint=f"Convert them:\n    sed -i 's/\\r$//' {shlex.quote(program)}",
         )
     if not first.startswith((b"#!", b"\x7fELF")):
         raise Refused(

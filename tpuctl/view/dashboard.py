@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +27,17 @@ __all__ = ["document"]
 
 
 def document(
-    state: DashboardState, commands: Mapping[str, str], *, is_free: bool
+    state: DashboardState, typed: Callable[[str], str], *, is_free: bool
 ) -> dict[str, Any]:
     """The page's contents for its script: HTML by section, and the end of the log as text.
 
-    `commands` are the commands to type for the advice.
+    `typed` returns the command to type for one of the advice.
     """
     snapshot, report, problem = state.snapshot, state.report, state.problem
     stack = snapshot.status.stack
     sections = {
         "costs": _costs(snapshot, is_free=is_free),
-        "resources": _resources(snapshot, commands, is_free=is_free),
+        "resources": _resources(snapshot, typed, is_free=is_free),
         "jobs": _jobs(snapshot, report),
         "job": _job(report),
         "timeline": _timeline(state),
@@ -71,7 +71,7 @@ def _costs(snapshot: Snapshot, *, is_free: bool) -> Iterator[str]:
     yield "</dl>"
 
 
-def _resources(snapshot: Snapshot, commands: Mapping[str, str], *, is_free: bool) -> Iterator[str]:
+def _resources(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> Iterator[str]:
     """The stack as a tree: its resources, and the workers of each node."""
     status = snapshot.status
     yield "<h2>Resources</h2>"
@@ -91,7 +91,7 @@ def _resources(snapshot: Snapshot, commands: Mapping[str, str], *, is_free: bool
                 yield f'<span class="soft">{escape(charge.note)}</span></li>'
         yield "</ul>"
     for advice in status.advice:
-        yield f"<p>{escape(advice.text)}</p><pre>{escape(commands[advice.command])}</pre>"
+        yield f"<p>{escape(advice.text)}</p><pre>{escape(typed(advice.command))}</pre>"
     for note in price_notes(status.charges, is_free=is_free):
         yield f'<p class="soft">{escape(note)}</p>'
 

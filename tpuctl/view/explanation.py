@@ -101,7 +101,7 @@ def show_command(
     command: CommandRecord,
     diagnostics: Sequence[Diagnostic],
     meaning: Pasted | None,
-    job_command: str,
+    jobs_command: str,
 ) -> None:
     """Why a command failed. The commands in hints are those that the user has to type."""
     started = f"{command.started.astimezone():%Y-%m-%d %H:%M:%S}"
@@ -114,4 +114,4 @@ def show_command(
     print_facts(facts)
     for hint in dict.fromkeys(diagnostic.hint for diagnostic in diagnostics if diagnostic.hint):
         print(f"\n{hint}")
-    print(f"\nTo explain a job instead:\n    {job_command}")
+    print(f"\nTo explain a job instead, name one of these:\n    {jobs_command}")

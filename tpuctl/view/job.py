@@ -18,14 +18,14 @@ WIDE = ("workers", "framework", "runtime", "node", "zone", "submitted by")
 
 
 def show_jobs(
-    jobs: Sequence[JobSummary], command_prefix: str = "tpuctl", *, is_wide: bool = False
+    jobs: Sequence[JobSummary], run: str = "tpuctl run SCRIPT", *, is_wide: bool = False
 ) -> None:
-    """The jobs as a table.
+    """The jobs as a table; without any, `run` is the command that submits one.
 
     Retries are those left by preemption, infrastructure, failure and request.
     """
     if not jobs:
-        print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
+        print(f"No jobs. To submit one:\n    {run}")
         return
     values = ["values"] if any(job.record.values for job in jobs) else []
     columns = ("job", "script", *values, "state", "exit", "attempt", "retries", "submitted (UTC)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,10 @@ class LiveStatus:
     fit are counted. At the end, all lines are printed.
     """
 
-    def __init__(self, seconds: float, commands: Mapping[str, str], *, is_free: bool) -> None:
-        """`commands` are the commands to type for the advice."""
+    def __init__(self, seconds: float, typed: Callable[[str], str], *, is_free: bool) -> None:
+        """`typed` returns the command to type for one of the advice."""
         self._seconds = seconds
-        self._commands = commands
+        self._typed = typed
         self._is_free = is_free
         self._snapshot: Snapshot | None = None
         self._console = LiveConsole(highlight=False, emoji=False)
@@ -79,7 +79,7 @@ class LiveStatus:
             facts += job_facts(job, moment.at)
         charges = charges_table(status.inventory, status.charges, status.at, is_free=self._is_free)
         advice = [
-            Text(f"\n{entry.text}\n    {self._commands[entry.command]}") for entry in status.advice
+            Text(f"\n{entry.text}\n    {self._typed(entry.command)}") for entry in moment.advice
         ]
         return fit_lines(
             self._rendered(facts_table(facts)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import Protocol
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
@@ -13,12 +14,18 @@ from tpuctl.units import counted, dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.tables import print_table
 
-__all__ = ["Orphans", "show_orphans"]
+__all__ = ["DownCommand", "Orphans", "show_orphans"]
 
 IN_USE = "in use"
 KEPT = "kept on purpose"
 NUMBERS = ("age", "per hour")
 WIDE = ("kind", "zone", "created")
+
+
+class DownCommand(Protocol):
+    """Returns the command to type that deletes a stack, or its bucket if nothing else is left."""
+
+    def __call__(self, stack: str, *, is_bucket: bool) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -82,10 +89,19 @@ class _Group:
     def left(self) -> list[_Row]:
         return [row for row in self.rows if row.is_orphaned]
 
+    @property
+    def is_bucket(self) -> bool:
+        """Whether only its bucket is left, which `down` keeps unless told otherwise."""
+        return all(row.item.kind == "bucket" for row in self.rows)
+
+    def down(self, command: DownCommand) -> str:
+        """The command that deletes it."""
+        return command(self.stack, is_bucket=self.is_bucket)
+
 
 def show_orphans(
     orphans: Orphans,
-    command: Callable[[str], str],
+    command: DownCommand,
     up: str,
     *,
     everything: bool,
@@ -107,7 +123,9 @@ def show_orphans(
             print(f"To delete the leftovers and keep the rest, with its stack file:\n    {up}")
         elif group.left or everything:
             heading = "To delete the whole stack" if group.is_in_use else "To delete it"
-            print(f"{heading}:\n    {command(group.stack)}")
+            if group.is_bucket:
+                heading = "To delete it and everything in it"
+            print(f"{heading}:\n    {group.down(command)}")
         print()
     print(_summary(orphans, is_free))
     if orphans.unlisted:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["rehearsal_lines"]
 
-COMMAND = re.compile(r"(?m)^( +)tpuctl (rehearse.*|check.*)$")
 NAME = 12  # columns of the labels
 
 
@@ -34,18 +31,13 @@ def rehearsal_lines(
     """
     problems, target = done.assessment.problems, done.target
     for finding in problems:
-        yield from _problem_lines(
-            replace(finding, hint=_with_commands(finding.hint, command)), paper
-        )
+        yield from _problem_lines(finding, paper)
         if paper.is_terminal:
             yield ""
     version = _framework(done)
     yield paper.colored(f"Rehearsed for {target.type}{version}, on this machine's CPU", "1")
     rest = [finding for finding in done.assessment.findings if not finding.is_problem]
-    facts = [
-        (finding.topic, _fact(replace(finding, hint=_with_commands(finding.hint, command))))
-        for finding in rest
-    ]
+    facts = [(finding.topic, _fact(finding)) for finding in rest]
     facts += [("skipped", text) for text in done.skipped]
     facts.append(("price", _price(target)))
     if any(run.saved for run in done.passes):
@@ -84,11 +76,6 @@ def _problem_lines(finding: Finding, paper: TextOutput) -> Iterator[str]:
         body = plain(line) if is_code else paper.wrapped(line, len(INDENT) + len(label), 10)
         yield INDENT + paper.colored(label + body, "32")
         label = " " * len(label)
-
-
-def _with_commands(hint: str, command: Callable[[str], str]) -> str:
-    """With its commands as the user has to type them for this script."""
-    return COMMAND.sub(lambda match: f"{match[1]}{command(match[2])}", hint)
 
 
 def _framework(done: Rehearsal) -> str:

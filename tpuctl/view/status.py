@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.model.charges import Charge, hourly, so_far
@@ -40,20 +40,20 @@ def show_status(
     items: Sequence[InventoryItem],
     charges: Sequence[Charge],
     advice: Sequence[Advice],
-    commands: Mapping[str, str],
+    typed: Callable[[str], str],
     jobs: Iterable[tuple[str, str]] = (),
     *,
     at: datetime,
     is_free: bool,
 ) -> None:
-    """`commands` are the commands to type for the advice, `jobs` are facts about jobs."""
+    """`typed` returns the command to type for one of the advice, `jobs` are facts about jobs."""
     print_facts([*status_facts(stack, items, charges), *jobs])
     if (charges_list := charges_table(items, charges, at, is_free=is_free)) is not None:
         print()
         console().print(charges_list)
         print("".join(f"{line}\n" for line in price_notes(charges, is_free=is_free)), end="")
     for each in advice:
-        print(f"\n{each.text}\n    {commands[each.command]}")
+        print(f"\n{each.text}\n    {typed(each.command)}")
 
 
 def price_notes(charges: Sequence[Charge], *, is_free: bool) -> Iterator[str]:

@@ -90,7 +90,7 @@ def dynamic_shapes(run: Pass) -> Iterator[Finding]:
                 "cost",
                 f"{function.name} has data-dependent shapes ({function.dynamic} dimensions): "
                 "each takes the time and memory of its upper bound",
-                hint="Keep the shape and mask instead. To list the lines:\n    tpuctl check",
+                hint="Keep the shape and mask instead. To list the lines:\n    tpuctl check SCRIPT",
                 where=function.compilations[0].where,
             )
 
@@ -101,7 +101,9 @@ def memory(first: Pass, second: Pass | None, target: Target) -> Finding:
     available = target.bytes_per_replica
     if not peak:
         return Finding("memory", "unknown", "usage of the step's program is unknown")
-    compile_hint = "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile"
+    compile_hint = (
+        "To measure it with the TPU's own compiler:\n    tpuctl rehearse --compile SCRIPT"
+    )
     if first.framework == "torch":  # not supported by --compile
         compile_hint = ""
     usage = f"about {binary_size(peak)} of {binary_size(available)} per core, measured on the CPU"

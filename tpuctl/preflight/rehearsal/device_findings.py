@@ -66,5 +66,5 @@ def one_process(subject: str, count: int) -> Finding:
         "unknown",
         f"{subject} took the part of {count}: what differs between processes was not tested",
         hint="Run it on the local cloud, with a process for each worker:\n"
-        "    tpuctl --cloud local run",
+        "    tpuctl --cloud local run --up SCRIPT",
     )

@@ -53,7 +53,7 @@ JAX_SIGTERM_HINT = (
 SIGKILL_CODE = 137
 USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
 MAX_MESSAGE_LENGTH = 240
-SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={}"
+SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={} SCRIPT"
 
 
 def was_observed(run: Pass) -> bool:
@@ -191,7 +191,7 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
         "error",
         f"completed no training step within {run.seconds:.0f} s",
         "\n".join(run.tail),
-        "To allow more time:\n    tpuctl rehearse --timeout 1h",
+        "To allow more time:\n    tpuctl rehearse --timeout 1h SCRIPT",
     )
 
 

@@ -207,14 +207,14 @@ class Orphans(Response):
     stacks: list[OrphanStack]
 
     @classmethod
-    def of(cls, leftovers: orphans.Orphans, command: Callable[[str], str]) -> Orphans:
+    def of(cls, leftovers: orphans.Orphans, command: orphans.DownCommand) -> Orphans:
         """`command` returns the command to type for a stack."""
         per_hour, is_complete = leftovers.hourly
         return cls(
             project=leftovers.project,
             per_hour=per_hour,
             complete=is_complete,
-            stacks=[{**vars(group), "command": command(group.stack)} for group in leftovers.groups],
+            stacks=[{**vars(group), "command": group.down(command)} for group in leftovers.groups],
         )
 
 
@@ -693,6 +693,6 @@ class Status(Response):
             per_hour=per_hour,
             cost_so_far=spent,
             complete=knows_prices and knows_all,
-            advice=stack_status.advice,
+            advice=moment.advice,
             jobs=[JobSnapshot.of(job) for job in moment.jobs],
         )
