@@ -73,16 +73,16 @@ def quota(
 
     Example: tpuctl quota v3-8 --live --project my-project
     """
-    from tpuctl.catalog import generations
+    from tpuctl.catalog import canonical_type, generations
     from tpuctl.cli.suggestions import require_type
     from tpuctl.errors import Usage
 
     state: State = context.obj
     state.use_format(order.format)
-    name = (accelerator or type_too).lower()
+    name = canonical_type(accelerator or type_too)
     generation = name if name in generations() else ""
-    if not generation:
-        require_type(name)
+    if name and not generation:
+        name = require_type(name).name
     # Flex-start nodes count like spot nodes.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
     if generation and (live or project):
