@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpuctl import assets
@@ -263,7 +263,7 @@ def prepare(
         parsed = parse_stack_text(text, STACK_FILE, folder)
         file = parsed.validate()
         if problems := list(find_problems(file, parsed)):
-            raise InvalidStack(problems)
+            raise InvalidStack([replace(problem, where="") for problem in problems])
     return Draft("" if job is not None else template, text, stack_file, target, file, job)
 
 

@@ -123,11 +123,14 @@ def _or_text(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "string"}]
 
 
-def _with_capacity(value: Any) -> Any:
-    """`spot: true` is short for `capacity: spot`. Contradictions are left to the stack rules."""
-    if isinstance(value, dict) and value.get("spot") is True:
-        return {"capacity": "spot", **value}
-    return value
+def _with_spot(value: Any, tpu: Any) -> Any:
+    """A TPU's section with the capacity that `spot: true` in `value` is short for.
+
+    Contradictions are left to the stack rules.
+    """
+    if not (isinstance(value, dict) and value.get("spot") is True and isinstance(tpu, dict)):
+        return tpu
+    return {"capacity": "preemptible" if tpu.get("kind") == "node" else "spot", **tpu}
 
 
 def _canonical_type(name: str) -> str:
@@ -243,7 +246,11 @@ class TpuSection(Section):
     capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
         "on-demand", description="Capacity type; spot is cheaper and may be preempted at any time."
     )
-    spot: bool = Field(False, exclude=True, description="`true` is short for `capacity: spot`.")
+    spot: bool = Field(
+        False,
+        exclude=True,
+        description="`true` is short for `capacity: spot`, for TPU nodes preemptible.",
+    )
     reservation: SharedReservation | None = Field(
         None,
         description="Reservation to use, with capacity: reserved: its name, or "
@@ -269,7 +276,10 @@ class TpuSection(Section):
     )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
 
-    _spot_capacity = model_validator(mode="before")(_with_capacity)
+    @model_validator(mode="before")
+    @classmethod
+    def _spot_capacity(cls, value: Any) -> Any:
+        return _with_spot(value, value)
 
 
 class ControllerSection(Section):
@@ -453,8 +463,6 @@ class StackFile(Section):
     @model_validator(mode="before")
     @classmethod
     def _spot_tpu(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("spot") is True:
-            tpu = _short_for("type")(value.get("tpu"))
-            if isinstance(tpu, dict):
-                return {**value, "tpu": {"capacity": "spot", **tpu}}
+        if isinstance(value, dict) and "tpu" in value:
+            return {**value, "tpu": _with_spot(value, _short_for("type")(value["tpu"]))}
         return value
