@@ -215,7 +215,8 @@ def _accelerator(name: str) -> AcceleratorType:
     if accelerator is None:
         like = nearest_types(name)
         hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
-        raise Usage("Unknown TPU type", name, hint=hint, where="--type")
+        detail = f"there is no type {name}"
+        raise Usage("Unknown TPU type", detail, hint=hint, where="--type")
     if accelerator.generation not in FIRST_LIBTPU:
         raise Refused(
             "TPU generation unknown to the compiler",

@@ -286,8 +286,7 @@ def _validate_value(name: str, value: Any) -> Any:
     elif name in _CHOICES and value not in _CHOICES[name]:
         raise invalid(f"{name} must be {' or '.join(_CHOICES[name])}, not {value!r}.")
     elif name in ("zone", "region", "type") and not _is_known(name, value):
-        like = catalog.nearest_types(value) if name == "type" else _KNOWN_VALUES[name]()
-        raise invalid(f"Unknown {name} {value!r}.{did_you_mean(value, like)}")
+        raise invalid(f"Unknown {name} {value!r}.{_similar(name, value)}")
     elif name == "code" and value not in CODES:
         raise invalid(f"Unknown code {value!r}.{did_you_mean(value.upper(), CODES)}")
     elif name == "google_error" and value not in MESSAGES:
@@ -296,6 +295,13 @@ def _validate_value(name: str, value: Any) -> Any:
             f"Supported errors: {', '.join(MESSAGES)}."
         )
     return value
+
+
+def _similar(name: str, value: str) -> str:
+    """Like `did_you_mean`; a type is of the same generation."""
+    if name == "type":
+        return "".join(f" Did you mean {like}?" for like in catalog.nearest_types(value, 1))
+    return did_you_mean(value, _KNOWN_VALUES[name]())
 
 
 _KNOWN_VALUES: Mapping[str, Callable[[], Collection[str]]] = {
