@@ -276,7 +276,7 @@ def test_quota_lists_all_limits_with_types(
         (["types", "-o", "yaml"], "-o", "Remove one"),
         (["types", "-o", "xml"], "", "--format yaml"),
         (["quota", "v5e", "--live"], "TYPE", "tpuctl types v5e"),
-        (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
+        (["quota", "--live", "--project", "my-project"], "", "quota v5e-8 --live"),
     ],
 )
 def test_invalid_filter_suggests_valid_value(

@@ -44,8 +44,8 @@ def test_default_is_cheapest_type_that_trains(folder: Path) -> None:
 def test_options_replace_templates_tpu(template: str, folder: Path) -> None:
     is_node = template == "tpu-node"
     type_name, zone = ("v3-8", "europe-west4-a") if is_node else ("v5litepod-4", "us-west4-b")
-    asked = type_name if is_node else "V5E-4"
-    assert run([*INIT, template, "--type", asked, "--zone", zone, "--spot"]) == 0
+    type_option = type_name if is_node else "V5E-4"
+    assert run([*INIT, template, "--type", type_option, "--zone", zone, "--spot"]) == 0
     stack = written(folder)
     assert (stack.file.tpu.type, stack.zones, stack.is_spot) == (type_name, (zone,), True)
     text = (folder / "tpuctl.yaml").read_text("utf-8")
@@ -85,8 +85,8 @@ def test_own_script_gets_stack_file(folder: Path, capsys: pytest.CaptureFixture[
     write(folder, {"fit.py": "import flax\n", "setup.py": "", "requirements.txt": "jax[tpu]\n"})
     assert run([*INIT, "--yes", "--type", "v5e-8"]) == 0
     output = capsys.readouterr().out
-    for shown in ("fit.py", "JAX (requirements.txt)", "v5litepod-8 in us-central1-a", "$9.60/h"):
-        assert shown in output
+    for text in ("fit.py", "JAX (requirements.txt)", "v5litepod-8 in us-central1-a", "$9.60/h"):
+        assert text in output
     assert "    tpuctl run fit.py\n" in output
     stack = written(folder)
     assert stack.file.job.framework == "jax"
@@ -148,7 +148,11 @@ def test_job_is_detected(
 @pytest.mark.parametrize(
     ("files", "note"),
     [
-        ({"train.py": "import jax"}, "require jax[tpu] in requirements.txt"),
+        ({"train.py": "import jax"}, "jax[tpu] on a TPU: add it to requirements.txt"),
+        (
+            {"a/train.py": "import jax", "a/pyproject.toml": "[project]\ndependencies = ['jax']"},
+            "jax[tpu] on a TPU: add it to a/pyproject.toml",
+        ),
         ({"train.py": "import torch"}, "train.py imports torch without torch_xla"),
         (
             {"src/train.py": "import keras", "requirements.txt": "numpy"},
@@ -163,6 +167,13 @@ def test_what_keeps_job_from_running_is_said(
     job = detect_job(folder)
     assert job is not None
     assert any(note in text for text in job.notes), job.notes
+
+
+def test_complete_job_has_no_notes(folder: Path) -> None:
+    write(folder, {"train.py": "import jax", "requirements.txt": "jax[tpu]==0.10.2\n"})
+    job = detect_job(folder)
+    assert job is not None
+    assert job.notes == ()
 
 
 def test_folder_without_scripts_has_no_job(folder: Path) -> None:

@@ -51,9 +51,9 @@ def _generations() -> Mapping[str, str]:
 def _split(name: str) -> tuple[str, str]:
     """The generation that a name begins with, and the rest; an empty generation if none does."""
     word = re.sub(r"[\s_]+", "-", name.strip().lower())
-    for known, generation in _generations().items():
-        if word.startswith(known):
-            return generation, word.removeprefix(known)
+    for spelling, generation in _generations().items():
+        if word.startswith(spelling):
+            return generation, word.removeprefix(spelling)
     return "", word
 
 
@@ -103,8 +103,8 @@ def nearest_types(name: str, count: int = 3) -> tuple[str, ...]:
 
 def _nearest_generation(word: str) -> str:
     by_similarity: dict[float, set[str]] = {}
-    for known, generation in _generations().items():
-        ratio = difflib.SequenceMatcher(None, word, known).ratio()
+    for spelling, generation in _generations().items():
+        ratio = difflib.SequenceMatcher(None, word, spelling).ratio()
         by_similarity.setdefault(ratio, set()).add(generation)
     best = max(by_similarity)
     (first, *others) = by_similarity[best]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 DEFAULT_TEMPLATE = "bert-pretraining"
+WIDTH = 80
 
 
 def register(app: typer.Typer) -> None:
@@ -130,6 +131,7 @@ def _show_detected(draft: Draft, *, is_free: bool) -> None:
     from tpuctl.units import dollars
     from tpuctl.view.cost import on_google
     from tpuctl.view.tables import print_facts
+    from tpuctl.view.text_wrapping import wrap
 
     assert draft.file is not None
     assert draft.job is not None
@@ -151,4 +153,4 @@ def _show_detected(draft: Draft, *, is_free: bool) -> None:
         )
     )
     for note in job.notes:
-        print(note)
+        print(wrap(note, WIDTH))

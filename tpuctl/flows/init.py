@@ -59,8 +59,7 @@ LOCAL_PROJECT = "local-project"  # exists in a new local cloud
 REQUIREMENTS = ("requirements.txt", "pyproject.toml")
 SPOT = re.compile(r"(?m)^  capacity: spot\b")
 COMMENT_COLUMN = 44
-# What the images lack: the package, and how to require it.
-NEEDED = {"jax": ("jax", "jax[tpu]"), "torch": ("torch-xla", "torch_xla[tpu]")}
+NEEDED = {"jax": "jax[tpu]", "torch": "torch_xla[tpu]"}  # the images have neither
 
 
 @dataclass(frozen=True)
@@ -209,10 +208,11 @@ def detect_job(folder: Path) -> DetectedJob | None:
         notes.append(f"{name} imports torch without torch_xla, which a TPU needs.")
     framework = None if choice is None else choice.framework
     if framework is not None and framework in NEEDED:
-        package, needed = NEEDED[framework]
-        if package not in {each.name for each in required(script.parent, None, script)}:
-            file = name.with_name(REQUIREMENTS[0])
-            notes.append(f"TPU machines have no {TITLES[framework]}: require {needed} in {file}.")
+        listed = required(script.parent, None, script)
+        if not any("tpu" in each.extras or each.name == "libtpu" for each in listed):
+            file = name.with_name(requirements or REQUIREMENTS[0])
+            needed = NEEDED[framework]
+            notes.append(f"{TITLES[framework]} needs {needed} on a TPU: add it to {file}.")
     return DetectedJob(name, choice, requirements, tuple(notes))
 
 
@@ -305,8 +305,8 @@ def _with_tpu(text: str, options: TpuOptions) -> str:
     """A stack file with the TPU that was asked for; where the template leaves it open, with the
     cheapest that trains."""
     capacity: Capacity = "spot" if options.is_spot or SPOT.search(text) else "on-demand"
-    own = accelerator_type(re.findall(r"(?m)^  type: (\S+)", text)[0])
-    accelerator = options.accelerator or own or _cheapest(options.zones, capacity)
+    default = accelerator_type(re.findall(r"(?m)^  type: (\S+)", text)[0])
+    accelerator = options.accelerator or default or _cheapest(options.zones, capacity)
     for zone in options.zones:
         if zone not in zones_of(accelerator):
             raise Usage(
@@ -315,7 +315,7 @@ def _with_tpu(text: str, options: TpuOptions) -> str:
                 hint=f"To list its zones:\n    tpuctl zones {accelerator.name}",
                 where="--zone",
             )
-    is_chosen = options.accelerator is not None or own is None
+    is_chosen = options.accelerator is not None or default is None
     if is_chosen:
         chips = counted(accelerator.chips, "chip")
         on_hosts = f" on {accelerator.workers} hosts" if accelerator.workers > 1 else ""

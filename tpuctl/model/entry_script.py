@@ -26,17 +26,17 @@ def has_scripts(folder: Path) -> bool:
 
 def find_script(folder: Path) -> Path | None:
     """The script of a folder, or else of the folders directly below it; None if it is not clear."""
-    own, below = _scripts(folder), _scripts_below(folder)
+    inside, below = _scripts(folder), _scripts_below(folder)
     for names in NAMES:
-        for scripts in (own, below):
-            named = [script for script in scripts if script.name in names]
-            if named:
-                return named[0] if len(named) == 1 else None
-    for scripts in (own, below):
-        using = [script for script in scripts if framework_of_script(script) is not None]
-        if using:
-            return using[0] if len(using) == 1 else None
-    return own[0] if len(own) == 1 else None
+        for scripts in (inside, below):
+            usual = [script for script in scripts if script.name in names]
+            if usual:
+                return usual[0] if len(usual) == 1 else None
+    for scripts in (inside, below):
+        training = [script for script in scripts if framework_of_script(script) is not None]
+        if training:
+            return training[0] if len(training) == 1 else None
+    return inside[0] if len(inside) == 1 else None
 
 
 def _scripts(folder: Path) -> list[Path]:

@@ -71,7 +71,7 @@ def quota(
     """Show the limits that nodes of a type count against at each API; with --live, how many still
     fit.
 
-    Example: tpuctl quota v3-8 --live --project my-project
+    Example: tpuctl quota v5e-8 --live --project my-project
     """
     from tpuctl.catalog import canonical_type, generations
     from tpuctl.cli.suggestions import require_type
@@ -231,7 +231,7 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
         formatted,
         columns,
         _pair_notes(formatted),
-        suggestion=("To see what one node needs:", "tpuctl quota v3-8"),
+        suggestion=("To see what one node needs:", "tpuctl quota v5e-8"),
     )
 
 
@@ -270,7 +270,7 @@ def _show_live(
                 "Missing TPU type",
                 "--live counts nodes of one type",
                 hint="For example\n"
-                f"    {state.cloud_prefix} quota v3-8 --live"
+                f"    {state.cloud_prefix} quota v5e-8 --live"
                 + (f" --project {project}" if project else ""),
             )
         name = tpuctl.stack.file.tpu.type
