@@ -53,6 +53,12 @@ def test_options_replace_templates_tpu(template: str, folder: Path) -> None:
     assert "{" not in text.partition("\njob:")[0].replace("{idle", "").replace("retries: {", "")
 
 
+def test_jax_is_written_for_every_generation(folder: Path) -> None:
+    write(folder, {"train.py": "import jax\n"})
+    assert run([*INIT, "--yes", "--type", "Ironwood"]) == 0
+    assert written(folder).accelerator.name == "tpu7x-8"
+
+
 def test_zone_decides_about_type(folder: Path) -> None:
     assert run([*INIT, "empty", "--zone", "us-south1-c"]) == 0
     stack = written(folder)
@@ -66,6 +72,7 @@ def test_zone_decides_about_type(folder: Path) -> None:
         (["--type", "v5e-8", "--zone", "us-central1-b"], "v5litepod-8 is not offered in us-c"),
         (["--zone", "us-cental1-a"], "no TPU is offered in us-cental1-a"),
         (["--zone", "us-central1"], "us-central1 is a region"),
+        (["keras", "--type", "ironwood"], "TensorFlow (train.py), which does not run on tpu7x"),
         (["tpu-node", "--type", "v5e-8"], "is offered only as TPU VM"),
         (["korean-messages", "--type", "v5e-8"], "Remove --type"),
         (["--zone", "us-west4-a,us-east5-a"], "Bucket outside the TPU's region"),

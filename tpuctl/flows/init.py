@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tpuctl import assets
 from tpuctl.catalog import (
+    TENSORFLOW_GENERATIONS,
     AcceleratorType,
     Capacity,
     Price,
@@ -264,6 +265,8 @@ def prepare(
         file = parsed.validate()
         if problems := list(find_problems(file, parsed)):
             raise InvalidStack([replace(problem, where="") for problem in problems])
+        choice = job.framework if job is not None else framework_in(_job_template(template))
+        _require_framework(file.tpu.type, choice)
     return Draft("" if job is not None else template, text, stack_file, target, file, job)
 
 
@@ -319,11 +322,11 @@ def _with_tpu(text: str, options: TpuOptions) -> str:
     if is_chosen:
         chips = counted(accelerator.chips, "chip")
         on_hosts = f" on {accelerator.workers} hosts" if accelerator.workers > 1 else ""
-        comment = f"{chips}{on_hosts}; `tpuctl types` lists other types"
+        comment = f"{chips}{on_hosts}; `tpuctl types` lists others"
         text = _set(text, "type", accelerator.name, comment)
     if is_chosen or options.zones:
         zones = options.zones or cheapest_zones(accelerator, capacity)
-        comment = f"`tpuctl prices {accelerator.name}` lists other zones"
+        comment = f"`tpuctl prices {accelerator.name}` lists others"
         if len(zones) > 1:
             comment = "tried in this order if one has no capacity"
         text = _set(text, "zones", f"[{', '.join(zones)}]", comment)
@@ -343,6 +346,19 @@ def _cheapest(zones: tuple[str, ...], capacity: Capacity) -> AcceleratorType:
             where="--zone",
         )
     return offer.accelerator
+
+
+def _require_framework(type_name: str, choice: FrameworkChoice | None) -> None:
+    accelerator = accelerator_type(type_name)
+    assert accelerator is not None
+    is_tensorflow = choice is not None and choice.framework == "tensorflow"
+    if is_tensorflow and accelerator.generation not in TENSORFLOW_GENERATIONS:
+        raise Usage(
+            "TensorFlow does not support this TPU",
+            f"the job uses {choice}, which does not run on {accelerator.generation}",
+            hint="Use JAX, or choose a type of another generation:\n    tpuctl types",
+            where="--type",
+        )
 
 
 def _with_job(text: str, job: DetectedJob) -> str:
