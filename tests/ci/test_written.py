@@ -314,7 +314,7 @@ def test_unknown_values_are_placeholders(repository: Any) -> None:
     assert render_pipeline("github").text.count("train.py") == 2
     assert set(render_pipeline("github").placeholders) == {"PROJECT_NUMBER"}
     assert not render_pipeline("github", OPTIONS["all"]).placeholders
-    (folder / "train.py").rename(folder / "fit.py")
+    (folder / "train.py").unlink()
     unknown = render_pipeline("github")
     assert set(unknown.placeholders) == {"PROJECT_NUMBER", "SCRIPT.py"}
     assert all(placeholder in unknown.text for placeholder in unknown.placeholders)

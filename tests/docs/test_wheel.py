@@ -11,7 +11,7 @@ import pytest
 
 import tpuctl
 from tpuctl import assets
-from tpuctl.flows.init import write
+from tpuctl.flows.init import prepare
 from tpuctl.jobs.launch import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def test_init_writes_files_for_links_between_templates(tmp_path: Path) -> None:
     assert links, "no template shares a file with another: remove this test"
     for name in {link.parts[0] for link in links}:
         (tmp_path / name).mkdir()
-        write(name, tmp_path / name, name="", project="my-project", local=False)
+        prepare(name, tmp_path / name, project="my-project").write()
     for link in links:
         written = tmp_path / link.parts[0] / link
         assert not written.is_symlink()

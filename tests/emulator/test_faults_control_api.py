@@ -35,6 +35,8 @@ def names(client: Any) -> list[str]:
     ("fields", "message"),
     [
         ({"kind": "stokout"}, "Did you mean stockout?"),
+        ({"kind": "stockout", "type": "v5e-7"}, "Did you mean v5litepod-8?"),
+        ({"kind": "stockout", "type": "trilium-8"}, "Did you mean v6e-8?"),
         ({"kind": "unavailable", "tims": 2}, "Did you mean times?"),
         ({"kind": "unavailable", "seconds": 2}, "kind unavailable does not support 'seconds'"),
         ({"kind": "slow"}, "requires 'seconds'"),
@@ -165,6 +167,19 @@ async def test_take_returns_matching_stockout(cloud: Any) -> None:
     assert faults.take("stockout", zone=ZONE, type="v3-8") is None
     (listed,) = await asyncio.to_thread(remote_control.faults, handle)
     assert (listed["applied"], listed["matched"], listed["exhausted"]) == (2, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "type_name", "other"),
+    [("V5E-8", "v5litepod-8", "v5litepod-4"), ("trillium", "v6e-4", "v5litepod-4")],
+)
+async def test_fault_is_limited_by_usual_name_of_type(
+    cloud: Any, name: str, type_name: str, other: str
+) -> None:
+    faults = cloud.server.registry.faults
+    await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), "stockout", type=name)
+    assert faults.take("stockout", zone=ZONE, type=other) is None
+    assert faults.take("stockout", zone=ZONE, type=type_name) is not None
 
 
 async def test_journal_lists_every_call(cloud: Any) -> None:

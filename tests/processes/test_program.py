@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.locked_environment import OTHER_PYTHONS, own_environment
+from tests.support.terminal import Terminal
 from tpuctl.cli.main import run
 
 HEAVY = ("google", "grpc", "asyncssh", "aiohttp", "yaml", "requests", "cryptography")
@@ -252,3 +253,18 @@ def test_plain_values_and_help_load_no_validator() -> None:
         [sys.executable, "-c", program, *lines], capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("key", ["\x03", "n\n"], ids=["ctrl-c", "no"])
+def test_init_writes_nothing_unless_confirmed(here: Path, key: str) -> None:
+    (here / "train.py").write_text("import jax\n", "utf-8")
+    with Terminal(here, "init", "--project", "my-project") as terminal:
+        terminal.wait_for("Write tpuctl.yaml? [Y/n]")
+        if key == "\x03":
+            terminal.press_ctrl_c()
+        else:
+            terminal.type(key)
+        assert terminal.end() == 130
+    assert terminal.output.count("error: ") == 1
+    assert "nothing was changed" in terminal.output
+    assert [path.name for path in here.iterdir()] == ["train.py"]

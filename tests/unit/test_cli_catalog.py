@@ -254,7 +254,7 @@ def test_quota_lists_all_limits_with_types(
     ("arguments", "where", "hint"),
     [
         (["types", "--type", "v3-9"], "", "v3-8"),
-        (["types", "--type", "v5e-8"], "", "v5litepod-8"),
+        (["types", "--type", "v5e-7"], "", "v5litepod-8"),
         (["types", "--generation", "v5x"], "", "v5p"),
         (["types", "--zone", "europe-west4"], "", "--region europe-west4"),
         (["zones", "--region", "europe-west44"], "", "europe-west4"),
@@ -276,7 +276,7 @@ def test_quota_lists_all_limits_with_types(
         (["types", "-o", "yaml"], "-o", "Remove one"),
         (["types", "-o", "xml"], "", "--format yaml"),
         (["quota", "v5e", "--live"], "TYPE", "tpuctl types v5e"),
-        (["quota", "--live", "--project", "my-project"], "", "quota v3-8 --live"),
+        (["quota", "--live", "--project", "my-project"], "", "quota v5e-8 --live"),
     ],
 )
 def test_invalid_filter_suggests_valid_value(

@@ -49,10 +49,24 @@ def test_option_values_are_completed_after_global_options() -> None:
     assert words("forward --worker ") == ["0", "1", "2", "3"], "v3-32 has four"
 
 
+def test_types_are_completed_by_name_that_was_begun() -> None:
+    assert words("types v5e-6") == ["v5e-64"]
+    assert words("init --type trillium-12") == ["trillium-128"]
+    assert "v5litepod-8" in words("types v5")
+
+
+def test_short_stack_file_tells_project_and_workers(tmp_path: Path) -> None:
+    stack_file = Path("tpuctl.yaml")
+    stack_file.write_text("stack: short\nproject: 'my-short-1'\ntpu: v5e-16\n", "utf-8")
+    assert words("forward --worker ") == ["0", "1", "2", "3"]
+    assert "my-short-1" in words("status --project ")
+
+
 def test_zones_are_limited_to_given_type() -> None:
     accelerator = accelerator_types()["v3-8"]
     assert set(words("types --zone ")) == set(zones())
-    assert set(words("prices v3-8 --zone ")) in ({*accelerator.zones}, {*zones()})
+    assert set(words("prices v3-8 --zone ")) == {*accelerator.zones}
+    assert set(words("init --type V3-8 --zone ")) == {*accelerator.zones}
 
 
 def test_remembered_jobs_are_offered_newest_first() -> None:

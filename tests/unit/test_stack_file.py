@@ -151,7 +151,7 @@ def test_invalid_utf8_has_line_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("project: 5\ntpu: {type: v2-8}\n", "project must be a mapping"),
+        ("project: 5\ntpu: {type: v2-8}\n", "project cannot be 5"),
         (NAMED + "tpu: {type: v2-8, zones: us-central1-b}\n", "tpu.zones must be a list"),
         (MINIMAL + "job: {env: {A: 1}}\n", "job.env.A must be text, not 1"),
         (MINIMAL + "bucket: {keep: perhaps}\n", "bucket.keep must be true or false"),

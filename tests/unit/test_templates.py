@@ -9,7 +9,7 @@ import pytest
 
 from tpuctl import assets
 from tpuctl.errors import Conflict
-from tpuctl.flows.init import SCRIPTS, describe_templates, job_command, write
+from tpuctl.flows.init import SCRIPTS, describe_templates, job_command, prepare
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
@@ -47,7 +47,7 @@ def test_template_job_has_script(name: str) -> None:
 def test_documentation_of_job_alone_has_command(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     assert job_command(assets.templates() / "jobs" / name).startswith("python ")
-    command = write(name, tmp_path, name="", project="", local=False).command
+    command = prepare(name, tmp_path).write().command
     assert Path(command.split()[1]).parent == folder
     assert Path(command.split()[1]).is_file()
     assert not command.endswith("\\")
@@ -55,7 +55,7 @@ def test_documentation_of_job_alone_has_command(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", STACKS)
 def test_stack_file_of_template_loads(name: str, tmp_path: Path) -> None:
-    written = write(name, tmp_path, name="", project="my-project", local=False)
+    written = prepare(name, tmp_path, project="my-project").write()
     assert written.stack_file is not None
     assert load_stack(written.stack_file).project == "my-project"
 
@@ -65,14 +65,14 @@ def test_job_alone_is_added_to_stack(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
-    write("bert-pretraining", tmp_path, name="mine", project="my-project", local=False)
+    prepare("bert-pretraining", tmp_path, name="mine", project="my-project").write()
     before = (tmp_path / "tpuctl.yaml").read_bytes()
-    written = write(name, tmp_path, name="", project="", local=False)
+    written = prepare(name, tmp_path).write()
     assert (written.stack_file, written.folder) == (None, tmp_path / name)
     assert set(written.files) == {path for path in (tmp_path / name).rglob("*") if path.is_file()}
     assert (tmp_path / "tpuctl.yaml").read_bytes() == before
     with pytest.raises(Conflict):
-        write(name, tmp_path, name="", project="", local=False)
+        prepare(name, tmp_path).write()
 
 
 @pytest.mark.parametrize("name", JOBS_WITH_STACK)

@@ -16,10 +16,10 @@ from tpuctl.catalog import (
     FIRST_LIBTPU,
     TENSORFLOW_GENERATIONS,
     AcceleratorType,
-    accelerator_type,
-    accelerator_types,
     announced_tpu,
+    nearest_types,
     runtime_for,
+    type_named,
 )
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, OperationFailed, Refused, Usage
@@ -28,7 +28,6 @@ from tpuctl.model.events import WarningIssued
 from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.job import as_argument
 from tpuctl.model.requirement_files import allows
-from tpuctl.spelling import nearest
 
 if TYPE_CHECKING:
     from tpuctl.api.local_buckets import Sample
@@ -147,12 +146,11 @@ def _compile_request(
         raise Usage(
             "No TPU type to compile for",
             "no stack file and no --type",
-            hint="Specify a type:\n    tpuctl rehearse --compile --type v3-8 SCRIPT",
+            hint="Specify a type:\n    tpuctl rehearse --compile --type v5e-8 SCRIPT",
             where="--type",
         )
-    name = type_name or (stack.accelerator.name if stack is not None else "")
-    accelerator = _accelerator(name)
-    generation = accelerator.generation
+    accelerator = _accelerator(type_name or (stack.accelerator.name if stack is not None else ""))
+    name, generation = accelerator.name, accelerator.generation
     nodes, slices = 1, 1
     runtime, topology = runtime_for(accelerator), accelerator.topology
     if stack is not None and name == stack.accelerator.name:
@@ -208,7 +206,7 @@ def _compile_request(
 
 def _accelerator(name: str) -> AcceleratorType:
     """The type of this name, which the compiler knows. Raises Usage or Refused."""
-    accelerator, announced = accelerator_type(name), announced_tpu(name)
+    accelerator, announced = type_named(name), announced_tpu(name)
     if accelerator is None and announced is not None:
         raise Refused(
             "TPU is not sold yet",
@@ -218,13 +216,15 @@ def _accelerator(name: str) -> AcceleratorType:
             where="--type",
         )
     if accelerator is None:
-        like = nearest(name, accelerator_types())
+        like = nearest_types(name)
         hint = f"Did you mean {', '.join(like)}?" if like else "List all types:\n    tpuctl types"
-        raise Usage("Unknown TPU type", name, hint=hint, where="--type")
+        detail = f"there is no type {name}"
+        raise Usage("Unknown TPU type", detail, hint=hint, where="--type")
     if accelerator.generation not in FIRST_LIBTPU:
         raise Refused(
             "TPU generation unknown to the compiler",
-            f"{name} is a {accelerator.generation}; libtpu knows {', '.join(FIRST_LIBTPU)}",
+            f"{accelerator.name} is a {accelerator.generation}; libtpu knows "
+            f"{', '.join(FIRST_LIBTPU)}",
             where="--type",
             hint="Choose a type of one of these generations:\n    tpuctl types",
         )

@@ -49,6 +49,8 @@ from tpuctl.catalog.offers import (
     Offer,
     PriceOf,
     cheapest,
+    cheapest_to_train,
+    cheapest_zones,
     choose,
     generations,
     matching,
@@ -77,6 +79,7 @@ from tpuctl.catalog.tpu import (
     unlisted_runtime,
     zones,
 )
+from tpuctl.catalog.type_names import canonical_type, nearest_types, type_named, type_pattern
 
 __all__ = [
     "ALLOWLIST_ZONES",
@@ -113,7 +116,10 @@ __all__ = [
     "apis_of",
     "base_runtime",
     "calendar_zones",
+    "canonical_type",
     "cheapest",
+    "cheapest_to_train",
+    "cheapest_zones",
     "choose",
     "disk_price",
     "disk_types",
@@ -127,6 +133,7 @@ __all__ = [
     "machine_type",
     "machine_types",
     "matching",
+    "nearest_types",
     "node_cidr_prefix",
     "node_price",
     "node_version",
@@ -147,6 +154,8 @@ __all__ = [
     "tpu_machine_type",
     "tpu_machine_types",
     "traffic_price",
+    "type_named",
+    "type_pattern",
     "unlisted_runtime",
     "usual_quota",
     "zones",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tpuctl.catalog.compute_tpu import zones_of
 from tpuctl.catalog.flex_start import flex_start_zones
 from tpuctl.catalog.prices import Capacity, Price, node_price
-from tpuctl.catalog.tpu import AcceleratorType, accelerator_types, region_of
+from tpuctl.catalog.tpu import AcceleratorType, accelerator_types, region_of, runtime_for
 from tpuctl.catalog.tpu import zones as every_zone
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "Offer",
     "PriceOf",
     "cheapest",
+    "cheapest_to_train",
+    "cheapest_zones",
     "choose",
     "generations",
     "matching",
@@ -110,6 +112,34 @@ def generations() -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(accelerator.generation for accelerator in accelerator_types().values())
     )
+
+
+def cheapest_to_train(
+    zones: Collection[str] | None = None, capacity: Capacity = "on-demand"
+) -> Offer | None:
+    """The cheapest node that trains with any framework, in these zones or anywhere.
+
+    It is of the Cloud TPU API, and of a type that TensorFlow supports too. None if there is none.
+    """
+    for offer in offers_of(choose(zones=zones), (capacity,)):
+        runtime = runtime_for(offer.accelerator)
+        has_tensorflow = runtime is not None and runtime.tensorflow is not None
+        if has_tensorflow and offer.zone in zones_of(offer.accelerator, "tpu"):
+            return offer
+    return None
+
+
+def cheapest_zones(accelerator: AcceleratorType, capacity: Capacity) -> tuple[str, ...]:
+    """The zones of a region where a node of this type costs least.
+
+    They are in one region, as a stack's bucket is: one zone may have capacity if another has none.
+    Where no price is known, all zones of the first region.
+    """
+    zones = zones_of(accelerator)
+    offers = offers_of(Choice((accelerator,), zones), (capacity,))
+    if offers:
+        zones = tuple(each.zone for each in offers if each.per_hour == offers[0].per_hour)
+    return tuple(zone for zone in zones if region_of(zone) == region_of(zones[0]))
 
 
 PriceOf = Callable[[AcceleratorType, str, Capacity], Price | None]

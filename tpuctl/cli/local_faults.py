@@ -50,7 +50,9 @@ def add(
         str | None, Option("--zone", help="Limit to this zone (wildcards allowed).")
     ] = None,
     region: Annotated[str | None, Option("--region", help="Limit to this region.")] = None,
-    type_name: Annotated[str | None, Option("--type", help="Limit to nodes of this type.")] = None,
+    type_name: Annotated[
+        str | None, Option("--type", help="Limit to nodes of this type or generation.")
+    ] = None,
     name: Annotated[
         str | None, Option("--name", help="Limit to names that contain this text.")
     ] = None,
@@ -127,7 +129,7 @@ def add(
 ) -> None:
     """Add a fault, by default for one call. It stays until removed or `local reset`.
 
-    Example: tpuctl local fault add stockout --zone us-central1-b
+    Example: tpuctl local fault add stockout --zone us-central1-a
     """
     from tpuctl.emulator.client import remote_control
 

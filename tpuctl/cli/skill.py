@@ -47,7 +47,7 @@ A job is one run of a script on it. Run tpuctl in the folder of the stack file.
 ## The main flow
 
 ```console
-$ tpuctl init --project PROJECT     # writes tpuctl.yaml and a job to start from
+$ tpuctl init --yes --project PROJECT   # writes tpuctl.yaml for the scripts in the folder
 $ tpuctl doctor                     # checks sign-in, billing, APIs, permissions, quota
 $ tpuctl check train.py             # finds errors in the script, without running it
 $ tpuctl rehearse train.py          # runs a few steps of it on this computer

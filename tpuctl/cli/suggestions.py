@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpuctl.cli.commands import nearest_command
 from tpuctl.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from tpuctl.catalog import AcceleratorType
 
 __all__ = [
     "require_generations",
@@ -15,44 +18,48 @@ __all__ = [
     "require_type",
     "require_types",
     "require_zones",
+    "unknown_type",
     "usage_diagnostic",
 ]
 NO_COMMAND = re.compile(r"No such command '(.*?)'")
 
 
-def require_type(name: str) -> None:
-    from tpuctl.catalog import accelerator_types
+def require_type(name: str) -> AcceleratorType:
+    """The type that a name means; for a generation, its smallest. Raises Usage."""
+    from tpuctl.catalog import type_named
 
-    if name and name not in accelerator_types():
-        raise _unknown_type(name)
+    accelerator = type_named(name)
+    if accelerator is None:
+        raise unknown_type(name)
+    return accelerator
 
 
 def require_types(text: str) -> tuple[str, ...] | None:
     """The types that `v3-8`, `v5e`, `v6e-*` or a comma-separated list name; None if empty."""
-    from tpuctl.catalog import accelerator_types, generations, matching
+    from tpuctl.catalog import accelerator_types, matching, type_pattern
 
-    types = accelerator_types()
     found: list[str] = []
     for word in _words(text):
-        if word in generations():
-            found += (
-                accelerator.name for accelerator in types.values() if accelerator.generation == word
-            )
-            continue
-        matches = matching(word, types)
+        matches = matching(type_pattern(word), accelerator_types())
         if not matches:
-            raise _unknown_type(word)
+            raise unknown_type(word)
         found += matches
     return tuple(dict.fromkeys(found)) or None
 
 
 def require_generations(text: str) -> tuple[str, ...] | None:
-    from tpuctl.catalog import announced_tpu, generations
+    from tpuctl.catalog import announced_tpu, canonical_type, generations, matching
 
+    found: list[str] = []
     for word in _words(text):
         if announced_tpu(word) is not None:
-            raise _unknown_type(word)
-    return _match_all(text, "TPU generation", "there is no generation {}", generations())
+            raise unknown_type(word)
+        matches = matching(canonical_type(word), generations())
+        if not matches:
+            hint = f"Valid values: {', '.join(generations())}."
+            raise _unknown_error("TPU generation", f"there is no generation {word}", hint)
+        found += matches
+    return tuple(dict.fromkeys(found)) or None
 
 
 def require_zones(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
@@ -94,21 +101,20 @@ def _match_all(
     return tuple(dict.fromkeys(found)) or None
 
 
-def _unknown_type(name: str) -> Exception:
-    from tpuctl.catalog import accelerator_types, announced_tpu, generations
+def unknown_type(name: str) -> Exception:
+    """That there is no such type, with those of the same generation that it may mean."""
+    from tpuctl.catalog import announced_tpu, generations, nearest_types
     from tpuctl.errors import Usage
 
-    types = accelerator_types()
     if announced := announced_tpu(name):
         return Usage(
             "TPU type not sold yet", str(announced), hint="To list types:\n    tpuctl types"
         )
-    if name.startswith("v5e-") and (renamed := f"v5litepod-{name[4:]}") in types:
-        return _unknown_error("TPU type", f"there is no type {name}", f"Did you mean {renamed}?")
-    if "-" not in name:  # meant as a generation
-        hint = f"Generations: {', '.join(generations())}. To list all types:\n    tpuctl types"
-        return _unknown_error("TPU type", f"there is no type or generation {name}", hint)
-    return _unknown("TPU type", f"there is no type {name}", name, types, "tpuctl types")
+    detail = f"there is no type {'' if '-' in name else 'or generation '}{name}"
+    if like := nearest_types(name):
+        return _unknown_error("TPU type", detail, f"Did you mean {', '.join(like)}?")
+    hint = f"Generations: {', '.join(generations())}. To list all types:\n    tpuctl types"
+    return _unknown_error("TPU type", detail, hint)
 
 
 def _unknown(

@@ -15,6 +15,7 @@ from pathlib import Path
 from tpuctl.errors import Conflict, TpuctlError, Usage
 from tpuctl.flows.git_checkout import Checkout
 from tpuctl.flows.pipeline_text import MAX_BUILD_HOURS, Draft, require_plain, text_of, yaml_scalar
+from tpuctl.model.entry_script import find_script
 from tpuctl.model.names import account_email
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.version import __version__
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 SCRIPT_PLACEHOLDER = "SCRIPT.py"  # used if no script is found
-GUESSES = ("pretrain.py", "train.py", "main.py")
 DEFAULT_HOURS = 4.0
 ACCOUNT = re.compile(r"[\w.-]+@[\w.-]+")
 POOL = r"projects/\w+/locations/global/workloadIdentityPools/[\w-]+"
@@ -155,7 +155,8 @@ def render(
     _require_name(stack, stack_file)
     hours = _hours(options, stack, system)
     account, provider = _account(options, stack), _provider(options, stack, system)
-    words, is_known = (options.run_arguments, True) if options.run_arguments else _guess_script()
+    script = find_script(Path())
+    words = options.run_arguments or (str(script) if script else SCRIPT_PLACEHOLDER,)
     command = shlex.join(require_plain(word, "after --") for word in words)
     typed = _relative(stack_file, checkout)
     folder = require_plain(checkout.inside or ".", "the folder's name")
@@ -185,7 +186,7 @@ def render(
     placeholders = {}
     if "PROJECT_NUMBER" in provider and system.name != "cloudbuild":
         placeholders["PROJECT_NUMBER"] = f"the number of project {stack.project}"
-    if not is_known:
+    if words == (SCRIPT_PLACEHOLDER,):
         placeholders[SCRIPT_PLACEHOLDER] = "the script to run (pass it to tpuctl ci to set it)"
     return Pipeline(system, stack, text, account, provider, placeholders, hours)
 
@@ -257,16 +258,6 @@ def _provider(options: PipelineOptions, stack: Stack, system: System) -> str:
             where="--provider",
         )
     return provider
-
-
-def _guess_script() -> tuple[tuple[str, ...], bool]:
-    """The training script in this folder or a direct subfolder, if there is exactly one, and
-    whether it was found."""
-    for name in GUESSES:
-        scripts = sorted(path for path in (*Path().glob(name), *Path().glob(f"*/{name}")))
-        if len(scripts) == 1:
-            return (str(scripts[0]),), True
-    return (SCRIPT_PLACEHOLDER,), False
 
 
 def _check_arguments(words: Sequence[str]) -> str:

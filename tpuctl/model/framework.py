@@ -22,7 +22,9 @@ __all__ = [
     "framework_in",
     "framework_of_modules",
     "framework_of_requirements",
+    "framework_of_script",
     "is_tensorflow",
+    "modules_of_script",
 ]
 
 Framework = Literal["tensorflow", "jax", "torch", "other"]
@@ -72,6 +74,20 @@ def framework_of_modules(modules: Iterable[str]) -> Framework | None:
     A script of several frameworks is one of TensorFlow's, which its images can run.
     """
     return _only({MODULES[name] for name in modules if name in MODULES})
+
+
+def framework_of_script(script: Path) -> Framework | None:
+    """The framework that a script imports; None if it imports none or cannot be read."""
+    return framework_of_modules(modules_of_script(script))
+
+
+def modules_of_script(script: Path) -> set[str]:
+    """The top-level modules that a script imports; none if it cannot be read."""
+    try:
+        source = read_file(script, MAX_BYTES)
+    except OSError:
+        return set()
+    return {name.decode() for name in IMPORT.findall(source)}
 
 
 def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework | None:
@@ -132,11 +148,7 @@ def _folders_in(folder: Path) -> list[Path]:
 def _scripts_in(folders: Iterable[Path], root: Path) -> Iterator[tuple[str, Framework]]:
     scripts = (script for folder in folders for script in sorted(folder.glob("*.py")))
     for script, _ in zip(scripts, range(MAX_SCRIPTS), strict=False):
-        try:
-            source = read_file(script, MAX_BYTES)
-        except OSError:
-            continue
-        framework = framework_of_modules(name.decode() for name in IMPORT.findall(source))
+        framework = framework_of_script(script)
         if framework is not None:
             yield _relative(script, root), framework
 

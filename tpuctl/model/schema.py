@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
@@ -13,8 +14,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    model_validator,
 )
 
+from tpuctl.catalog import type_named
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
 from tpuctl.model.hang import JobLimits
@@ -111,6 +114,30 @@ class ProjectSection(Section):
     )
 
 
+def _short_for(key: str) -> Callable[[Any], Any]:
+    """A text in place of a section is short for this key of it."""
+    return lambda value: {key: value} if isinstance(value, str) else value
+
+
+def _or_text(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "string"}]
+
+
+def _with_spot(value: Any, tpu: Any) -> Any:
+    """A TPU's section with the capacity that `spot: true` in `value` is short for.
+
+    Contradictions are left to the stack rules.
+    """
+    if not (isinstance(value, dict) and value.get("spot") is True and isinstance(tpu, dict)):
+        return tpu
+    return {"capacity": "preemptible" if tpu.get("kind") == "node" else "spot", **tpu}
+
+
+def _canonical_type(name: str) -> str:
+    accelerator = type_named(name)
+    return accelerator.name if accelerator is not None else name
+
+
 def _date_as_text(value: Any) -> Any:
     """YAML parses an unquoted date as a date."""
     return value.isoformat() if isinstance(value, date) else value
@@ -200,7 +227,10 @@ class TpuSection(Section):
     slices: int = Field(
         1, ge=1, le=64, description="Number of slices that run each job together (multislice)."
     )
-    type: str = Field(description="Accelerator type; list them with `tpuctl types`.")
+    type: Annotated[str, AfterValidator(_canonical_type)] = Field(
+        description="Accelerator type, such as v5litepod-8 or v5e-8; list them with `tpuctl "
+        "types`. A generation, such as v6e, is its smallest type."
+    )
     topology: str | None = Field(
         None, description="Topology of the slice, such as 2x2x4; empty: the type's default."
     )
@@ -215,6 +245,11 @@ class TpuSection(Section):
     )
     capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
         "on-demand", description="Capacity type; spot is cheaper and may be preempted at any time."
+    )
+    spot: bool = Field(
+        False,
+        exclude=True,
+        description="`true` is short for `capacity: spot`, for TPU nodes preemptible.",
     )
     reservation: SharedReservation | None = Field(
         None,
@@ -240,6 +275,11 @@ class TpuSection(Section):
         BootDiskSection(), description="Boot disk of each worker on Compute Engine."
     )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spot_capacity(cls, value: Any) -> Any:
+        return _with_spot(value, value)
 
 
 class ControllerSection(Section):
@@ -399,11 +439,18 @@ class StackFile(Section):
     stack: Name | None = Field(
         None, description="Stack name, the prefix of resource names; empty: the folder's name."
     )
-    project: ProjectSection
+    project: Annotated[ProjectSection, BeforeValidator(_short_for("id"))] = Field(
+        description="Google Cloud project: its ID, or settings.", json_schema_extra=_or_text
+    )
     labels: Annotated[dict[LabelKey, LabelValue], Field()] = Field(
         default_factory=dict, description="Additional labels of all resources that support labels."
     )
-    tpu: TpuSection
+    tpu: Annotated[TpuSection, BeforeValidator(_short_for("type"))] = Field(
+        description="TPU: its type, or settings.", json_schema_extra=_or_text
+    )
+    spot: bool = Field(
+        False, exclude=True, description="`true` is short for `tpu: {capacity: spot}`."
+    )
     controller: ControllerSection | None = Field(
         None, description="Controller VM, which drives a TPU node; {} adds one to a TPU VM."
     )
@@ -412,3 +459,10 @@ class StackFile(Section):
     access: AccessSection = AccessSection()
     limits: LimitsSection = LimitsSection()
     job: JobSection = JobSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spot_tpu(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "tpu" in value:
+            return {**value, "tpu": _with_spot(value, _short_for("type")(value["tpu"]))}
+        return value

@@ -22,6 +22,7 @@ from tpuctl.catalog import (
     machine_is_offered,
     machine_type,
     machine_types,
+    nearest_types,
     node_cidr_prefix,
     node_price,
     node_version,
@@ -146,7 +147,7 @@ def _type_problem(name: str, where: str) -> Diagnostic:
             "To list the types that are offered:\n    tpuctl types",
             where,
         )
-    like = nearest(name, accelerator_types())
+    like = nearest_types(name)
     return Diagnostic(
         "Unknown TPU type",
         f"TPU type {name} does not exist",
@@ -527,6 +528,15 @@ def _capacity_problems(
 ) -> Iterator[Diagnostic]:
     queue, capacity = file.tpu.queue, file.tpu.capacity
     apis = sellers_of(file, accelerator)
+    is_spot = capacity in ("spot", "preemptible")
+    for key, section in (("spot", file), ("tpu.spot", file.tpu)):
+        if "spot" in section.model_fields_set and section.spot != is_spot:
+            yield Diagnostic(
+                "Contradicting keys",
+                f"{key} is {str(section.spot).lower()}, and tpu.capacity is {capacity}",
+                "Remove one of them.",
+                text.where(key),
+            )
     if capacity == "flex-start" and not any(flex_start_zones(accelerator, api) for api in apis):
         yield Diagnostic(
             "Flex-start not available",

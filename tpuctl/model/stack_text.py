@@ -19,13 +19,13 @@ from tpuctl.model.schema import StackFile
 from tpuctl.model.secret_sources import FORMS
 from tpuctl.spelling import nearest
 
-__all__ = ["FORMATS", "StackText", "read_stack_text"]
+__all__ = ["FORMATS", "StackText", "parse_stack_text", "read_stack_text"]
 
 EXAMPLES = {
-    "project": "Add\n    project: {id: my-project}",
+    "project": "Add\n    project: my-project",
     "project.id": "Add the ID of your Google Cloud project.",
-    "tpu": "Add\n    tpu: {type: v2-8}",
-    "tpu.type": "Add a type, for example v2-8. To list all types:\n    tpuctl types",
+    "tpu": "Add\n    tpu: v5litepod-1",
+    "tpu.type": "Add a type, for example v5litepod-1. To list all types:\n    tpuctl types",
 }
 NAME_FORMAT = "Name only: up to 63 lowercase letters, digits and hyphens, starting with a letter."
 FORMATS = {
@@ -42,6 +42,8 @@ FORMATS = {
     "stack": "Up to 26 lowercase letters, digits and hyphens, starting with a letter.",
     "project.billing_account": "As listed by `gcloud billing accounts list`: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
+    "project": "The ID of your Google Cloud project, or settings such as {id: my-project}.",
+    "tpu": "A type, or settings such as {type: v5litepod-1}. To list all types:\n    tpuctl types",
     "limits.idle": "A number with s, m, h or d, such as 30m; or null to never delete idle nodes.",
     "tpu.service_account": "Its email: NAME@PROJECT.iam.gserviceaccount.com.",
     "tpu.queue": "true, or settings such as {valid_until: 6h}.",
@@ -135,7 +137,7 @@ class StackText:
     @property
     def _project(self) -> Any:
         section = self.content.get("project")
-        return section.get("id") if isinstance(section, dict) else None
+        return section.get("id") if isinstance(section, dict) else section
 
     def _explain(self, item: dict[str, Any]) -> Diagnostic:
         steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
@@ -233,6 +235,11 @@ def read_stack_text(path: Path) -> StackText:
         hint = "Save the file as UTF-8."
         where = f"{display_path}:{line}"
         raise _invalid("Cannot read stack file", detail, hint, where) from None
+    return parse_stack_text(text, display_path, path.parent)
+
+
+def parse_stack_text(text: str, display_path: str, folder: Path = Path()) -> StackText:
+    """Parse the text of a stack file. Raises InvalidStack."""
     try:
         _reject_aliases(text, display_path)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -252,10 +259,10 @@ def read_stack_text(path: Path) -> StackText:
         raise _invalid(
             "Stack file is not a mapping",
             f"{display_path} must contain key-value pairs",
-            "It needs at least\n    project: {id: my-project}\n    tpu: {type: v2-8}",
+            "It needs at least\n    project: my-project\n    tpu: v5litepod-1",
             display_path,
         )
-    return StackText(display_path, content, dict(_lines(root)), path.parent)
+    return StackText(display_path, content, dict(_lines(root)), folder)
 
 
 def _invalid(summary: str, detail: str, hint: str = "", where: str = "") -> InvalidStack:

@@ -110,7 +110,7 @@ def _require_single_kind(others: list[str], nodes: list[str]) -> None:
             "Conflicting options",
             f"{' and '.join([*others, *nodes])} select different prices",
             hint="Select one kind of price at a time:\n"
-            "    tpuctl prices v3-8\n    tpuctl prices --machines --zone europe-west4-a",
+            "    tpuctl prices v5e-8\n    tpuctl prices --machines --zone europe-west4-a",
         )
 
 

@@ -71,18 +71,18 @@ def quota(
     """Show the limits that nodes of a type count against at each API; with --live, how many still
     fit.
 
-    Example: tpuctl quota v3-8 --live --project my-project
+    Example: tpuctl quota v5e-8 --live --project my-project
     """
-    from tpuctl.catalog import generations
+    from tpuctl.catalog import canonical_type, generations
     from tpuctl.cli.suggestions import require_type
     from tpuctl.errors import Usage
 
     state: State = context.obj
     state.use_format(order.format)
-    name = (accelerator or type_too).lower()
+    name = canonical_type(accelerator or type_too)
     generation = name if name in generations() else ""
-    if not generation:
-        require_type(name)
+    if name and not generation:
+        name = require_type(name).name
     # Flex-start nodes count like spot nodes.
     spot = capacities(capacity) != ("on-demand",) if capacity else None
     if generation and (live or project):
@@ -231,7 +231,7 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
         formatted,
         columns,
         _pair_notes(formatted),
-        suggestion=("To see what one node needs:", "tpuctl quota v3-8"),
+        suggestion=("To see what one node needs:", "tpuctl quota v5e-8"),
     )
 
 
@@ -270,7 +270,7 @@ def _show_live(
                 "Missing TPU type",
                 "--live counts nodes of one type",
                 hint="For example\n"
-                f"    {state.cloud_prefix} quota v3-8 --live"
+                f"    {state.cloud_prefix} quota v5e-8 --live"
                 + (f" --project {project}" if project else ""),
             )
         name = tpuctl.stack.file.tpu.type

@@ -52,7 +52,7 @@ def runtimes(
 
     No zone is known to lack a runtime: --zone only limits what --live queries.
 
-    Example: tpuctl runtimes v3-8
+    Example: tpuctl runtimes v5e-8
     """
     state: State = context.obj
     state.use_format(order.format)

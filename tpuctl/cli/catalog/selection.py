@@ -307,12 +307,12 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
     """
     import fnmatch
 
-    from tpuctl.catalog import accelerator_types
+    from tpuctl.catalog import accelerator_types, type_pattern
 
     catalog_types = accelerator_types()
     names = {accelerator.name for accelerator in choice.types}
     conditions = [
-        [_prefix(word.strip()) for word in text.lower().split(",") if word.strip()]
+        [type_pattern(word) for part in text.lower().split(",") if (word := part.strip())]
         for text in (types, generation)
     ]
 
@@ -325,20 +325,6 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
         )
 
     return matches
-
-
-def _prefix(word: str) -> str:
-    """The name pattern of a generation: `v5litepod-*` for v5e."""
-    from tpuctl.catalog import accelerator_types, generations
-
-    if word not in generations():
-        return word
-    first = next(
-        candidate
-        for candidate in accelerator_types()
-        if accelerator_types()[candidate].generation == word
-    )
-    return f"{first.rpartition('-')[0]}-*"
 
 
 def answer_rows(

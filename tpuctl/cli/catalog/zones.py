@@ -44,7 +44,7 @@ def zones(
     """List zones, what they offer and at which API; for a single type, also its price in each, and
     which zones granted or refused it to your stacks. With --live also reservations of TPUs.
 
-    Example: tpuctl zones v3-8 --sort price
+    Example: tpuctl zones v5e-8 --sort price
     """
     from tpuctl.catalog import CALENDAR_DAYS
 

@@ -30,38 +30,42 @@ __all__ = [
 Candidate = str | tuple[str, str]  # a word, with a few words about it
 
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")
-PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([a-z][a-z0-9.:-]+)""")
-TYPE_LINE = re.compile(r"""\btype:\s*["']?([\w-]+)""")
+PROJECT_LINE = re.compile(r"""(?ms)^project:(?:[ \t]*["']?|.*?\bid:\s*["']?)([a-z][a-z0-9.:-]+)""")
+TYPE_LINE = re.compile(r"""\b(?:type|tpu):[ \t]*["']?([\w-]+)""")
 SLICES_LINE = re.compile(r"\bslices:\s*([1-9][0-9]?)\b")
 MAX_READ_BYTES = 64 * 1024
 MAX_FOLDERS = 200
 
 
 def complete_types(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
-    """TPU types: those of the zone already on the command line, otherwise all."""
-    from tpuctl.catalog import accelerator_types
+    """TPU types: those of the zone already on the command line, otherwise all.
+
+    After another name of a generation, as in `v5e-`, they have that name.
+    """
+    from tpuctl.catalog import accelerator_types, canonical_type
 
     zone = ctx.params.get("zone")
+    prefix, dash, _ = incomplete.rpartition("-")
+    generation = canonical_type(prefix)
     for accelerator in accelerator_types().values():
         if not isinstance(zone, str) or not zone or zone in accelerator.zones:
-            yield (
-                accelerator.name,
-                f"{accelerator.chips} chip{'' if accelerator.chips == 1 else 's'}",
-            )
+            name = accelerator.name
+            if dash and accelerator.generation == generation:
+                name = f"{prefix}-{name.rpartition('-')[2]}"
+            yield name, f"{accelerator.chips} chip{'' if accelerator.chips == 1 else 's'}"
 
 
 def complete_zones(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """Zones: those that offer the type already on the command line, otherwise all."""
-    from tpuctl.catalog import accelerator_types, zones
+    from tpuctl.catalog import type_named, zones
 
-    catalog_types = accelerator_types()
-    accelerator = catalog_types.get(
+    accelerator = type_named(
         next((ctx.params[parameter] for parameter in _TYPES if ctx.params.get(parameter)), "")
     )
     return zones() if accelerator is None else accelerator.zones
 
 
-_TYPES = ("type", "tpu_type", "accelerator")  # what parameters of TPU types are called
+_TYPES = ("type_name", "type_too", "accelerator")  # what parameters of TPU types are called
 
 
 def complete_regions(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
@@ -107,13 +111,14 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 
 def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """The names of the workers of the stack file's type and slices."""
-    from tpuctl.catalog import accelerator_types
+    from tpuctl.catalog import type_named
     from tpuctl.model.worker_numbering import WorkerNumbering
 
     text = _text(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
-    catalog_types = accelerator_types()
     workers = [
-        catalog_types[word].workers for word in TYPE_LINE.findall(text) if word in catalog_types
+        accelerator.workers
+        for word in TYPE_LINE.findall(text)
+        if (accelerator := type_named(word)) is not None
     ]
     slices = int(match[1]) if (match := SLICES_LINE.search(text)) else 1
     numbering = WorkerNumbering(slices * max(workers, default=1), slices)

@@ -252,6 +252,8 @@ def _validate(spec: Any) -> dict[str, Any]:
     for name in KINDS[kind]:
         if name.endswith("*") and name[:-1] not in options:
             raise invalid(f"A fault of kind {kind} requires {name[:-1]!r}.")
+    if isinstance(options.get("type"), str):
+        options["type"] = catalog.type_pattern(options["type"])
     fields = {name: _validate_value(name, value) for name, value in options.items()}
     if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
         raise invalid(f"A fault of kind {kind} happens once: times and at are not supported.")
@@ -284,8 +286,7 @@ def _validate_value(name: str, value: Any) -> Any:
     elif name in _CHOICES and value not in _CHOICES[name]:
         raise invalid(f"{name} must be {' or '.join(_CHOICES[name])}, not {value!r}.")
     elif name in ("zone", "region", "type") and not _is_known(name, value):
-        known_values = _KNOWN_VALUES[name]()
-        raise invalid(f"Unknown {name} {value!r}.{did_you_mean(value, known_values)}")
+        raise invalid(f"Unknown {name} {value!r}.{_similar(name, value)}")
     elif name == "code" and value not in CODES:
         raise invalid(f"Unknown code {value!r}.{did_you_mean(value.upper(), CODES)}")
     elif name == "google_error" and value not in MESSAGES:
@@ -294,6 +295,13 @@ def _validate_value(name: str, value: Any) -> Any:
             f"Supported errors: {', '.join(MESSAGES)}."
         )
     return value
+
+
+def _similar(name: str, value: str) -> str:
+    """Like `did_you_mean`; a type is of the same generation."""
+    if name == "type":
+        return "".join(f" Did you mean {like}?" for like in catalog.nearest_types(value, 1))
+    return did_you_mean(value, _KNOWN_VALUES[name]())
 
 
 _KNOWN_VALUES: Mapping[str, Callable[[], Collection[str]]] = {
@@ -306,6 +314,6 @@ _TPU_TYPE = re.compile(r"v\d")
 
 def _is_known(name: str, value: str) -> bool:
     """Whether the zone, region or type exists; of types only those of TPUs are checked."""
-    if name == "type" and not _TPU_TYPE.match(value):
+    if name == "type" and not _TPU_TYPE.match(value) and not catalog.nearest_types(value):
         return True
     return any(fnmatchcase(candidate, value) for candidate in _KNOWN_VALUES[name]())
