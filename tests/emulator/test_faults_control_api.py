@@ -246,6 +246,7 @@ async def test_settings_are_patched(cloud: Any) -> None:
         "propagation": 0,
         "address": "127.0.0.1",
         "reservations": [],
+        "devices": 0,
         "zones": [],
     }
     await asyncio.to_thread(change, quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})

@@ -137,6 +137,8 @@ class Host(Protocol):
     refuses_key: Callable[[str], bool]
     # Called when a machine's programs start: how many bytes they may write, None for no limit.
     disk_limit: Callable[[str], int | None]
+    # Called when a machine's programs start: how many TPU devices they see at most, 0 for no limit.
+    device_limit: Callable[[], int]
 
     def enforce(self, policy: ConnectionPolicy) -> None:
         """Allow only the connections that the policy allows; without one, all are."""

@@ -1,18 +1,20 @@
-"""Gives a JAX script the slice's devices as CPU devices, all in one process."""
+"""Gives a JAX script a TPU's devices as CPU devices."""
 
 from __future__ import annotations
 
 import functools
 import os
 import socket
+from dataclasses import dataclass
 from typing import Any
 
-from .context import Rehearsal
+from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["install"]
+__all__ = ["Devices", "install", "start_alone"]
 
 DEVICES_FLAG = "--xla_force_host_platform_device_count"
+PLATFORMS = ("jax_platforms", "jax_platform_name")
 # Functions that take a platform's name, which a script for a TPU may pass.
 DEVICE_FUNCTIONS = (
     *("devices", "local_devices", "device_count", "local_device_count"),
@@ -20,38 +22,67 @@ DEVICE_FUNCTIONS = (
 )
 
 
-def install(rehearsal: Rehearsal, jax: Any) -> None:
+@dataclass(frozen=True)
+class Devices:
+    """The devices of this process, and the number of slices that all processes' devices form."""
+
+    count: int
+    slices: int = 1
+
+
+def install(observer: Observer, jax: Any, devices: Devices) -> None:
     """Configure JAX after its import; it reads its settings when a script first uses a device."""
-    attempt = rehearsal.writer.attempt
-    attempt("JAX's devices", _set_devices, rehearsal, jax)
-    if rehearsal.settings.slices > 1:
-        attempt("JAX's slices", _set_slices, rehearsal, jax)
-    attempt("JAX's processes", _watch_initialize, rehearsal, jax)
+    observer.attempt("JAX's devices", _set_devices, jax, devices.count)
+    observer.attempt("JAX's platform", _keep_platform, jax)
+    if devices.slices > 1:
+        observer.attempt("JAX's slices", _set_slices, jax, devices)
     for name in DEVICE_FUNCTIONS:
-        attempt("JAX's devices", _accept_tpu, jax, name)
+        observer.attempt("JAX's devices", _accept_tpu, jax, name)
 
 
-def _set_devices(rehearsal: Rehearsal, jax: Any) -> None:
+def _set_devices(jax: Any, count: int) -> None:
+    """Set the number of CPU devices, whatever the script's environment says about CPUs."""
     jax.config.update("jax_platforms", "cpu")
     flags = os.environ.get("XLA_FLAGS", "").split()
     flags = [flag for flag in flags if not flag.startswith(DEVICES_FLAG)]
-    flags.append(f"{DEVICES_FLAG}={rehearsal.settings.devices}")
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except AttributeError:  # before JAX 0.5
+        flags.append(f"{DEVICES_FLAG}={count}")
     os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
-def _set_slices(rehearsal: Rehearsal, jax: Any) -> None:
+def _keep_platform(jax: Any) -> None:
+    """Let a script that insists on a TPU have the CPU's devices."""
+    original = jax.config.update
+
+    @functools.wraps(original)
+    def update(name: str, value: Any) -> None:
+        if name in PLATFORMS and "tpu" in str(value).split(","):
+            value = "cpu"
+        call_script(original, name, value)
+
+    jax.config.update = update
+
+
+def _set_slices(jax: Any, devices: Devices) -> None:
     """Number the slices of the devices, as of a TPU with several; CPU devices have no number."""
-    per_slice = rehearsal.settings.devices // rehearsal.settings.slices
-    jax.Device.slice_index = property(lambda device: device.id // per_slice)
+
+    def slice_index(device: Any) -> int:
+        total: int = jax.device_count()
+        position = [each.id for each in jax.devices()].index(device.id)
+        return position * devices.slices // total
+
+    jax.Device.slice_index = property(slice_index)
 
 
-def _watch_initialize(rehearsal: Rehearsal, jax: Any) -> None:
+def start_alone(observer: Observer, jax: Any) -> None:
     """Let `jax.distributed.initialize` start the only process, whatever it is passed."""
     original = jax.distributed.initialize
 
     @functools.wraps(original)
     def initialize(*_: Any, **__: Any) -> None:
-        rehearsal.writer.write("distributed", where=rehearsal.user_lines.current())
+        observer.write("distributed", where=observer.line())
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{unused.getsockname()[1]}"
