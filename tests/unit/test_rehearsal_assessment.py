@@ -256,7 +256,8 @@ def test_autographs_calls_are_left_out() -> None:
     assert finding.message == f"step cannot be compiled: {text}"
 
 
-SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
+TPUCTL = Path(__file__).resolve().parents[2] / "tpuctl"
+SHIMS = (TPUCTL / "preflight" / "shim", TPUCTL / "simulated_tpu")
 
 
 def calls_of_script(file: Path) -> list[str]:
@@ -270,7 +271,11 @@ def calls_of_script(file: Path) -> list[str]:
     return [f"{file.name}:{call.lineno}" for call in called]
 
 
-@pytest.mark.parametrize("file", sorted(SHIM.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    sorted(file for folder in SHIMS for file in folder.glob("*.py")),
+    ids=lambda file: f"{file.parent.name}/{file.stem}",
+)
 def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -> None:
     unmarked = calls_of_script(file)
     if file.name == "lowering_session.py":

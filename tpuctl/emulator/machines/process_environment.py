@@ -278,7 +278,7 @@ def _tpu_variables(spec: MachineSpec, folder: MachineFolder, limit: int) -> dict
     """What stands in for chips: CPU devices, as many as the worker and its slice have.
 
     `tpuctl.simulated_tpu` reads their numbers. JAX_FORCE_TPU_INIT is for
-    `jax.distributed.initialize()`, which finds the other workers: JAX detects TPU VMs by their chips.
+    `jax.distributed.initialize()`, which finds the other workers: JAX detects TPU VMs by chips.
     Told to run as on one, it takes the workers from variables, as on GKE (jax 0.10:
     cloud_tpu_init.py, clusters/cloud_tpu_cluster.py).
     """
