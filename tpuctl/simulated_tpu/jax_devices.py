@@ -34,8 +34,7 @@ def install(observer: Observer, jax: Any, devices: Devices) -> None:
     """Configure JAX after its import; it reads its settings when a script first uses a device."""
     observer.attempt("JAX's devices", _set_devices, jax, devices.count)
     observer.attempt("JAX's platform", _keep_platform, jax)
-    if devices.slices > 1:
-        observer.attempt("JAX's slices", _set_slices, jax, devices)
+    observer.attempt("JAX's slices", _set_slices, jax, devices.slices)
     for name in DEVICE_FUNCTIONS:
         observer.attempt("JAX's devices", _accept_tpu, jax, name)
 
@@ -65,13 +64,12 @@ def _keep_platform(jax: Any) -> None:
     jax.config.update = update
 
 
-def _set_slices(jax: Any, devices: Devices) -> None:
-    """Number the slices of the devices, as of a TPU with several; CPU devices have no number."""
+def _set_slices(jax: Any, slices: int) -> None:
+    """Number the slices of the devices, as of a TPU; CPU devices have no number."""
 
     def slice_index(device: Any) -> int:
-        total: int = jax.device_count()
-        position = [each.id for each in jax.devices()].index(device.id)
-        return position * devices.slices // total
+        devices = jax.devices()
+        return int(devices.index(device) * slices // len(devices))
 
     jax.Device.slice_index = property(slice_index)
 

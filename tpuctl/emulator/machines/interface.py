@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from tpuctl.catalog import accelerator_type
+
 __all__ = [
     "ALLOWED",
     "ConnectionPolicy",
@@ -76,6 +78,17 @@ class MachineSpec:
     def has_chips(self) -> bool:
         """Whether its programs find TPU chips: workers, and instances that are TPUs."""
         return self.kind == "worker" or (self.kind == "instance" and bool(self.accelerator_type))
+
+    @property
+    def slice_devices(self) -> int:
+        """The TPU devices of the slice, as JAX and TensorFlow count them; 0 without chips."""
+        accelerator = accelerator_type(self.accelerator_type) if self.has_chips else None
+        return accelerator.devices if accelerator is not None else 0
+
+    @property
+    def devices(self) -> int:
+        """The devices of this machine."""
+        return self.slice_devices // len(self.endpoints)
 
     def attribute(self, key: str) -> str | None:
         """A metadata value of the machine, or else of its project."""

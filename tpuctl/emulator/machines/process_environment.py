@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tpuctl.simulated_tpu
-from tpuctl.catalog import accelerator_type
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import user_ids
@@ -282,12 +281,8 @@ def _tpu_variables(spec: MachineSpec, folder: MachineFolder, limit: int) -> dict
     Told to run as on one, it takes the workers from variables, as on GKE (jax 0.10:
     cloud_tpu_init.py, clusters/cloud_tpu_cluster.py).
     """
-    accelerator = accelerator_type(spec.accelerator_type)
-    in_slice = accelerator.devices if accelerator is not None else len(spec.endpoints)
-    workers = len(spec.endpoints)
-    devices = max(1, in_slice // workers)
-    if limit:
-        devices, in_slice = min(devices, limit), min(in_slice, limit)
+    counts = (spec.devices, spec.slice_devices)
+    devices, in_slice = (min(count, limit or count) for count in counts)
     return {
         "TPU_WORKER_ID": str(spec.worker),
         "TPU_WORKER_HOSTNAMES": ",".join(endpoint.address for endpoint in spec.endpoints),
