@@ -107,8 +107,8 @@ def forward(
     ports: Annotated[
         list[str],
         typer.Argument(
-            metavar="PORT[:LOCALPORT]...",
-            help="Port on the worker, and local port (default: the same, or the next free one).",
+            metavar="[LOCALPORT:]PORT...",
+            help="Local port (default: the same, or the next free one), and port on the worker.",
         ),
     ],
     worker: Annotated[
@@ -341,13 +341,15 @@ def _port(text: str) -> PortMapping:
     from tpuctl.errors import Usage
     from tpuctl.flows.forward import PortMapping
 
-    match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
-    numbers = [int(group) for group in match.groups() if group is not None] if match else []
-    if not numbers or not all(0 < number <= MAX_PORT for number in numbers):
+    # As for `ssh -L`, `docker run -p`, and `kubectl port-forward`.
+    match = re.fullmatch(r"(?:([0-9]+):(?:(?:localhost|127\.0\.0\.1):)?)?([0-9]+)", text)
+    local, remote = (group and int(group) for group in match.groups()) if match else (None, 0)
+    if not all(number is None or 0 < number <= MAX_PORT for number in (local, remote)):
         raise Usage(
             "Invalid port",
-            f"{text} is not PORT or PORT:LOCALPORT, each from 1 to {MAX_PORT}",
-            hint="For example\n    tpuctl forward 6006:8080",
+            f"{text} is not PORT or LOCALPORT:PORT, each from 1 to {MAX_PORT}",
+            hint="To open port 6006 of the worker as port 8080 of this machine:\n"
+            "    tpuctl forward 8080:6006",
             where=text,
         )
-    return PortMapping(*numbers)
+    return PortMapping(remote, local)
