@@ -176,7 +176,7 @@ def test_cp_uploads_and_downloads(shell: Shell) -> None:
     assert (code, out) == (0, ""), stderr
     assert stderr.count("2 files") == 4
     assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
-    assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
+    assert shell.answer("cp", "reaching-0:tree/in side/é 안", "back")["data"] == {
         "workers": [{"worker": 0, "slice": None, "files": 1, "bytes": 3}]
     }
     assert (shell.folder / "back").read_text() == "odd"

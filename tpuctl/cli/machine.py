@@ -74,7 +74,8 @@ def cp(
         list[str],
         typer.Argument(
             metavar="FROM... TO",
-            help="WORKER:PATH is a path on a worker, relative to its home; :PATH on all workers.",
+            help="WORKER:PATH is a path on a worker, relative to its home; STACK-WORKER:PATH is the "
+            "same, as ssh-config names it; :PATH is a path on all workers, with --all-workers.",
         ),
     ],
     recursive: Annotated[
@@ -97,7 +98,12 @@ def cp(
 
     state: State = context.obj
     tpuctl = state.tpuctl()
-    request = parse_copy(paths, all_workers=all_workers, numbering=tpuctl.stack.numbering)
+    request = parse_copy(
+        paths,
+        all_workers=all_workers,
+        recursive=recursive,
+        numbering=tpuctl.stack.numbering,
+    )
     done = state.wait_for(tpuctl.copy(request, recursive=recursive))
     state.answer(lambda: responses.stacks.CopyResult(workers=done))
 
