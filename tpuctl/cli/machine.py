@@ -51,7 +51,8 @@ def ssh(
 ) -> int:
     """Open a shell on a worker, or run a command there or on all workers.
 
-    A single word is run by the remote shell; several words are a command and its arguments. Exits
+    Both have the environment of the job that started last: its packages, and TPUCTL_OUTPUT. A
+    single word is run by the remote shell; several words are a command and its arguments. Exits
     with the command's exit code; with --all-workers, that of the first worker to fail.
 
     Example: tpuctl ssh --all-workers -- 'df -h / | tail -1'
@@ -74,8 +75,8 @@ def cp(
         list[str],
         typer.Argument(
             metavar="FROM... TO",
-            help="WORKER:PATH is a path on a worker, relative to its home; STACK-WORKER:PATH is the "
-            "same, as ssh-config names it; :PATH is a path on all workers, with --all-workers.",
+            help="WORKER:PATH is a path on a worker, relative to its home (or STACK-WORKER:PATH, "
+            "as ssh-config names it); :PATH is a path on all workers, with --all-workers.",
         ),
     ],
     recursive: Annotated[
@@ -349,8 +350,8 @@ def _port(text: str) -> PortMapping:
 
     # As for `ssh -L`, `docker run -p`, and `kubectl port-forward`.
     match = re.fullmatch(r"(?:([0-9]+):(?:(?:localhost|127\.0\.0\.1):)?)?([0-9]+)", text)
-    local, remote = (group and int(group) for group in match.groups()) if match else (None, 0)
-    if not all(number is None or 0 < number <= MAX_PORT for number in (local, remote)):
+    numbers = [int(group) for group in match.groups() if group is not None] if match else []
+    if not numbers or not all(0 < number <= MAX_PORT for number in numbers):
         raise Usage(
             "Invalid port",
             f"{text} is not PORT or LOCALPORT:PORT, each from 1 to {MAX_PORT}",
@@ -358,4 +359,5 @@ def _port(text: str) -> PortMapping:
             "    tpuctl forward 8080:6006",
             where=text,
         )
-    return PortMapping(remote, local)
+    *local, remote = numbers
+    return PortMapping(remote, *local)
