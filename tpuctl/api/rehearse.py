@@ -74,6 +74,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
+    from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.flows.rehearsals import content_of, rehearsal_history
     from tpuctl.flows.submit import make_bundle
     from tpuctl.preflight.rehearsal.assessment import assess
@@ -91,7 +92,10 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
     history = rehearsal_history()
-    with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
+    with (
+        ImageStore().rehearsing(),
+        tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch,
+    ):
         bundle = await make_bundle(submission)
         for warning in bundle.warnings:
             tpuctl.emit(WarningIssued(warning))
