@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tpuctl.processes import run_lines
 
-__all__ = ["exclusive", "pip_variables", "run_installer"]
+__all__ = [
+    "environments_folder",
+    "exclusive",
+    "pip_variables",
+    "run_installer",
+    "shared",
+    "try_exclusive",
+]
 
 _PROGRESS = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 _MAX_LINE_LENGTH = 120  # of a reported line, in characters
@@ -18,6 +26,51 @@ _MISLEADING = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
     | {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"}
 )
+
+
+def environments_folder() -> Path:
+    """Where images and environments are: TPUCTL_IMAGE_CACHE, or in the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    configured = os.environ.get("TPUCTL_IMAGE_CACHE")
+    folder = Path(configured) if configured else user_cache_path("tpuctl") / "images"
+    return folder.expanduser().absolute()
+
+
+@contextlib.contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """Share the file's lock with others: what it is about stays. Waits while it is deleted.
+
+    In a folder that this user cannot write to, there is nothing to share.
+    """
+    try:
+        descriptor = _open_lock(path)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_exclusive(path: Path, locks: contextlib.ExitStack) -> bool:
+    """Hold the file's lock until `locks` ends; False if another process has or shares it."""
+    if not path.parent.is_dir():
+        return True
+    descriptor = _open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    locks.callback(os.close, descriptor)
+    return True
+
+
+def _open_lock(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @contextlib.asynccontextmanager
@@ -30,7 +83,7 @@ async def exclusive(
     """
     from filelock import lock_descriptor
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open_lock(path)
     try:
         if not lock_descriptor(descriptor, blocking=False):
             report(waiting)

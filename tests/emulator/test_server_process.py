@@ -184,6 +184,61 @@ def test_concurrent_starts_create_one_server(home: Path) -> None:
     assert len(clouds) == 1
 
 
+def test_folder_has_one_server_whatever_path_leads_to_it(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(home)
+    (tmp_path / "other").mkdir()
+    paths = [home, tmp_path / "link", tmp_path / "other" / ".." / "cloud"]
+    home.mkdir()
+    with ThreadPoolExecutor(3) as pool:
+        clouds = set(pool.map(lambda path: server_process.start(path, ssh="high").pid, paths))
+    assert len(clouds) == 1
+    for path in paths[1:]:
+        with pytest.raises(Conflict, match="already running with different settings"):
+            server_process.start(path, port=free_port())
+    assert server_process.stop(tmp_path / "link")
+    assert server_process.status(home) is None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def serve_directly(home: Path) -> subprocess.Popen[str]:
+    """A server that was not started by the client, and so without its lock of starts."""
+    command = [sys.executable, "-m", "tpuctl.emulator", "--home", str(home), "--ssh", "high"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_server_refuses_folder_of_another(home: Path, tmp_path: Path) -> None:
+    cloud = server_process.start(home, ssh="high")
+    (tmp_path / "link").symlink_to(home)
+    with serve_directly(tmp_path / "link") as second:
+        _, errors = second.communicate(timeout=60)
+    assert second.returncode == 4
+    assert f"Folder in use: process {cloud.pid} serves {tmp_path / 'link'}" in errors
+    assert server_process.status(home) == cloud, "its record was not replaced"
+    os.kill(cloud.pid, signal.SIGKILL)
+    await_end(cloud.pid)
+    again = server_process.start(home, ssh="high")
+    assert (again.port, again.token) == (cloud.port, cloud.token)
+
+
+def test_silent_server_keeps_its_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still write to the folder: no second one is started. `stop` ends it by any path."""
+    monkeypatch.setattr(server_process, "_STOP_SECONDS", 0.1)
+    cloud = server_process.start(home, ssh="high")
+    (tmp_path / "link").symlink_to(home)
+    record = json.loads((home / "server.json").read_text())
+    (home / "server.json").write_text(json.dumps({**record, "url": "http://127.0.0.1:9"}))
+    with pytest.raises(Unreachable, match=f"process {cloud.pid} serves"):
+        server_process.start(tmp_path / "link", ssh="high")
+    assert server_process.stop(tmp_path / "link")
+    await_end(cloud.pid)
+
+
 def test_port_in_use_is_reported(home: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -252,7 +307,7 @@ def test_reset_deletes_only_state(home: Path, tmp_path: Path) -> None:
     (home / "mine.txt").write_text("not the cloud's")
     server_process.reset(home)
     assert server_process.status(home) is None
-    assert {path.name for path in home.iterdir()} == {"mine.txt", "lock"}
+    assert {path.name for path in home.iterdir()} == {"mine.txt", "lock", "server.lock"}
     (home / "mine.txt").unlink()
     again = server_process.start(home, ssh="high")
     assert again.token != cloud.token
@@ -294,4 +349,4 @@ def test_log_is_rotated_and_has_no_tokens(home: Path) -> None:
         session.get(f"{cloud.url}/t/{cloud.token}/nowhere", timeout=60)
     assert cloud.token not in (home / "server.log").read_text()
     server_process.reset(home)
-    assert {path.name for path in home.iterdir()} == {"lock"}
+    assert {path.name for path in home.iterdir()} == {"lock", "server.lock"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -228,6 +229,34 @@ def test_ssh_passes_command(shell: Shell) -> None:
     words = ["printf", "[%s]", "-l", "--yes", "a b"]
     assert shell.run("ssh", "0", "--", *words)[:2] == (0, "[-l][--yes][a b]")
     assert shell.run("ssh", "0", "printf", "%s", "-l")[:2] == (0, "-l")
+    assert shell.run("ssh", "--", "exit 7")[0] == 7
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed")
+def test_ssh_is_in_environment_of_job(shell: Shell) -> None:
+    """A command, one on all workers, and a shell; input is passed on."""
+    (shell.folder / "packaged/src").mkdir(parents=True)
+    (shell.folder / "packaged/src/of_the_job.py").write_text("print('imported')")
+    (shell.folder / "packaged/train.py").write_text("import of_the_job")
+    assert shell.run("run", "packaged/train.py")[0] == 0
+    for words in (("0", "--"), ("--all-workers", "--")):
+        code, out, error = shell.run("ssh", *words, "python3", "-c", "import of_the_job")
+        assert (code, out.rpartition("] ")[2]) == (0, "imported\n"), error
+    lines = "python3 -c 'import of_the_job'; echo $TPUCTL_JOB; exit 9"
+    done = subprocess.run(
+        [forked_tpuctl(), "ssh"],
+        cwd=shell.folder,
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 9, done.stderr
+    imported, job = done.stdout.splitlines()
+    assert imported == "imported"
+    assert done.stderr == "", "ssh does not say that there is no terminal"
+    assert shell.run("jobs", "show", job)[0] == 0
 
 
 @pytest.mark.soak

@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
-from tpuctl.errors import InvalidStack
+from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
-from tpuctl.model.events import CommandOutput, Event, LogChunk
+from tpuctl.model.events import CommandOutput, Event, LogChunk, StepStarted
 from tpuctl.model.stack import read_stack
 
 TYPE = "type: v3-8"
@@ -119,3 +119,27 @@ async def test_jobs_and_machines_are_reachable(
     async with again.forward_ports([PortMapping(22)]):
         pass
     assert (await again.down(delete_bucket=True)).leaks == ()
+
+
+async def test_run_refuses_tpu_of_another_type(
+    make_stub_stack: Callable[..., Tpuctl], events: list[Event], tmp_path: Path
+) -> None:
+    """Edited after `up`: nothing is uploaded, and the message names both types."""
+    stack = make_stub_stack(type_name="v2-8")
+    await stack.provision(await stack.plan())
+    script = tmp_path / "job" / "job.py"
+    script.parent.mkdir()
+    script.write_text("print('it ran')\n", "utf-8")
+    file = stack.stack_file
+    file.write_text(file.read_text("utf-8").replace("v2-8", "v3-8"), "utf-8")
+    edited = Tpuctl(file, cloud="local", emit=events.append)
+    with pytest.raises(Conflict) as caught:
+        await edited.run(script)
+    (diagnostic,) = caught.value.diagnostics
+    assert (
+        f"node {stack.stack.names.node} is v2-8; the stack file now has v3-8" in diagnostic.detail
+    )
+    commands = [line.strip() for line in diagnostic.hint.splitlines() if "tpuctl" in line]
+    assert commands == ["tpuctl down", "tpuctl up"], "`up` does not replace a node"
+    assert await edited.jobs() == []
+    assert not any(isinstance(event, StepStarted) and "bundle" in event.address for event in events)

@@ -59,13 +59,13 @@ class Strange(Exception):
         super().__init__(first)
 
 
-@tpuctl.job(stack=STACK, cloud="local")
+@tpuctl.job(cloud="local")
 def train(rate: float, *, steps: int = 1) -> dict[str, object]:
     print("training at", rate)
     return {{"loss": double(rate) * steps, "worker": os.environ.get("TPUCTL_WORKER")}}
 
 
-@tpuctl.job(stack=STACK, cloud="local")
+@tpuctl.job(stack="../tpuctl.yaml", cloud="local")
 def fail(how: str) -> object:
     if how == "value":
         return int("many")
@@ -257,11 +257,15 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_function_of_module_returns_value(train: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_of_module_returns_value(
+    folder: Path, train: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert train.train(0.5, steps=3) == {"loss": 3.0, "worker": None}, "called directly: here"
     capsys.readouterr()
     assert train.train.run(0.5, steps=3) == {"loss": 3.0, "worker": "0"}
-    assert "training at 0.5\n" in capsys.readouterr().out, "the log is shown"
+    output = capsys.readouterr()
+    assert "training at 0.5\n" in output.out, "the log is shown"
+    assert f"Using the stack file {folder / 'tpuctl.yaml'}.\n" in output.err, "above the module"
     assert train.train.result() == {"loss": 3.0, "worker": "0"}
     with pytest.raises(TypeError, match="step"):  # without a job
         train.train.run(0.5, step=3)
@@ -426,5 +430,5 @@ def test_installed_function(folder: Path) -> None:
 
 def test_missing_stack_file() -> None:
     assert without_stack() == 1
-    with pytest.raises(TpuctlError, match=r"absent\.yaml"):
+    with pytest.raises(TpuctlError, match=r"flows/absent\.yaml"):  # next to the module
         without_stack.run()

@@ -38,7 +38,14 @@ STACK = (
 # another protocol.
 TESTED_SEPARATELY = {"dashboard", "export jobset", "forward", "notebook", "rehearse", "mcp"}
 TESTED_SEPARATELY |= {"ci", "ci start", "ci follow", "ci summary"}
-TESTED_SEPARATELY |= {"local down", "local reset", "local fault release", "local replay", "profile"}
+TESTED_SEPARATELY |= {
+    "local down",
+    "local prune",
+    "local reset",
+    "local fault release",
+    "local replay",
+    "profile",
+}
 COMMANDS_WITHOUT_STACK = (
     *("types", "zones", "runtimes", "prices v3-8", "prices --machines", "prices --disks"),
     *("prices --storage", "prices", "quota", "quota v3-8", "help run", "check --explain TPU101"),

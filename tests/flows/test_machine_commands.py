@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -175,7 +176,7 @@ def test_cp_uploads_and_downloads(shell: Shell) -> None:
     assert (code, out) == (0, ""), stderr
     assert stderr.count("2 files") == 4
     assert shell.run("ssh", "3", "--", "./tree/run.sh")[1] == "it runs\n"
-    assert shell.answer("cp", "0:tree/in side/é 안", "back")["data"] == {
+    assert shell.answer("cp", "reaching-0:tree/in side/é 안", "back")["data"] == {
         "workers": [{"worker": 0, "slice": None, "files": 1, "bytes": 3}]
     }
     assert (shell.folder / "back").read_text() == "odd"
@@ -195,10 +196,15 @@ def test_forward_until_ctrl_c(shell: Shell) -> None:
             assert forward.wait(60) == 0
             assert forward.stderr is not None
             assert forward.stderr.read() == "Press Ctrl-C to stop.\n"
-        with shell.background("forward", port, "--worker", "1", "--json", "--events") as forward:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            free = probe.getsockname()[1]
+        # The local port first, as for ssh, docker, and kubectl.
+        words = ("forward", f"{free}:{port}", "--worker", "1", "--json", "--events")
+        with shell.background(*words) as forward:
             assert forward.stdout is not None
             opened = json.loads(forward.stdout.readline())
             assert (opened["event"], opened["port"]) == ("PortForwarded", int(port))
+            assert opened["url"] == f"http://127.0.0.1:{free}"
             forward.send_signal(signal.SIGINT)
             envelope = json.loads(forward.stdout.read().splitlines()[-1])
             assert envelope["exit_code"] == 0

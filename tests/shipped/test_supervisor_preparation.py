@@ -18,6 +18,7 @@ import tpuctl.jobs.shipped
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
 from tests.support.wheels import make_project, make_wheel
+from tpuctl.jobs.job_shell import in_job_environment
 
 SETUP_COMMAND = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
 PRINT_PYTHON = "import sys; print(sys.executable)"
@@ -61,6 +62,12 @@ def run_job(worker: Worker, argv: list[str], **more: Any) -> list[str]:
     return [line for line in lines if not line.startswith("tpuctl: ")]
 
 
+def run_in_shell(worker: Worker, line: str) -> list[str]:
+    """The output of a command of `tpuctl ssh`."""
+    command = ["bash", "-c", in_job_environment(line)]
+    return subprocess.check_output(command, env=worker.environment).decode().splitlines()
+
+
 def test_all_commands_use_same_python(worker: Worker) -> None:
     code = worker.folder / "code"
     write(code / "sub/package/module.py", PRINT_PYTHON)
@@ -72,12 +79,15 @@ def test_all_commands_use_same_python(worker: Worker) -> None:
     command = [worker.python, "-c", PRINT_PYTHON]
     shell_output = subprocess.check_output(command, env=worker.environment)
     assert outputs == {shell_output.decode().strip()}, "the image's"
+    assert {*run_in_shell(worker, commands)} == outputs
 
     make_wheel(code / "wheels", "small-library", "1.0")
     install = {"wheels": "wheels"}
     outputs = {line for argv in forms for line in run_job(worker, argv, install=install)}
     (programs,) = {Path(line).parent for line in outputs}
     assert programs.parent.parent == worker.home / ".tpuctl/envs", "the environment's"
+    assert {*run_in_shell(worker, commands)} == outputs
+    assert run_in_shell(worker, "python -c 'import small_library; print(1)'") == ["1"]
 
 
 def test_src_packages_are_importable_unless_installed(new_worker: Worker) -> None:
@@ -85,12 +95,26 @@ def test_src_packages_are_importable_unless_installed(new_worker: Worker) -> Non
     write(code / "src/model.py", "print('from the folder')\n")
     for argv in (["{python}", "-m", "model"], ["sh", "-c", "exec python -m model"]):
         assert run_job(new_worker, argv) == ["from the folder"]
+    assert run_in_shell(new_worker, "python3 -m model") == ["from the folder"]
     env = {"PYTHONPATH": str(code / "other")}
     write(code / "other/more.py", "print('from elsewhere')\n")
     assert run_job(new_worker, ["{python}", "-m", "more"], env=env) == ["from elsewhere"]
     make_project(code, "model", "print('as it was built')\n")
     install = {"dependencies": [], "project": "."}
     assert run_job(new_worker, ["{python}", "-m", "model"], install=install) == ["as it was built"]
+
+
+def test_shell_has_variables_of_latest_job(new_worker: Worker) -> None:
+    """Those of tpuctl; the values of others may be secret."""
+    show = "env | grep -E '^(TPUCTL|TOKEN)' | sort"
+    assert run_in_shell(new_worker, "exit 0") == []
+    for job in ("one", "it's another"):
+        env = {"TPUCTL_JOB": job, "TPUCTL_OUTPUT": "gs://a b", "TOKEN": "hush"}
+        run_job(new_worker, ["true"], env=env)
+        assert run_in_shell(new_worker, show) == [f"TPUCTL_JOB={job}", "TPUCTL_OUTPUT=gs://a b"]
+    settings = new_worker.home / ".tpuctl/environment.sh"
+    assert settings.stat().st_mode & 0o077 == 0
+    assert "hush" not in settings.read_text()
 
 
 def test_arguments_are_passed_unchanged(new_worker: Worker) -> None:

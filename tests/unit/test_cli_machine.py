@@ -25,6 +25,8 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("forward", "70000"), "70000"),
         (("forward", "6006:0"), "6006:0"),
         (("forward", "6006:x"), "6006:x"),
+        (("forward", "0:6006"), "LOCALPORT:PORT"),
+        (("forward", "8080:elsewhere:6006"), "LOCALPORT:PORT"),
         (("ssh-config", "--print", "--remove"), "--print writes nothing"),
         (("notebook", "nowhere"), "nowhere is not a folder"),
         (("notebook", "--port", "70000"), "--port"),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tpuctl.errors import Usage
 from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
+from tpuctl.model.worker_numbering import WorkerNumbering
+
+BERT = WorkerNumbering(4, stack="bert")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +54,48 @@ def test_upload_and_download() -> None:
         (["0:a", "b", "c"], False, "c"),
         (["0:a", "b", "1:c"], False, "0:a"),
         (["0:a", "1:b", "c"], False, "workers 0, 1"),
-        ([":a", "b"], False, "no worker"),
+        ([":a", "b"], False, ":a is a path on all workers, and requires --all-workers"),
+        (["a", "0:b", "1:c", ":d"], True, "0:b"),
+        (["host:x", "0:"], False, "host:x: host is no worker of this stack"),
+        (["0:x", "host:"], False, "host:: host is no worker of this stack"),
+        (["other-0:x", "."], False, "they are numbered from 0, or bert-0"),
+        (["bert-controller:x", "."], False, "bert-controller is the controller"),
         (["a", "0:b"], True, "selects all"),
         (["", "0:b"], False, "is empty"),
     ],
 )
 def test_ambiguous_arguments_are_rejected(paths: list[str], all_workers: bool, says: str) -> None:
     with pytest.raises(Usage) as refused:
-        parse_copy(paths, all_workers=all_workers)
+        parse_copy(paths, all_workers=all_workers, numbering=BERT)
     assert says in refused.value.diagnostics[0].detail
+
+
+def test_hosts_of_ssh_config_are_workers() -> None:
+    slices = WorkerNumbering(workers=8, slices=2, stack="bert")
+    assert parse_path("bert-1.2:x", slices) == CopyPath("x", True, 6)
+    assert parse_path("bert-2:", BERT) == CopyPath("", True, 2)
+    assert parse_path("bert-:x", BERT) == CopyPath("bert-:x")
+    assert parse_path("bert-2:", WorkerNumbering(4)) == CopyPath("bert-2:"), "of another stack"
+
+
+def test_local_file_with_colon_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "12:30").write_text("")
+    (tmp_path / "at:noon").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert parse_copy(["at:noon", "0:"], all_workers=False).sources == ("at:noon",)
+    assert parse_copy(["./12:30", "0:"], all_workers=False).sources == ("./12:30",)
+
+
+@pytest.mark.parametrize(
+    ("paths", "commands"),
+    [
+        ([":a b", "c"], ["cp -r '0:a b' c", "cp -r --all-workers ':a b' c"]),
+        (["a", "b", ":"], ["cp -r a b 0:", "cp -r --all-workers a b :"]),
+    ],
+    ids=["download", "upload"],
+)
+def test_path_without_worker_names_both_commands(paths: list[str], commands: list[str]) -> None:
+    with pytest.raises(Usage) as refused:
+        parse_copy(paths, all_workers=False, recursive=True, numbering=BERT)
+    lines = refused.value.diagnostics[0].hint.splitlines()
+    assert lines[1:] == [f"    tpuctl {command}" for command in commands]

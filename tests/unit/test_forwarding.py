@@ -147,6 +147,20 @@ async def test_closed_port_is_reported_once(bench: Bench) -> None:
         assert f"worker 3, port {port}" in warning
 
 
+async def test_closed_port_of_pair_names_order(bench: Bench) -> None:
+    """For those who know the pair the other way around."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        local, closed = one.getsockname()[1], other.getsockname()[1]
+    mapping = PortMapping(closed, local)
+    async with forward_ports([mapping], bench.transport, bench.events.append):
+        assert await exchange(local, b"") == b""
+    (warning,) = (event for event in bench.events if isinstance(event, WarningIssued))
+    assert f"In {local}:{closed}, the worker's port is the second" in warning.diagnostic.hint
+
+
 async def test_unreachable_worker_fails_immediately(bench: Bench) -> None:
     await bench.server.close()
     with pytest.raises(Unreachable):

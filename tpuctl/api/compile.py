@@ -73,6 +73,7 @@ async def compile_script(
     """
     from tpuctl.api.local_buckets import on_local_cloud
     from tpuctl.cloud.threads import in_thread
+    from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
         COMPILER,
@@ -85,22 +86,21 @@ async def compile_script(
 
     check_script(script)
     request = _compile_request(script, stack, type_name, batch)
+    (require_platform if request.is_jax else require_machine)()
     environments = Environments()
-    if request.is_jax:
-        require_platform()
-        bundle = await _bundle(script, stack, emit)
-        packages = await _jax_packages(
-            environments, script, bundle, stack, request.generation, emit
-        )
-        compiler = packages.python
-    else:
-        require_machine()
-        bundle = await _bundle(script, stack, emit)
-        packages = await _packages(environments, script, bundle, stack, emit)
-        compiler = await _ensure_environment(environments, COMPILER, emit)
     # The path of a Unix socket is limited to about 100 characters.
     base = "/tmp" if Path("/tmp").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base) as name:
+    scratch = tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base)
+    with ImageStore().rehearsing(), scratch as name:
+        bundle = await _bundle(script, stack, emit)
+        if request.is_jax:
+            packages = await _jax_packages(
+                environments, script, bundle, stack, request.generation, emit
+            )
+            compiler = packages.python
+        else:
+            packages = await _packages(environments, script, bundle, stack, emit)
+            compiler = await _ensure_environment(environments, COMPILER, emit)
         folder = Path(name)
         kind = "node" if stack is not None and stack.is_node else "vm"
         code = await in_thread(JobFolder, bundle, folder.resolve() / "files")

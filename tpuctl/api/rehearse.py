@@ -79,6 +79,7 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
+    from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.flows.rehearsals import content_of, rehearsal_history
     from tpuctl.flows.submit import make_bundle
     from tpuctl.preflight.rehearsal.assessment import assess
@@ -98,7 +99,10 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     stack = await on_local_cloud(stack, tpuctl.emit)
     submission = replace(submission, project=stack.project, bucket=stack.bucket)
     history = rehearsal_history()
-    with tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch:
+    with (
+        ImageStore().rehearsing(),
+        tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch,
+    ):
         bundle = await make_bundle(submission)
         for warning in bundle.warnings:
             tpuctl.emit(WarningIssued(warning))

@@ -18,7 +18,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast
 
 from tpuctl.api.blocking import BlockingTpuctl
-from tpuctl.errors import TpuctlError, Usage
+from tpuctl.errors import Diagnostic, TpuctlError, Usage
+from tpuctl.model.stack_search import STACK_FILE, find_stack_file
 from tpuctl.units import decimal_size
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ MAX_BYTES = 32_000_000  # of the pickled arguments, and of the pickled value
 
 def job(
     *,
-    stack: str | Path = "tpuctl.yaml",
+    stack: str | Path = STACK_FILE,
     cloud: Literal["google", "local"] = "google",
     check: bool = True,
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]:
@@ -50,6 +51,9 @@ def job(
     def train(rate: float) -> float: ...
 
     loss = train.run(1e-3)
+
+    A relative path of the stack file is relative to the function's module, or to the current folder
+    in a notebook; `tpuctl.yaml` may also be in a folder above it, as for commands.
 
     The function's module is uploaded with its folder, like the script of `tpuctl run`, and checked
     unless `check` is false. Calling the function itself runs it here. Raises Usage for a function
@@ -101,7 +105,7 @@ class RemoteFunction(Generic[P, R]):
         Ctrl-C leaves the job running.
         """
         inspect.signature(self._function).bind(*args, **kwargs)  # TypeError, before the upload
-        with _hints(), BlockingTpuctl(self._stack, cloud=self._cloud) as stack:
+        with _hints(), BlockingTpuctl(self._stack_file(), cloud=self._cloud) as stack:
             _require_guard(self._function)
             with _submission(stack.api, self._function, (args, kwargs), check=self._check) as ready:
                 record = stack.wait_for(stack.api.start(ready))
@@ -112,8 +116,18 @@ class RemoteFunction(Generic[P, R]):
 
         Waits for the job if it is still running.
         """
-        with _hints(), BlockingTpuctl(self._stack, cloud=self._cloud) as stack:
+        with _hints(), BlockingTpuctl(self._stack_file(), cloud=self._cloud) as stack:
             return self._wait(stack, stack.job(job))
+
+    def _stack_file(self) -> Path:
+        file = getattr(sys.modules[self._function.__module__], "__file__", None)
+        folder = Path(file).absolute().parent if file else Path()
+        if self._stack != Path(STACK_FILE):
+            return folder / self._stack
+        path = find_stack_file(folder, _refuse)
+        if path.parent != folder:
+            print(f"Using the stack file {path}.", file=sys.stderr)
+        return path
 
     def _wait(self, stack: BlockingTpuctl, record: JobRecord) -> R:
         from tpuctl.flows.function_value import read_outcome
@@ -131,6 +145,10 @@ class RemoteFunction(Generic[P, R]):
             return cast("R", outcome.load(outcome.value))
         except Exception as error:
             raise outcome.unreadable("the returned value", error) from error
+
+
+def _refuse(diagnostic: Diagnostic) -> None:
+    raise Usage(diagnostic.summary, diagnostic.detail, hint='Name it: @tpuctl.job(stack="PATH")')
 
 
 @contextmanager

@@ -123,9 +123,12 @@ def _show_completion(requested: bool) -> None:
 @app.callback()
 def root(
     context: typer.Context,
-    stack_file: Annotated[Path, _option("--stack-file", help="Path to the stack file.")] = Path(
-        "tpuctl.yaml"
-    ),
+    stack_file: Annotated[
+        Path | None,
+        _option(
+            "--stack-file", help="Stack file (default: tpuctl.yaml here, or the nearest above)."
+        ),
+    ] = None,
     cloud: Annotated[CloudName, _option("--cloud", help="Cloud to use.")] = CloudName.google,
     json: Annotated[bool, _option("--json", help="Print the result as one JSON object.")] = False,
     events: Annotated[
@@ -166,6 +169,6 @@ def root(
         typer.echo(context.get_help())
         raise typer.Exit
     state: State = context.obj
-    state.stack_file, state.cloud = stack_file, cloud
+    state.named_stack_file, state.cloud = stack_file, cloud
     state.json, state.events = json, events
     state.quiet, state.verbose, state.no_color, state.yes = quiet, verbose, no_color, yes

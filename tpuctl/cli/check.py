@@ -116,7 +116,7 @@ def check(
     rule_codes = _selected_codes(select, ignore)
     for path in named:
         _require_script(path)
-    stack = _stack(context, state)
+    stack = _stack(state)
     checked = _Check.of(state, stack, named, module, rule_codes)
     if fix:
         checked.fix()
@@ -153,11 +153,9 @@ def _facts(stack: Stack) -> dict[str, str]:
     }
 
 
-def _stack(context: typer.Context, state: State) -> Stack | None:
+def _stack(state: State) -> Stack | None:
     """The stack of the stack file; None if there is none and none was named."""
-    source = context.find_root().get_parameter_source("stack_file")
-    is_named = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
-    if not is_named and not state.stack_file.exists():
+    if state.named_stack_file is None and not state.stack_file.exists():
         return None
     return _load(state)
 

@@ -69,6 +69,7 @@ def init(
     """
     state: State = context.obj
     from tpuctl.flows.init import describe_templates, detect_job, prepare
+    from tpuctl.model.stack_search import STACK_FILE
 
     if listing:
         templates = describe_templates()
@@ -106,7 +107,7 @@ def init(
             commands = [written.command]
         else:
             typed = state.command_prefix
-            if written.stack_file != state.stack_file and "--stack-file" not in typed:
+            if written.stack_file != Path(STACK_FILE) and "--stack-file" not in typed:
                 typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
             suggested = ("doctor", "up", f"run {written.script}", "down")
             commands = [f"{typed} {command}" for command in suggested]

@@ -1,8 +1,9 @@
-"""Commands for the local cloud: up, down, status, reset, env, token, replay, set, fault."""
+"""Commands for the local cloud: up, down, status, reset, prune, env, token, replay, set, fault."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,9 @@ from tpuctl.cli.local_env import print_environment, warn_shell
 from tpuctl.cli.local_faults import fault_app, set_setting
 from tpuctl.cli.local_replay import replay
 from tpuctl.cli.state import State
+
+if TYPE_CHECKING:
+    from tpuctl.api.local_cache import CacheItem
 
 __all__ = ["register"]
 
@@ -80,27 +84,43 @@ def down(context: typer.Context) -> None:
 
 @app.command()
 def status(context: typer.Context) -> int:
-    """Show the state of the local cloud and its contents. Exits with 1 if it is not running.
+    """Show the state of the local cloud, its contents, and the disk space of its folder and of the
+    cache. Exits with 1 if it is not running.
 
     Example: tpuctl local status
     """
+    from tpuctl.api.local_cache import cache_size
     from tpuctl.emulator.client import server_process
+    from tpuctl.files import disk_usage
+    from tpuctl.units import decimal_size
 
     state: State = context.obj
-    cloud = server_process.status(server_process.default_home())
+    home = server_process.default_home()
+    cloud = server_process.status(home)
+    sizes = {"folder_bytes": disk_usage(home), "cache_bytes": cache_size()}
+    disk = {
+        "disk space": decimal_size(sizes["folder_bytes"]),
+        "cache": f"{decimal_size(sizes['cache_bytes'])}; to free it: tpuctl local prune",
+    }
     if cloud is None:
-        text = "The local cloud is not running. Start it with\n    tpuctl local up"
-        state.answer(lambda: responses.local.LocalStatus(running=False), lambda: print(text))
+        text = "\nThe local cloud is not running. Start it with\n    tpuctl local up"
+
+        def show() -> None:
+            _print_facts({"folder": home} | disk)
+            print(text)
+
+        state.answer(lambda: responses.local.LocalStatus(running=False, **sizes), show)
         return 1
     report = server_process.report(cloud)
-    data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
-    rows = {name.replace("_", " "): value for name, value in data.items() if name != "home"}
+    data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | sizes | report
+    rows = {"running": "yes", "url": cloud.url, "folder": str(cloud.home)} | disk
+    rows |= {name.replace("_", " "): value for name, value in report.items() if name != "home"}
     rows.pop("image notes", None)
     if notes := report.get("image_notes"):
         rows["images"] = " ".join(notes)
     rows.pop("refused connections", None)
     refused = report.get("refused_connections", [])
-    rows |= {"running": "yes", "uptime seconds": round(report["uptime_seconds"])}
+    rows["uptime seconds"] = round(report["uptime_seconds"])
     state.answer(data, lambda: _print_status(rows, refused))
     return 0
 
@@ -121,6 +141,74 @@ def reset(context: typer.Context) -> None:
         lambda: responses.local.LocalReset(folder=home), lambda: print("The local cloud is empty.")
     )
     warn_shell()
+
+
+@app.command()
+def prune(
+    context: typer.Context,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Keep what was used within this time, such as 12h or 30d.",
+        ),
+    ] = "",
+) -> None:
+    """Delete machine images, packages, and downloads that nothing uses; they are built again when
+    needed.
+
+    Images of machines are kept, and while a rehearsal is running everything but downloads. The
+    local cloud's data is not part of this: see `tpuctl local reset`.
+
+    Example: tpuctl local prune --older-than 30d
+    """
+    from tpuctl.api import local_cache
+    from tpuctl.cli.arguments import duration
+    from tpuctl.emulator.client import server_process
+    from tpuctl.units import counted, decimal_size
+
+    state: State = context.obj
+    home, seconds = server_process.default_home(), duration(older_than, "--older-than") or 0.0
+    items = local_cache.cache_items(home, seconds)
+    unused = [item for item in items if not item.kept]
+    if unused:
+        size = decimal_size(sum(item.bytes for item in unused))
+        if not state.json:
+            _print_cache(items)
+        state.confirm(f"Delete {counted(len(unused), 'item')}, {size}?", default=False)
+    deleted = local_cache.prune({item.path for item in unused}, home, seconds)
+    paths = {item.path for item in deleted}
+    kept = [item for item in items if item.path not in paths]
+    freed = sum(item.bytes for item in deleted)
+
+    def show() -> None:
+        rest = f" {decimal_size(sum(item.bytes for item in kept))} are kept." if kept else ""
+        print(f"Freed {decimal_size(freed)}.{rest}" if deleted else f"Nothing to delete.{rest}")
+
+    state.answer(
+        lambda: responses.local.LocalPrune.model_validate(
+            {"freed_bytes": freed, "deleted": deleted, "kept": kept}
+        ),
+        show,
+    )
+
+
+def _print_cache(items: Sequence[CacheItem]) -> None:
+    from tpuctl.units import counted, decimal_size
+    from tpuctl.view.tables import print_table
+
+    rows = [
+        (
+            item.kind,
+            item.name,
+            decimal_size(item.bytes),
+            f"{counted(item.days, 'day')} ago" if item.days else "today",
+            item.kept or "-",
+        )
+        for item in items
+    ]
+    print_table(("kind", "name", "size", "last used", "kept"), rows, numbers=("size",))
 
 
 @app.command()

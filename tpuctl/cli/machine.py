@@ -51,7 +51,8 @@ def ssh(
 ) -> int:
     """Open a shell on a worker, or run a command there or on all workers.
 
-    A single word is run by the remote shell; several words are a command and its arguments. Exits
+    Both have the environment of the job that started last: its packages, and TPUCTL_OUTPUT. A
+    single word is run by the remote shell; several words are a command and its arguments. Exits
     with the command's exit code; with --all-workers, that of the first worker to fail.
 
     Example: tpuctl ssh --all-workers -- 'df -h / | tail -1'
@@ -74,7 +75,8 @@ def cp(
         list[str],
         typer.Argument(
             metavar="FROM... TO",
-            help="WORKER:PATH is a path on a worker, relative to its home; :PATH on all workers.",
+            help="WORKER:PATH is a path on a worker, relative to its home (or STACK-WORKER:PATH, "
+            "as ssh-config names it); :PATH is a path on all workers, with --all-workers.",
         ),
     ],
     recursive: Annotated[
@@ -97,7 +99,12 @@ def cp(
 
     state: State = context.obj
     tpuctl = state.tpuctl()
-    request = parse_copy(paths, all_workers=all_workers, numbering=tpuctl.stack.numbering)
+    request = parse_copy(
+        paths,
+        all_workers=all_workers,
+        recursive=recursive,
+        numbering=tpuctl.stack.numbering,
+    )
     done = state.wait_for(tpuctl.copy(request, recursive=recursive))
     state.answer(lambda: responses.stacks.CopyResult(workers=done))
 
@@ -107,8 +114,8 @@ def forward(
     ports: Annotated[
         list[str],
         typer.Argument(
-            metavar="PORT[:LOCALPORT]...",
-            help="Port on the worker, and local port (default: the same, or the next free one).",
+            metavar="[LOCALPORT:]PORT...",
+            help="Local port (default: the same, or the next free one), and port on the worker.",
         ),
     ],
     worker: Annotated[
@@ -341,13 +348,16 @@ def _port(text: str) -> PortMapping:
     from tpuctl.errors import Usage
     from tpuctl.flows.forward import PortMapping
 
-    match = re.fullmatch(r"([0-9]+)(?::([0-9]+))?", text)
+    # As for `ssh -L`, `docker run -p`, and `kubectl port-forward`.
+    match = re.fullmatch(r"(?:([0-9]+):(?:(?:localhost|127\.0\.0\.1):)?)?([0-9]+)", text)
     numbers = [int(group) for group in match.groups() if group is not None] if match else []
     if not numbers or not all(0 < number <= MAX_PORT for number in numbers):
         raise Usage(
             "Invalid port",
-            f"{text} is not PORT or PORT:LOCALPORT, each from 1 to {MAX_PORT}",
-            hint="For example\n    tpuctl forward 6006:8080",
+            f"{text} is not PORT or LOCALPORT:PORT, each from 1 to {MAX_PORT}",
+            hint="To open port 6006 of the worker as port 8080 of this machine:\n"
+            "    tpuctl forward 8080:6006",
             where=text,
         )
-    return PortMapping(*numbers)
+    *local, remote = numbers
+    return PortMapping(remote, *local)

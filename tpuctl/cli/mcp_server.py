@@ -14,7 +14,6 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -272,8 +271,8 @@ class _Tools:
             else:
                 options += [f"{parameter.opts[0]}={each}" for each in values]
         where = [f"--cloud={self.state.cloud.value}"]
-        if self.state.stack_file != Path("tpuctl.yaml"):  # a command may do without that one
-            where.append(f"--stack-file={self.state.stack_file}")
+        if self.state.named_stack_file is not None:  # a command may do without another
+            where.append(f"--stack-file={self.state.named_stack_file}")
         return ["--json", *where, name, *FIXED.get(name, ()), *options, *positional, *after]
 
 

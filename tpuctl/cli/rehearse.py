@@ -222,7 +222,7 @@ def _compile(
             hint="Pass the script's file:\n    tpuctl rehearse --compile SCRIPT",
         )
     tpuctl = state.tpuctl()
-    has_stack = tpuctl.stack_file.exists() or tpuctl.stack_file != Path("tpuctl.yaml")
+    has_stack = state.named_stack_file is not None or state.stack_file.exists()
     submission = tpuctl.submission(program, words, form=form, check=check) if has_stack else None
     work = compile_script(
         Path(program),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,7 +70,7 @@ class State:
 
     arguments: Sequence[str] = ()  # of the command line
     command: str = ""
-    stack_file: Path = Path("tpuctl.yaml")
+    named_stack_file: Path | None = None  # by the option or the environment
     cloud: CloudName = CloudName.google
     json: bool = False  # or YAML
     is_yaml: bool = False
@@ -103,6 +104,21 @@ class State:
     def view(self, view: View) -> None:
         self._view = view
 
+    @cached_property
+    def stack_file(self) -> Path:
+        """The named stack file, otherwise the nearest one, and says which if it is not here."""
+        from tpuctl.model.events import Note, WarningIssued
+        from tpuctl.model.stack_search import STACK_FILE, find_stack_file
+
+        if self.named_stack_file is not None:
+            return self.named_stack_file
+        path = find_stack_file(Path(), lambda diagnostic: self.view.on(WarningIssued(diagnostic)))
+        if path == Path(STACK_FILE):
+            return path
+        path = Path(os.path.relpath(path))
+        self.view.on(Note(f"Using the stack file {path}."))
+        return path
+
     @property
     def is_free(self) -> bool:
         """Whether the cloud in use is free; prices are then what Google would charge."""
@@ -117,8 +133,8 @@ class State:
     def command_prefix(self) -> str:
         """What starts another command for the same cloud and stack."""
         parts = [self.cloud_prefix]
-        if self.stack_file != Path("tpuctl.yaml") and "TPUCTL_STACK_FILE" not in os.environ:
-            parts.append(f"--stack-file {shlex.quote(str(self.stack_file))}")
+        if self.named_stack_file is not None and "TPUCTL_STACK_FILE" not in os.environ:
+            parts.append(f"--stack-file {shlex.quote(str(self.named_stack_file))}")
         return " ".join(parts)
 
     @property
@@ -177,13 +193,14 @@ class State:
         """A client for the stack file's stack or the named one; its events go to the view, its
         calls to the record of this command."""
         from tpuctl.api.interface import Tpuctl
+        from tpuctl.model.stack_search import STACK_FILE
 
         if is_recorded and self.recorder is None:
             from tpuctl.model.command_record import CommandRecorder
 
             self.recorder = CommandRecorder(self.arguments)
         made = Tpuctl(
-            self.stack_file,
+            STACK_FILE if name or project else self.stack_file,
             name=name,
             project=project,
             cloud=self.cloud.value,

@@ -19,6 +19,7 @@ __all__ = ["main"]
 async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
     from tpuctl.emulator.machines.host import LocalHost
     from tpuctl.emulator.server import Server, StartableHost
+    from tpuctl.emulator.state.home_lock import HomeInUse
     from tpuctl.emulator.wire.transcript import Transcript
 
     def make_host(folder: Path, api_address: tuple[str, int]) -> StartableHost:
@@ -28,6 +29,9 @@ async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) 
     server = Server(home, make_host, port=port, pace=pace, transcript=transcript)
     try:
         await server.start()
+    except HomeInUse as error:
+        print(f"Folder in use: {error}", file=sys.stderr)
+        return 4
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             print(f"Port in use: {port}", file=sys.stderr)

@@ -18,6 +18,7 @@ from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.oauth import OAuthEndpoints
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
+from tpuctl.emulator.state.home_lock import lock_home
 from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.wire.control_api import ControlApi
@@ -80,9 +81,13 @@ class Server:
         self._started = time.time()
 
     async def start(self) -> None:
-        """Open the state, listen, and resume what an earlier process left unfinished."""
+        """Open the state, listen, and resume what an earlier process left unfinished.
+
+        Raises HomeInUse if another server has the folder, OSError if the port is in use.
+        """
         private_folder(self.home)
         self.home.chmod(0o700)
+        self._lock = lock_home(self.home)
         self.token = AccessTokens.read_or_create_token(self.home / "token")
         self.store = Store(self.home / "state.sqlite")
         access = AccessTokens(self.token, self.store)
@@ -96,6 +101,7 @@ class Server:
             self.port = await self._switch.listen(self.port)
         except OSError:
             self.store.close()
+            os.close(self._lock)
             raise
         self.host = self._make_host(self.home, ("127.0.0.1", self.port))
         await self.host.start()
@@ -148,6 +154,7 @@ class Server:
             await self.registry.close()
         await self.host.close()
         self.store.close()
+        os.close(self._lock)
         if self._transcript is not None:
             self._transcript.close()
 

@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Transient, Usage
-from tpuctl.model.copy_path import FORMS, CopyRequest
+from tpuctl.model.copy_path import CopyRequest
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
@@ -155,8 +155,7 @@ async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Em
             continue
         matching = await tree.glob(path)
         if not matching:
-            is_mistyped = isinstance(tree, LocalTree) and b":" in path
-            raise NotFound("No such file", tree.display(path), hint=FORMS if is_mistyped else "")
+            raise NotFound("No such file", tree.display(path))
         for each in sorted(matching):
             if (root := await tree.stat(each)) is not None:
                 items.append(await _item(tree, root, recursive, emit))

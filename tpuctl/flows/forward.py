@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tpuctl.errors import Diagnostic, TpuctlError
+from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.local_ports import FIRST_UNPRIVILEGED_PORT, LOOPBACK, listen
 from tpuctl.model.events import Emit, PortForwarded, WarningIssued
 from tpuctl.remote.ports import forward
@@ -24,6 +24,9 @@ class PortMapping:
 
     remote: int
     local: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.remote) if self.local is None else f"{self.local}:{self.remote}"
 
 
 @asynccontextmanager
@@ -46,7 +49,7 @@ async def forward_ports(
     forwarders: list[_PortForwarder] = []
     try:
         for mapping in mappings:
-            forwarder = _PortForwarder(mapping.remote, transport, emit)
+            forwarder = _PortForwarder(mapping, transport, emit)
             server = await _listen(mapping, forwarder, shares_loopback)
             servers.append(server)
             forwarders.append(forwarder)
@@ -68,7 +71,7 @@ async def _listen(
     listener = listen(
         mapping.local,
         first=(port if port >= FIRST_UNPRIVILEGED_PORT else port + 8000) + shares_loopback,
-        where=f"{port}:{mapping.local}",
+        where=str(mapping),
         hint="Specify another local port, or none to use the next free one:\n"
         f"    tpuctl forward {port}",
     )
@@ -78,8 +81,9 @@ async def _listen(
 class _PortForwarder:
     """Serves the connections to one port."""
 
-    def __init__(self, port: int, transport: SshTransport, emit: Emit) -> None:
-        self._port = port
+    def __init__(self, mapping: PortMapping, transport: SshTransport, emit: Emit) -> None:
+        self._mapping = mapping
+        self._port = mapping.remote
         self._transport = transport
         self._emit = emit
         self._last_warning: Diagnostic | None = None
@@ -111,7 +115,11 @@ class _PortForwarder:
         try:
             await forward(self._transport, self._port, reader, writer)
         except TpuctlError as error:
-            self._warn(error.diagnostics[0])
+            diagnostic = error.diagnostics[0]
+            if isinstance(error, RemoteFailed) and self._mapping.local is not None:
+                order = f"In {self._mapping}, the worker's port is the second: {self._port}."
+                diagnostic = replace(diagnostic, hint=f"{order}\n{diagnostic.hint}")
+            self._warn(diagnostic)
         else:
             self._last_warning = None
 

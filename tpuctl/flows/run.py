@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tpuctl.catalog import host_architecture
+from tpuctl.catalog import accelerator_type, host_architecture
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
@@ -48,7 +48,7 @@ from tpuctl.model.job import JobKind, JobRecord, as_argument
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_folder import other_folder_note
-from tpuctl.model.status import Down
+from tpuctl.model.status import Down, NodeStatus
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.check import target_of
 from tpuctl.preflight.framework import runtime_warning
@@ -429,6 +429,7 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await ordered_nodes(context)
+        _require_type(stack, nodes[0])
         if is_first and (note := other_folder_note(stack, context.jobs_cloud)) is not None:
             emit(note)
         stack = stack.at(Candidate(nodes[0].zone, nodes[0].api))
@@ -453,6 +454,20 @@ async def start(context: Context, submission: Submission, *, is_first: bool = Tr
     if is_first and not is_watched and stack.is_spot and record.retries.preemption:
         emit(Note(NOT_RECOVERED))
     return record
+
+
+def _require_type(stack: Stack, node: NodeStatus) -> None:
+    """Raise Conflict if the TPU that is up is of another type than the stack file's."""
+    actual, desired = accelerator_type(node.accelerator_type), stack.accelerator
+    if actual is None or actual == desired:
+        return
+    raise Conflict(
+        "TPU is of another type",
+        f"node {node.name} is {actual.name}; the stack file now has {desired.name}",
+        hint="Recreate the TPU:\n    tpuctl down\n    tpuctl up\n"
+        f"Or, to run on the one that is up, set\n    tpu: {{type: {actual.name}}}",
+        where="tpu.type",
+    )
 
 
 def _framework(submission: Submission) -> str:

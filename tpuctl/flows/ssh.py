@@ -11,6 +11,7 @@ from pathlib import Path
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.workers import controller_transport, nodes_of, select_workers, transports
+from tpuctl.jobs.job_shell import JOB_SHELL, in_job_environment
 from tpuctl.remote.openssh import Host, openssh_command, write_known_hosts
 from tpuctl.remote.ssh import SshTransport
 
@@ -28,7 +29,8 @@ VARIABLES = (
 async def ssh_command(
     context: Context, worker: int, line: str = "", *, tunnel: Sequence[str] = ()
 ) -> list[str]:
-    """The command line that opens a shell on a worker, or runs the shell command `line` there.
+    """The command line that opens a shell on a worker, or runs the shell command `line` there, both
+    in the environment of the worker's latest job.
 
     `tunnel` is the proxy command for IAP, without its arguments project, zone and instance.
     """
@@ -40,7 +42,15 @@ async def ssh_command(
     if transport.address.route is not None:
         destination = transport.address.route.destination
         proxy = [*tunnel, destination.project, destination.zone, destination.instance]
-    return openssh_command(transport.address, context.keys.pair.path, host_keys_file, line, proxy)
+    remote_line = in_job_environment(line) if line else JOB_SHELL
+    return openssh_command(
+        transport.address,
+        context.keys.pair.path,
+        host_keys_file,
+        remote_line,
+        proxy,
+        is_interactive=not line and sys.stdin.isatty(),
+    )
 
 
 async def ssh_hosts(context: Context, tunnel: str, cloud: str) -> list[Host]:

@@ -18,6 +18,7 @@ from tpuctl.files import private_folder
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.controller import find_controller
 from tpuctl.flows.inventory import list_nodes
+from tpuctl.jobs.job_shell import in_job_environment
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
@@ -498,8 +499,8 @@ class CommandResult:
 async def run_on_workers(
     command: str, transports: Mapping[int, SshTransport], emit: Emit
 ) -> list[CommandResult]:
-    """Run a shell command on all workers in parallel, emitting its output; results in order of
-    finish.
+    """Run a shell command on all workers in parallel, in the environment of their latest job,
+    emitting its output; results in order of finish.
 
     An unreachable worker is reported, with the exit code of that error as its result, and the
     others continue. Cancelling interrupts the command on all workers.
@@ -509,7 +510,7 @@ async def run_on_workers(
     async def run_on_worker(worker: int, transport: SshTransport) -> None:
         try:
             code = await transport.run_streaming(
-                command,
+                in_job_environment(command),
                 lambda data: emit(CommandOutput(worker, data, slice=transport.slice)),
                 lambda data: emit(CommandOutput(worker, data, True, transport.slice)),
             )

@@ -283,7 +283,7 @@ class Stack:
 
     @property
     def numbering(self) -> WorkerNumbering:
-        return WorkerNumbering(self.worker_count, self.slices)
+        return WorkerNumbering(self.worker_count, self.slices, self.name)
 
     def job_workers(self) -> tuple[int, ...]:
         """The workers that run the script, numbered across all nodes in order.

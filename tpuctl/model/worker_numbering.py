@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tpuctl.errors import Usage
 
-__all__ = ["ONE_SLICE", "WORKER", "WorkerNumbering"]
+__all__ = ["ONE_SLICE", "WorkerNumbering"]
 
-WORKER = r"(?:worker-?)?([0-9]{1,6}(?:\.[0-9]{1,6})?)"
-_WORKER = re.compile(WORKER)
+_WORKER = re.compile(r"(?:worker-?)?([0-9]{1,6}(?:\.[0-9]{1,6})?)")
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class WorkerNumbering:
 
     workers: int = 1
     slices: int = 1
+    stack: str = field(default="", compare=False)  # its hosts are STACK-0, …; empty: no hosts
 
     @property
     def workers_per_slice(self) -> int:
@@ -41,9 +41,10 @@ class WorkerNumbering:
     def parse(self, text: str) -> int | None:
         """The number of the worker in `5`, `1.1`, `worker5` or `worker-1.1`; None for other text.
 
-        Raises Usage for a slice, or a worker of a slice, that the stack does not have.
+        Also of its host for ssh, `STACK-5`. Raises Usage for a slice, or a worker of a slice, that
+        the stack does not have.
         """
-        match = _WORKER.fullmatch(text)
+        match = _WORKER.fullmatch(text.removeprefix(f"{self.stack}-") if self.stack else text)
         return self.number(match[1]) if match else None
 
     def number(self, name: str) -> int:

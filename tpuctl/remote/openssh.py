@@ -65,12 +65,18 @@ SESSION = {
 
 
 def openssh_command(
-    address: Address, key: Path, known_hosts: Path, line: str = "", proxy: Sequence[str] = ()
+    address: Address,
+    key: Path,
+    known_hosts: Path,
+    line: str = "",
+    proxy: Sequence[str] = (),
+    *,
+    is_interactive: bool = False,
 ) -> list[str]:
     """The `ssh` command line for the same connection; writes `known_hosts`.
 
-    `line` is a command for the remote shell; without it, ssh opens a shell. `proxy` is the
-    ProxyCommand, for addresses with a route.
+    `line` is a command for the remote shell, which gets a terminal if it `is_interactive`; without
+    a command, ssh opens a shell. `proxy` is the ProxyCommand, for addresses with a route.
     """
     name = address.host if address.port == 22 else f"[{address.host}]:{address.port}"
     write_known_hosts(known_hosts, name, address.host_keys)
@@ -81,6 +87,8 @@ def openssh_command(
         # Lower levels do not say which algorithms of the server ssh was not allowed to use.
         "LogLevel": "INFO",
     }
+    if is_interactive:
+        options["RequestTTY"] = "yes"
     pairs = [_on_one_line(name, value).replace(" ", "=", 1) for name, value in options.items()]
     arguments = [part for pair in pairs for part in ("-o", pair)]
     target = f"{address.user}@{address.host}"

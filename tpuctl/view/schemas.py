@@ -69,6 +69,7 @@ RESPONSES: Mapping[str, Any] = {
     "local status": local.LocalStatus,
     "local replay": local.Replay,
     "local reset": local.LocalReset,
+    "local prune": local.LocalPrune,
     "local token": local.Token,
     "local env": local.Environment,
     "local set": local.Settings,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.machine_specs import worker_spec
+from tpuctl.api.local_cache import cache_items
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.images import MARKER, ImageStore
 from tpuctl.emulator.machines.interface import MachineError
@@ -127,6 +128,21 @@ async def test_error_names_invalid_runtime(lab: Any) -> None:
     with pytest.raises(MachineError, match=r"TPU VM.*TensorFlow 2\.18\.0"):
         await lab.boot(runtime="TPU VM")
     assert lab.host.count_running() == 0
+
+
+async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageStore) -> None:
+    """Whatever local cloud has the machine: here it is not the user's own."""
+    path = images.path_of(None)
+    elsewhere = lab.home / "elsewhere"
+
+    def kept() -> str:
+        return next(item.kept for item in cache_items(elsewhere) if item.path == path)
+
+    await lab.boot()
+    assert kept() == "in use"
+    assert cache_items(elsewhere)
+    await lab.host.shut_down(lab.name)
+    assert kept() in ("", "rehearsal running"), "unless another test's machine has it"
 
 
 def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def complete_projects(ctx: typer.Context, incomplete: str) -> Iterable[Candidate
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
     """Jobs of the stack file's stack, newest first; also their last words, once typing began."""
-    stack = _stack_in(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
+    stack = _stack_in(_stack_file(ctx))
     for entry in _remembered_stacks(ctx):
         if stack is None or entry.name == stack[0]:
             yield from entry.jobs
@@ -114,7 +114,7 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
     from tpuctl.catalog import type_named
     from tpuctl.model.worker_numbering import WorkerNumbering
 
-    text = _text(Path(ctx.find_root().params.get("stack_file") or "tpuctl.yaml"))
+    text = _text(_stack_file(ctx))
     workers = [
         accelerator.workers
         for word in TYPE_LINE.findall(text)
@@ -123,6 +123,13 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
     slices = int(match[1]) if (match := SLICES_LINE.search(text)) else 1
     numbering = WorkerNumbering(slices * max(workers, default=1), slices)
     return map(numbering.name, range(numbering.workers))
+
+
+def _stack_file(ctx: typer.Context) -> Path:
+    from tpuctl.model.stack_search import find_stack_file
+
+    named = ctx.find_root().params.get("stack_file")
+    return Path(named) if named else find_stack_file(Path())
 
 
 def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:

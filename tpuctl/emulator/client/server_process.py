@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from tpuctl.emulator.state.folder_removal import remove_folder
+from tpuctl.emulator.state.home_lock import LOCK_FILE, home_holder
 from tpuctl.emulator.state.pace import PACES
 from tpuctl.errors import Conflict, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
@@ -149,6 +150,9 @@ def start(
         running = status(home)
         if running is not None:
             return _require_settings(running, port, pace)
+        # One that stops does not answer any more, but has not saved everything yet.
+        if not wait_until(lambda: home_holder(home) is None, _STOP_SECONDS):
+            raise _unresponsive(f"process {home_holder(home)} serves {home} and does not answer")
         record = _read_record(home)
         chosen_port = int(record.get("port") or 0)
         if port is not None:
@@ -173,14 +177,19 @@ def stop(home: Path) -> bool:
     if not home.is_dir():
         return False
     with _lock(home):
-        cloud = status(home)
-        if cloud is None:
-            return _stop_unresponsive(home)
-        with contextlib.suppress(TpuctlError):
-            request(cloud, "POST", "/_local/shutdown")
-        if not wait_until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
-            _kill(cloud.pid, home)
-        return True
+        return _stop(home)
+
+
+def _stop(home: Path) -> bool:
+    cloud = status(home)
+    if cloud is None:
+        holder = home_holder(home)
+        return holder is not None and _kill(holder, home)
+    with contextlib.suppress(TpuctlError):
+        request(cloud, "POST", "/_local/shutdown")
+    if not wait_until(lambda: not _is_alive(cloud.pid), _STOP_SECONDS):
+        _kill(cloud.pid, home)
+    return True
 
 
 def reset(home: Path) -> None:
@@ -191,20 +200,23 @@ def reset(home: Path) -> None:
     home = home.absolute()
     if not home.exists():
         return
-    names = {path.name for path in home.iterdir()} - {"lock"}
+    names = {path.name for path in home.iterdir()} - {"lock", LOCK_FILE}
     if names and not {"token", "state.sqlite"} & names:
         raise Usage(
             "Not a local cloud folder",
             f"{home} contains other files: {', '.join(sorted(names)[:5])}",
             hint="Use the folder of a local cloud, or an empty one.",
         )
-    stop(home)
-    for name in _STATE_NAMES:
-        path = home / name
-        if path.is_dir() and not path.is_symlink():
-            remove_folder(path)
-        else:
-            path.unlink(missing_ok=True)
+    with _lock(home):
+        _stop(home)
+        if (holder := home_holder(home)) is not None:
+            raise _unresponsive(f"process {holder} serves {home}, and cannot be stopped")
+        for name in _STATE_NAMES:
+            path = home / name
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _require_settings(running: LocalCloud, port: int | None, pace: str | None) -> LocalCloud:
@@ -334,40 +346,17 @@ def _unresponsive(detail: str) -> Unreachable:
     )
 
 
-def _stop_unresponsive(home: Path) -> bool:
-    """Stop a server that does not respond."""
-    pid = int(_read_record(home).get("pid") or 0)
-    if not pid or not _is_server_of(pid, home):
-        return False
-    return _kill(pid, home)
-
-
 def _kill(pid: int, home: Path) -> bool:
+    """Kill the server of this folder; True."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         # Checked each time: the process id may have been reused.
-        if not _is_server_of(pid, home):
+        if home_holder(home) != pid:
             return True
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         if wait_until(lambda: not _is_alive(pid), 5.0):
             return True
     return True
-
-
-def _is_server_of(pid: int, home: Path) -> bool:
-    """Whether the process was started by `start` for this folder, by its command line."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        arguments = [os.fsdecode(word) for word in words]
-    except OSError:
-        listing = subprocess.run(
-            ["ps", "-ww", "-o", "command=", "-p", str(pid)],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
-        return "tpuctl.emulator" in listing and f"--home {home}" in listing
-    return "tpuctl.emulator" in arguments and str(home) in arguments
 
 
 def _is_alive(pid: int) -> bool:

@@ -84,6 +84,7 @@ class LocalHost:
         self._firewall: Firewall | None = None
         self._policy: ConnectionPolicy | None = None
         self._machines: dict[str, Machine] = {}
+        self._uses: dict[str, contextlib.ExitStack] = {}  # of the machines' images
         self._fork_server = ForkServer()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._shutdown_counts: defaultdict[str, int] = defaultdict(int)
@@ -211,37 +212,41 @@ class LocalHost:
             )
         shutdowns_before = self._shutdown_counts[spec.name]
         choice = await asyncio.to_thread(self._choose, spec)
-        image = await self._images.ensure(choice.tensorflow, progress)
-        async with self._locks[spec.name]:
-            if self._shutdown_counts[spec.name] != shutdowns_before:
-                raise MachineError(f"{spec.name} was shut down while it started.")
-            if (running := self._machines.get(spec.name)) is not None:
-                running.reconfigure(spec)
-                return
-            reservation = self._require_started(self._addresses).reserve([spec.name])[0]
-            if reservation.endpoint != spec.endpoint:
-                raise MachineError(
-                    f"{spec.name} is reserved at {reservation.endpoint}, not {spec.endpoint}."
+        with contextlib.ExitStack() as using:
+            use = self._images.use
+            await asyncio.to_thread(lambda: using.enter_context(use(choice.tensorflow)))
+            image = await self._images.ensure(choice.tensorflow, progress)
+            async with self._locks[spec.name]:
+                if self._shutdown_counts[spec.name] != shutdowns_before:
+                    raise MachineError(f"{spec.name} was shut down while it started.")
+                if (running := self._machines.get(spec.name)) is not None:
+                    running.reconfigure(spec)
+                    return
+                reservation = self._require_started(self._addresses).reserve([spec.name])[0]
+                if reservation.endpoint != spec.endpoint:
+                    raise MachineError(
+                        f"{spec.name} is reserved at {reservation.endpoint}, not {spec.endpoint}."
+                    )
+                machine = Machine(
+                    spec,
+                    folder=MachineFolder.of(self._home, spec.name),
+                    reservation=reservation,
+                    environment=await asyncio.shield(self._prepare_environment()),
+                    image=image,
+                    note=choice.note,
+                    hidden=tuple(map(str, self._hidden())),
+                    private_files=tuple(map(str, self._private_files())),
+                    is_isolated=self._problems.namespaces is None,
+                    firewall=self._require_started(self._firewall),
+                    fork_server=self._fork_server,
+                    refuses_key=lambda: self.refuses_key(spec.name),
+                    disk_limit=lambda: self.disk_limit(spec.name),
+                    sign=self._sign,
                 )
-            machine = Machine(
-                spec,
-                folder=MachineFolder.of(self._home, spec.name),
-                reservation=reservation,
-                environment=await asyncio.shield(self._prepare_environment()),
-                image=image,
-                note=choice.note,
-                hidden=tuple(map(str, self._hidden())),
-                private_files=tuple(map(str, self._private_files())),
-                is_isolated=self._problems.namespaces is None,
-                firewall=self._require_started(self._firewall),
-                fork_server=self._fork_server,
-                refuses_key=lambda: self.refuses_key(spec.name),
-                disk_limit=lambda: self.disk_limit(spec.name),
-                sign=self._sign,
-            )
-            progress("Starting the machine")
-            await machine.start()
-            self._machines[spec.name] = machine
+                progress("Starting the machine")
+                await machine.start()
+                self._machines[spec.name] = machine
+                self._uses[spec.name] = using.pop_all()
 
     def reconfigure(self, spec: MachineSpec) -> None:
         if (machine := self._machines.get(spec.name)) is not None:
@@ -307,6 +312,7 @@ class LocalHost:
         if (machine := self._machines.get(name)) is not None:
             await machine.stop(grace)
             del self._machines[name]  # only now: if interrupted, `close` stops it
+            self._uses.pop(name).close()
 
     def _remove(self, folder: Path) -> None:
         """Remove a folder in the background; `close` waits for it."""

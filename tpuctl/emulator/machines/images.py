@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.resources
-import os
 import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from tpuctl.emulator.machines.download_progress import BytesProgress, DownloadProgress
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.environments import exclusive, run_installer
+from tpuctl.environments import environments_folder, exclusive, run_installer, shared
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, current, find, install_hint, or_list
 
-__all__ = ["ImageChoice", "ImageStore", "NoImage", "image_interpreter", "site_packages"]
+__all__ = [
+    "MARKER",
+    "ImageChoice",
+    "ImageStore",
+    "NoImage",
+    "image_interpreter",
+    "site_packages",
+]
 
-MARKER = "complete"
+MARKER = "complete"  # its time is that of the last use
+NAMES = ("python-py*-*/", "tensorflow-*-py*-*/")
 
 
 class NoImage(MachineError):
@@ -67,10 +73,7 @@ class ImageStore:
 
     def __init__(self, cache: Path | None = None, locks: Path | None = None) -> None:
         """`locks` is a folder with a lock file for each TensorFlow; the default is shipped."""
-        configured = os.environ.get("TPUCTL_IMAGE_CACHE")
-        if cache is None:
-            cache = Path(configured) if configured else user_cache_path("tpuctl") / "images"
-        self.cache = cache.expanduser().absolute()
+        self.cache = (cache or environments_folder()).expanduser().absolute()
         self._locks = locks or Path(
             str(importlib.resources.files("tpuctl.emulator.machines") / "image_locks")
         )
@@ -79,6 +82,32 @@ class ImageStore:
     def downloads(self) -> Path:
         """pip's cache, shared by all machines."""
         return self.cache / "pip"
+
+    def images(self) -> list[Path]:
+        """The folders of all images, also of earlier versions and incomplete ones."""
+        return [path for name in NAMES for path in sorted(self.cache.glob(name))]
+
+    def locks_of(self, image: Path) -> tuple[Path, Path]:
+        """The locks of who builds an image, and of who uses it."""
+        return image.with_name(f"{image.name}.lock"), image.with_name(f"{image.name}.use")
+
+    def use(self, tensorflow: str | None) -> AbstractContextManager[None]:
+        """Keep the image of this TensorFlow from being pruned, whether it is built already or not.
+        NoImage if it cannot be built here."""
+        return self._shared(self.locks_of(self.path_of(tensorflow))[1])
+
+    @property
+    def rehearsals_lock(self) -> Path:
+        return self.cache / "rehearsals.lock"
+
+    def rehearsing(self) -> AbstractContextManager[None]:
+        """Keep all images and environments from being pruned: a rehearsal or compilation runs."""
+        return self._shared(self.rehearsals_lock)
+
+    def _shared(self, lock: Path) -> AbstractContextManager[None]:
+        with suppress(OSError):  # then it is not locked
+            private_folder(self.cache)
+        return shared(lock)
 
     def available(self) -> dict[str, Path]:
         """TensorFlow versions that a Python here can run, oldest first, with their lock files."""
@@ -190,11 +219,12 @@ class ImageStore:
         """
         image, interpreter = await asyncio.to_thread(self._resolve, tensorflow)
         if _is_complete(image):
+            with suppress(OSError):  # of another user
+                (image / MARKER).touch()
             return image
         private_folder(self.cache)
         waiting = "Waiting for another process to build the same image"
-        path = image.with_name(image.name + ".lock")
-        async with exclusive(path, progress, waiting=waiting) as lock:
+        async with exclusive(self.locks_of(image)[0], progress, waiting=waiting) as lock:
             if not _is_complete(image):
                 await self._build(image, tensorflow, interpreter, progress, lock, on_bytes)
         return image

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         prepend,
         run_step,
         tool_command,
+        write_shell_environment,
     )
     from tpuctl.jobs.shipped.processes import FOLDER, of_attempt, stop
     from tpuctl.jobs.shipped.stacks import handler_folder
@@ -59,6 +60,7 @@ else:
         prepend,
         run_step,
         tool_command,
+        write_shell_environment,
     )
     from processes import FOLDER, of_attempt, stop
     from stacks import handler_folder
@@ -298,6 +300,7 @@ class Attempt:
         with contextlib.suppress(OSError):  # the job runs without it, too
             prepend(environment, "PYTHONPATH", [handler_folder(self.folder)])
         self.job_parent = Process(os.posix_spawn(argv[0], argv, environment, setsid=True))
+        write_shell_environment(self.spec, command.environment)
 
     def watch(self, chip_sampler: ChipSampler) -> dict[str, Any]:
         """Wait for the script; return its exit."""

@@ -36,11 +36,13 @@ __all__ = [
     "prepare",
     "run_step",
     "tool_command",
+    "write_shell_environment",
 ]
 
 
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
+SHELL_ENVIRONMENT = "environment.sh"  # below ~/.tpuctl, read by `tpuctl ssh`
 INSTALLED = ("requirements", "dependencies", "project", "wheels", "packages")
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # the job's variable, if set, is respected
 
@@ -121,6 +123,29 @@ def delete_secrets(folder: Folder) -> None:
     for name in (SECRETS, SECRET_VALUES):
         with contextlib.suppress(FileNotFoundError):
             os.remove(folder.file(name))
+
+
+def write_shell_environment(spec: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Write what gives a shell the job's packages and variables of tpuctl, but no others: the
+    values of the user's may be secret."""
+    env: dict[str, str] = spec.get("env") or {}
+    variables = {name: env[name] for name in env if name.startswith("TPUCTL_")}
+    if "VIRTUAL_ENV" in environment:
+        variables["VIRTUAL_ENV"] = environment["VIRTUAL_ENV"]
+    lines = [f"export {name}={shlex.quote(variables[name])}" for name in sorted(variables)]
+    for name, default in (("PATH", os.defpath), ("PYTHONPATH", "")):
+        own = environment.get(name, "")
+        own = remove_suffix(own, os.environ.get(name, default)).rstrip(os.pathsep)
+        if own:
+            lines.append(f'export {name}={shlex.quote(own)}"${{{name}:+{os.pathsep}${name}}}"')
+    with contextlib.suppress(OSError):  # the job runs without it, too
+        home = Folder(os.path.expanduser("~/.tpuctl"))
+        home.replace(SHELL_ENVIRONMENT, "".join(f"{line}\n" for line in lines).encode())
+
+
+def remove_suffix(text: str, suffix: str) -> str:
+    """As Python 3.9's method."""
+    return text[: -len(suffix)] if suffix and text.endswith(suffix) else text
 
 
 def prepend(environment: dict[str, str], name: str, folders: Sequence[str]) -> None:

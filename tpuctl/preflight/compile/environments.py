@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import os
 import platform
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
-from tpuctl.environments import exclusive, run_installer
+from tpuctl.environments import environments_folder, exclusive, run_installer
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
@@ -93,10 +91,7 @@ class Environments:
     """
 
     def __init__(self, cache: Path | None = None) -> None:
-        folder = os.environ.get("TPUCTL_IMAGE_CACHE")
-        if cache is None:
-            cache = Path(folder) if folder else user_cache_path("tpuctl") / "images"
-        self.cache = cache.expanduser().absolute()
+        self.cache = (cache or environments_folder()).expanduser().absolute()
 
     def home(self, kind: Kind) -> Path:
         """The folder of an environment, whether it exists or not."""
@@ -105,7 +100,12 @@ class Environments:
         return self.cache / "compile" / f"{kind.name}-{digest}"
 
     def is_installed(self, kind: Kind) -> bool:
-        return (self.home(kind) / MARKER).exists()
+        marker = self.home(kind) / MARKER
+        if not marker.exists():
+            return False
+        with suppress(OSError):  # of another user
+            marker.touch()  # the time of its last use
+        return True
 
     def python(self, kind: Kind) -> Path:
         return self.home(kind) / "bin" / "python3"

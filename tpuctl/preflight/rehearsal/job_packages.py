@@ -118,6 +118,8 @@ async def install(
         )
     environment = json.loads((folder / "environment.json").read_text("utf-8"))
     home = Path(environment["virtual_env"]) if environment["virtual_env"] else None
+    if home is not None:
+        (home / "complete").touch()  # the time of its last use
     return Packages(
         Path(environment["python"]),
         home,

@@ -13,10 +13,12 @@ from pydantic import ConfigDict
 from tpuctl.view.responses.base import ABSENT, Number, Response, source
 
 __all__ = [
+    "CacheItem",
     "Environment",
     "Fault",
     "LocalCloud",
     "LocalDown",
+    "LocalPrune",
     "LocalReset",
     "LocalStatus",
     "ReleasedFaults",
@@ -36,9 +38,12 @@ class LocalCloud(Response):
 
 
 class LocalStatus(Response):
-    """Only `running` is present if it is false."""
+    """Only the first three are present if `running` is false: the bytes of its folder, and of
+    images, packages, and downloads."""
 
     running: bool
+    folder_bytes: int
+    cache_bytes: int
     url: str = ABSENT
     folder: str = ABSENT
     version: str = ABSENT
@@ -66,6 +71,24 @@ class LocalDown(Response):
 
 class LocalReset(Response):
     folder: Path
+
+
+class CacheItem(Response):
+    """A folder of the cache, last used at a Unix timestamp; `kept` says why it is not deleted."""
+
+    kind: Literal["image", "compiler", "packages", "downloads"]
+    path: Path
+    bytes: int
+    last_used: Number
+    kept: str
+
+
+class LocalPrune(Response):
+    """The bytes that were freed, and what was deleted and kept."""
+
+    freed_bytes: int
+    deleted: list[CacheItem]
+    kept: list[CacheItem]
 
 
 class Token(Response):
