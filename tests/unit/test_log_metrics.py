@@ -58,6 +58,7 @@ def keras(step: int, total: int, values: str) -> str:
         ("{'loss': 0.3, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 1.5}", [(1.5, 0.3)]),
         ("{'loss': '0.3', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '1.5'}",
          [(1.5, 0.3)]),
+        ("step 20/500  loss 7.3042  mlm accuracy 0.0791  41,230 tokens/s", [(20, 7.3042)]),
         ('{"step": 4, "loss": 3}\n{"step": 5, "loss": 2}', [(4, 3), (5, 2)]),
         ('{"loss": 3.5, "epoch": 2}', [(2, 3.5)]),
     ],
@@ -114,6 +115,14 @@ def test_keras_counts_steps_over_epochs_and_skips_evaluation() -> None:
     assert progress_of(log.encode()) == Progress(200, 0.9)
     end = log[log.index("Epoch 2/2") + 10 :]  # of an unknown epoch
     assert progress_of(end.encode()).step is None
+
+
+def test_second_training_continues_the_steps() -> None:
+    log = "".join(
+        f"Epoch {epoch}/2\n8/8 - 0s - 15ms/step - loss: {loss}\n"
+        for epoch, loss in ((1, 4.0), (2, 3.0), (1, 2.0), (2, 1.0))
+    )
+    assert points(log) == [(8, 4.0), (16, 3.0), (24, 2.0), (32, 1.0)]
 
 
 def test_lightning_counts_epochs_from_zero() -> None:

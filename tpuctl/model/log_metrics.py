@@ -31,28 +31,33 @@ MAY_HAVE_METRICS = re.compile(rb"loss|epoch|^\s*\{", re.IGNORECASE)
 NUMBER = r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?|[+-]?(?:nan|inf)"
 NAME = r"[A-Za-z_][\w./-]{0,60}"
 METRIC = (
-    r"(?:(?:train|training|val|valid|validation|eval|evaluation|test|lm|mlm|total|mean|avg|average|"
-    r"running|batch|epoch)[ _])?(?:[A-Za-z]{1,20}[_/]){0,3}"
+    r"(?:(?:train|training|val|valid|validation|eval|evaluation|test|held[-_ ]out|lm|mlm|nsp|total|"
+    r"mean|avg|average|running|batch|epoch)[ _])?(?:[A-Za-z]{1,20}[_/]){0,3}"
     r"(?:loss|acc|accuracy|ppl|perplexity|mae|mse|rmse|auc|f1|lr|learning rate|learning_rate|"
     r"grad(?:ient)?[ _]norm)(?:_(?:step|epoch|[A-Za-z]))?"
 )
 # What ends a value in a sentence: punctuation, a gap, or another pair; never a unit or "of".
 VALUE_END = (
-    r"(?![\w%]|\.\d|\s*%)(?=\.?\s*$|\s*[,;|()\[\]]|\s+-+\s|\s{2}|\t|\s+(?:at|after)\s+(?:step|epoch)|"
-    r"\s+(?!(?:of|in|out|to|from|by|than|times|per|and|or)\b)[A-Za-z][\w/]{0,30}\s?[ :=]\s?[-+.\d\[])"
+    r"(?![\w%]|\.\d|\s*%)(?=\.?\s*$|\s*[,;|()\[\]]|\s+-+\s|\s{2}|\t|"
+    r"\s+(?:at|after)\s+(?:step|epoch)|"
+    r"\s+(?!(?:of|in|out|to|from|by|than|times|per|and|or)\b)"
+    r"[A-Za-z][\w/]{0,30}\s?[ :=]\s?[-+.\d\[])"
 )
 SENTENCE_PAIR = re.compile(
-    rf"(?<![\w./-])({METRIC})(?:\s{{0,8}}[:=]\s{{0,8}}|\s{{1,8}})({NUMBER}){VALUE_END}", re.IGNORECASE
+    rf"(?<![\w./-])({METRIC})(?:\s{{0,8}}[:=]\s{{0,8}}|\s{{1,8}})({NUMBER}){VALUE_END}",
+    re.IGNORECASE,
 )
 LOSS_AT = re.compile(  # Training loss (for 1 batch) at step 100: 0.4523
     rf"(?<![\w./-])({METRIC})(?:\s\([^()]{{0,40}}\))?\s(?:at|after)\s(?:step|epoch|iteration)"
     rf"\s\d{{1,15}}\s?[:=]\s?({NUMBER}){VALUE_END}",
     re.IGNORECASE,
 )
-SPEED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d{1,15}(?:\.\d{1,9})?) tok(?:en)?s?/s(?:ec)?\b")
+SPEED = re.compile(
+    r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d{1,15}(?:\.\d{1,9})?) tok(?:en)?s?/s(?:ec)?\b"
+)
 STEP = re.compile(
-    r"(?<![\w./-])(?:global[ _])?(?:step|iter|iteration|update)\b\s{0,8}[#:=]?\s{0,8}\[?\s{0,8}(\d{1,15})"
-    r"(?:\s{0,8}/\s{0,8}(\d{1,15}))?(?![\w%]|\.\d)",
+    r"(?<![\w./-])(?:global[ _])?(?:step|iter|iteration|update)\b"
+    r"\s{0,8}[#:=]?\s{0,8}\[?\s{0,8}(\d{1,15})(?:\s{0,8}/\s{0,8}(\d{1,15}))?(?![\w%]|\.\d)",
     re.IGNORECASE,
 )
 EPOCH = re.compile(
@@ -119,7 +124,8 @@ class MetricReader:
     def _begin_attempt(self) -> None:
         self._epoch: int | None = None
         self._bar: tuple[int | None, int, int] | None = None  # epoch, steps done and in total
-        self._step = 0  # before the current epoch, of a bar without one or of text
+        self._last_step = 0
+        self._step = 0  # before the epochs that are counted now
         self._text_step: tuple[float, int] | None = None  # the last epoch and step in text
 
     def feed(self, data: bytes) -> Iterator[Point]:
@@ -202,6 +208,8 @@ class MetricReader:
     def _begin_epoch(self, epoch: re.Match[str]) -> None:
         number = float(epoch[1])
         if number.is_integer():
+            if self._epoch is None or number < self._epoch:  # another training begins
+                self._step, self._bar = self._last_step, None
             self._epoch = int(number)
             self._counts_from_zero |= number == 0
 
@@ -219,8 +227,11 @@ class MetricReader:
             self._step += self._bar[1]  # the next epoch's bar
         self._bar = self._epoch, done, total
         if self._epoch is not None:
-            return (self._epoch - (not self._counts_from_zero)) * total + done
-        return None if is_keras and not self._is_whole else self._step + done
+            done += (self._epoch - (not self._counts_from_zero)) * total
+        elif is_keras and not self._is_whole:
+            return None
+        self._last_step = self._step + done
+        return self._last_step
 
     # Text ------------------------------------------------------------------------------------
 
@@ -258,7 +269,9 @@ class MetricReader:
         if step[2] and float(epoch[1]).is_integer():
             self._begin_epoch(epoch)
             assert self._epoch is not None
-            return (self._epoch - (not self._counts_from_zero)) * int(step[2]) + done
+            done += (self._epoch - (not self._counts_from_zero)) * int(step[2])
+            self._last_step = self._step + done
+            return self._last_step
         number = float(epoch[1])
         if self._text_step and number > self._text_step[0] and done < self._text_step[1]:
             self._step += self._text_step[1]

@@ -8,9 +8,9 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from tpuctl.model.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import on_google, run_cost
-from tpuctl.model.log_metrics import training_loss
 from tpuctl.view.curves import number, position_text, position_word
 
 if TYPE_CHECKING:

@@ -87,7 +87,8 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
         first, (position, last) = points[0][1], points[-1]
         name = _text(curve.name.replace("_", " "))
         drawn = f"`{sparkline(points)}`"
-        rows.append(f"| {name} | {number(first)} | {number(last)} | {position_word(curve, position)} | {drawn} |")
+        at = position_word(curve, position)
+        rows.append(f"| {name} | {number(first)} | {number(last)} | {at} | {drawn} |")
     yield "\n".join(rows)
 
 
