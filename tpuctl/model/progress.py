@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tpuctl.model.log_metrics import MetricReader, training_loss
+from tpuctl.model.log_metrics import MetricReader, Point, training_loss
 
 __all__ = ["LINES", "TAIL", "Progress", "progress_of"]
 
@@ -24,18 +25,22 @@ class Progress:
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
+    def after(self, points: Iterable[Point]) -> Progress:
+        """The progress after more lines of the log."""
+        values: dict[str, Any] = vars(self).copy()
+        for point in points:
+            if point.position is not None and point.unit != "line":
+                values[point.unit] = point.position
+            if (loss := training_loss(point.values)) is not None:
+                values["loss"] = point.values[loss]
+            if "tokens_per_second" in point.values:
+                values["tokens_per_second"] = point.values["tokens_per_second"]
+        if values["step"] is not None:
+            values["epoch"] = None
+        return Progress(**values)
+
 
 def progress_of(log_end: bytes) -> Progress:
     """Parse the end of a log. Truncated lines are ignored."""
     reader = MetricReader(is_whole=False)
-    values: dict[str, Any] = {}
-    for point in [*reader.feed(log_end), *reader.end()]:
-        if point.position is not None and point.unit != "line":
-            values[point.unit] = point.position
-        if (loss := training_loss(point.values)) is not None:
-            values["loss"] = point.values[loss]
-        if "tokens_per_second" in point.values:
-            values["tokens_per_second"] = point.values["tokens_per_second"]
-    if "step" in values:
-        values.pop("epoch", None)
-    return Progress(**values)
+    return Progress().after([*reader.feed(log_end), *reader.end()])
