@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,14 +94,8 @@ class Demo:
 
 
 def losses(log: str) -> list[float]:
-    """The losses that the job printed, one JSON line each."""
-    values = []
-    for line in log.splitlines():
-        if line.startswith("{"):
-            entry = json.loads(line)
-            if "loss" in entry:
-                values.append(float(entry["loss"]))
-    return values
+    """The losses that the job printed."""
+    return [float(loss) for loss in re.findall(r"^step \d+/\d+  loss (\S+)", log, re.MULTILINE)]
 
 
 def bucket_objects(work: Path) -> dict[str, int]:

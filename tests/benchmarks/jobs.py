@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, stack_in, wall
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.log_metrics import MetricReader
 
 __all__ = ["first_line", "tokens"]
 
@@ -93,8 +93,8 @@ def tokens() -> Iterator[Figure]:
         asyncio.run(stack.up())
         code = asyncio.run(stack.run(job / "pretrain.py", OPTIONS))
         asyncio.run(stack.down(delete_bucket=True))
-    entries = [json.loads(line) for line in b"".join(log).splitlines() if line.startswith(b"{")]
-    rates = sorted(entry["tokens_per_second"] for entry in entries if "tokens_per_second" in entry)
+    points = MetricReader().feed(b"".join(log))
+    rates = sorted(speed for point in points if (speed := point.values.get("tokens_per_second")))
     if code != 0 or not rates:
         tail = b"".join(log)[-2000:].decode("utf-8", "replace")
         raise RuntimeError(f"exit code {code}, {len(rates)} intervals: {tail}")

@@ -36,11 +36,11 @@ async def test_bert_trains_from_template(
     assert await stack.follow(record) == 0
 
     log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    entries = [line for line in lines if "loss" in line]
-    assert [entry["step"] for entry in entries][-1] == STEPS
-    assert all(entry["tokens_per_second"] > 0 for entry in entries)
-    assert entries[-1]["loss"] < entries[0]["loss"]
+    curves = {curve.name: curve for curve in (await stack.report(record)).curves}
+    losses = curves["loss"].all_points
+    assert losses[-1][0] == STEPS
+    assert losses[-1][1] < losses[0][1]
+    assert all(speed > 0 for _, speed in curves["tokens_per_second"].all_points)
     assert "TensorFlow 2.18.0" in log, "the image's TensorFlow was not replaced"
     assert "2 replicas" in log
 
@@ -50,6 +50,7 @@ async def test_bert_trains_from_template(
     output = f"{prefix}/output"
     assert {f"{output}/checkpoints/model-{STEPS}.{end}" for end in ("index", "json")} <= set(sizes)
     assert {f"{output}/model/{name}" for name in MODEL} <= set(sizes)
+    assert sizes[f"{output}/metrics.jsonl"] > 0
     assert {f"{output}/tokenizer/tokenizer.json", f"{output}/model/vocab.txt"} <= set(sizes)
     assert any(name.startswith(f"{output}/records/") for name in sizes)
     assert any(name.startswith(f"{output}/tensorboard/events.out.tfevents.") for name in sizes)

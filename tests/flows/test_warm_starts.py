@@ -219,6 +219,26 @@ async def test_lock_of_lost_worker_is_taken_over(make_machines: MakeMachines) ->
     assert (await machines.log(await machines.run()))[1:] == [INSTALLED, *PRINTED]
 
 
+async def test_lock_of_earlier_attempt_is_taken_at_once(make_machines: MakeMachines) -> None:
+    """Its machine is gone, or its processes were stopped; another job's may be installing."""
+    machines = await make_machines(has_wheel=True)
+    record = await machines.run()
+    (archive,) = await machines.objects(ENVIRONMENTS)
+    await machines.stack.store.delete(archive)
+    holder = {"worker": "worker 0", "machine": "gone", "job": record.id, "attempt": 1}
+    lock = archive.rpartition("/")[0] + "/lock"
+    await machines.stack.store.put_bytes(lock, json.dumps(holder).encode())
+    await machines.clear()
+    spec = f"{record.folder}/spec.json"
+    await machines.on_workers("sed", "-i", 's/"attempt": 1/"attempt": 2/', spec)
+    program = f"{record.folder}/environment.py create {record.folder}"
+    await machines.on_workers("sh", "-c", f"python3 -S -I {program} $(command -v python3)")
+    (log,) = await machines.on_workers("cat", f"{record.folder}/log")
+    assert "waiting for" not in log
+    (archive,) = await machines.objects(ENVIRONMENTS)
+    assert archive.endswith(".tar.gz")
+
+
 @pytest.mark.soak
 async def test_oldest_objects_are_pruned(make_machines: MakeMachines) -> None:
     machines = await make_machines()

@@ -7,7 +7,7 @@ import json
 import random
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_server import serving_http
+from tpuctl.model.log_metrics import MetricReader
 
 pytestmark = [pytest.mark.long, pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
@@ -102,9 +103,10 @@ def runs(
     runs.end()
 
 
-def rows(lines: list[str]) -> dict[int, dict[str, float]]:
-    parsed = [json.loads(line) for line in lines if line.startswith("{")]
-    return {row["step"]: row for row in parsed if "loss" in row}
+def rows(lines: list[str]) -> dict[int, Mapping[str, float]]:
+    """The values of training by step, as tpuctl reads them from the log."""
+    points = MetricReader().feed("".join(f"{line}\n" for line in lines).encode())
+    return {int(point.position or 0): point.values for point in points if "loss" in point.values}
 
 
 def losses(lines: list[str]) -> dict[int, tuple[float, ...]]:
@@ -121,16 +123,21 @@ def interrupt(process: subprocess.Popen[str], step: int, number: int) -> list[st
     lines = []
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
-        if line.startswith(f'{{"step": {step},'):
+        if line.startswith(f"step {step}/"):
             process.send_signal(number)
     return lines
 
 
 def contents(output: Path) -> dict[str, str]:
-    """Return hashes of the checkpoint, the exported model and the evaluation."""
+    """Return hashes of the checkpoint, the exported model, the evaluation and all log lines."""
     checkpoint = output / "checkpoints" / f"model-{STEPS}.data-00000-of-00001"
     files = [checkpoint, output / "model" / "model.safetensors", output / "evaluation.json"]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    metrics = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == LINES, "each line once"
+    for row in metrics:
+        row.pop("tokens_per_second")
+    return {**hashes, "metrics": json.dumps(metrics)}
 
 
 def kill_at_random(runs: Runs, folder: Path, seed: int, times: int, **machine: str) -> None:

@@ -58,9 +58,30 @@ view.close()
 print("the answer", flush=True)
 """
 
+# A job's log, with a pause in which a terminal shows what the job does.
+LOG_STORY = """
+import os, sys, time
+from tpuctl.model.events import *
+from tpuctl.view import choose
+
+view = choose(json="json" in sys.argv, events=True, quiet=False, no_color=True)
+offset = 0
+for data, seconds in (
+    (b"tpuctl: installing requirements.txt\\n", 1),
+    (b"starting: ", 0.6), (b"step 1 loss 2.5\\n", 0.6), (b"step 2 loss 1.5\\n", 0),
+):
+    view.on(LogChunk(0, data, offset))
+    offset += len(data)
+    time.sleep(seconds * bool(os.environ.get("PAUSE")))
+view.on(Note("a note after it"))
+view.on(JobEnded("job", "succeeded", 0, True))
+view.close()
+print("the answer", flush=True)
+"""
+
 
 def run_in_terminal(
-    folder: Path, columns: int, rows: int, *flags: str, **environment: str
+    folder: Path, columns: int, rows: int, *flags: str, story: str = STORY, **environment: str
 ) -> Terminal:
     environment_variables = {
         name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES
@@ -68,7 +89,7 @@ def run_in_terminal(
     line = f'stty cols {columns} rows {rows}; exec "$@"'
     with Terminal(
         folder,
-        *("-c", line, "sh", sys.executable, "-c", STORY, *flags),
+        *("-c", line, "sh", sys.executable, "-c", story, *flags),
         program=("sh",),
         environment=environment_variables
         | {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
@@ -105,6 +126,33 @@ def test_terminal_keeps_finished_tree(
     assert "30.0 of 40.0 MB" in while_it_went
     if columns == 80:  # narrow terminals show only slow ones
         assert "MB/s" in while_it_went
+
+
+LOG = [
+    *("tpuctl: installing requirements.txt", "starting: step 1 loss 2.5", "step 2 loss 1.5"),
+    *("a note after it", "the answer"),
+]
+
+
+def test_terminal_shows_what_job_does_in_pauses_of_its_log(tmp_path: Path) -> None:
+    terminal = run_in_terminal(tmp_path, 36, 24, story=LOG_STORY, **LIVE)
+    screen = Screen(36, 24)
+    screen.feed(terminal.output)
+    assert screen.lines == LOG, "nothing of it is left"
+    assert terminal.output.count("installing requirements.txt") >= 2
+    assert "step 1, loss 2.5" in terminal.output
+
+
+def test_files_get_the_log_only() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOG_STORY],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | LIVE,
+    )
+    assert done.stdout.splitlines() == [*LOG[:3], LOG[4]]
+    assert done.stderr == "a note after it\n"
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])

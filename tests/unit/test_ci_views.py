@@ -63,7 +63,7 @@ def test_summary_has_result_duration_cost_and_curves() -> None:
     free = markdown(replace(report(), is_free=True), link="", command_prefix="tpuctl")
     assert "| Cost | nothing; about $3.00 on Google |" in free
     assert rows["TPU"] == "v3-8 in us-east1-b"
-    assert rows["loss"].startswith("8 | 0.08 | 100 | `█")
+    assert rows["loss"].startswith("8 | 0.08 | step 100 | `█")
     assert "(https://x.example/a(1%29)" in text
     assert "`tpuctl report 20261121-060000-hazel`" in text
 

@@ -82,7 +82,7 @@ def test_long_lines_use_bounded_memory() -> None:
     curves = Curves()
     for _ in range(100):
         curves.feed(b"{" + b"x" * 100_000)
-    assert len(curves._rest) < 300_000
+    assert len(curves._reader._rest) < 300_000
     curves.feed(b"\n" + line(step=1, loss=2))
     curves.end()
     curve = curves.of("loss")

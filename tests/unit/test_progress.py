@@ -52,6 +52,7 @@ def test_non_finite_values_are_shown_as_text() -> None:
         "step": 5,
         "loss": "nan",
         "tokens_per_second": None,
+        "epoch": None,
     }
 
 
@@ -203,7 +204,12 @@ def test_job_snapshot_in_json() -> None:
         "2": "running",
         "4": "preparing",
     }
-    assert data["progress"] == {"step": 1200, "loss": 2.31314, "tokens_per_second": 45210.4}
+    assert data["progress"] == {
+        "step": 1200,
+        "loss": 2.31314,
+        "tokens_per_second": 45210.4,
+        "epoch": None,
+    }
     assert data["last_log_at"] == "2026-01-02T03:04:02+00:00"
 
 

@@ -159,9 +159,10 @@ def metric_rows(name: str, curves: Sequence[Curve | None]) -> Iterator[Compariso
     points = [{} if curve is None else dict(curve.all_points) for curve in curves]
     title = name.replace("_", " ")
     steps = [each.keys() for each in points if each]
-    common = max(set(steps[0]).intersection(*steps[1:]), default=None)
+    units = {curve.unit for curve in curves if curve is not None}
+    common = max(set(steps[0]).intersection(*steps[1:]), default=None) if len(units) == 1 else None
     if common is not None:
-        step = f"step {common:,}"
+        step = f"{units.pop()} {common:,}"
         yield ComparisonRow(f"{title} at {step}", tuple(each.get(common) for each in points))
         best = _best(name)
         if best is not None:

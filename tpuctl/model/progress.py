@@ -1,16 +1,12 @@
-"""A job's progress, from log lines that are JSON objects.
-
-A training loop that regularly prints such a line is shown with its step, loss and speed:
-
-    {"step": 1200, "loss": 2.31, "tokens_per_second": 45210}
-"""
+"""A job's progress, from the metrics at the end of its log."""
 
 from __future__ import annotations
 
-import json
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
+
+from tpuctl.model.log_metrics import MetricReader, Point, training_loss
 
 __all__ = ["LINES", "TAIL", "Progress", "progress_of"]
 
@@ -24,36 +20,27 @@ class Progress:
     step: int | None = None
     loss: float | None = None
     tokens_per_second: float | None = None
+    epoch: float | None = None  # only where the log tells no step
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
+    def after(self, points: Iterable[Point]) -> Progress:
+        """The progress after more lines of the log."""
+        values: dict[str, Any] = vars(self).copy()
+        for point in points:
+            if point.position is not None and point.unit != "line":
+                values[point.unit] = point.position
+            if (loss := training_loss(point.values)) is not None:
+                values["loss"] = point.values[loss]
+            if "tokens_per_second" in point.values:
+                values["tokens_per_second"] = point.values["tokens_per_second"]
+        if values["step"] is not None:
+            values["epoch"] = None
+        return Progress(**values)
+
 
 def progress_of(log_end: bytes) -> Progress:
     """Parse the end of a log. Truncated lines are ignored."""
-    values: dict[str, Any] = {}
-    for line in reversed(log_end.replace(b"\r", b"\n").split(b"\n")):
-        stripped = line.strip()
-        if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
-            continue
-        try:
-            record = json.loads(stripped)
-        except (ValueError, RecursionError):
-            continue
-        for key, kind in (("step", int), ("loss", float), ("tokens_per_second", float)):
-            if key not in values and (value := _number(record.get(key), kind)) is not None:
-                values[key] = value
-        if len(values) == len(fields(Progress)):
-            break
-    return Progress(**values)
-
-
-def _number(value: Any, kind: type[int] | type[float]) -> int | float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if kind is int:
-        return int(value) if math.isfinite(value) and value == int(value) else None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
+    reader = MetricReader(is_whole=False)
+    return Progress().after([*reader.feed(log_end), *reader.end()])

@@ -67,8 +67,9 @@ class RunReport:
 
     @property
     def last_step(self) -> int | None:
-        """The last step of any metric."""
-        return max((curve.all_points[-1][0] for curve in self.curves), default=None)
+        """The last step of any metric; None if the log tells no steps."""
+        steps = [int(curve.all_points[-1][0]) for curve in self.curves if curve.unit == "step"]
+        return max(steps, default=None)
 
     @property
     def steps_per_second(self) -> float | None:

@@ -16,7 +16,7 @@ __all__ = ["print_comparison"]
 
 NAME_WIDTH, COLUMN_WIDTH = 26, 12  # characters; a column may be wider if there is room
 MAX_NAMES = 8  # in a cell
-NO_METRICS = 'No metrics: the logs have no lines like {"step": 100, "loss": 2.5}.'
+NO_METRICS = "No metrics: the logs have no lines like `step 100 loss 2.5`."
 
 
 def print_comparison(comparison: Comparison, *, shows_all: bool, is_free: bool) -> None:

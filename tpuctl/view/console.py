@@ -15,6 +15,7 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.events import (
     CommandOutput,
     Event,
+    JobEnded,
     LogChunk,
     Note,
     Outcome,
@@ -32,6 +33,7 @@ from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import ProgressState
 from tpuctl.view.progress_tree import ASCII_MARKS, ProgressTree
+from tpuctl.view.status_line import StatusLine
 
 __all__ = ["Console"]
 
@@ -41,7 +43,7 @@ ERROR, WARNING = "bold red", "bold magenta"
 
 
 class Console:
-    """Shows progress on stderr; static while a job's log streams to the same terminal."""
+    """Shows progress on stderr; while a job's log streams to the same terminal, in one line."""
 
     def __init__(self, *, no_color: bool = False) -> None:
         # None: rich checks NO_COLOR.
@@ -51,10 +53,21 @@ class Console:
         self._state = ProgressState()
         self._tree = ProgressTree(self._state)
         self._region: LiveRegion | None = None
+        self._status: StatusLine | None = None  # while a job is followed
         self._output = Output()
         self._shows_log = sys.stdout.isatty()
 
     def on(self, event: Event) -> None:
+        if isinstance(event, JobEnded):
+            self._close_status()
+        elif self._status is None:
+            self._show(event)
+        else:
+            with self._status.lock:
+                self._status.erase()
+                self._show(event)
+
+    def _show(self, event: Event) -> None:
         match event:
             case LogChunk() | CommandOutput():
                 self._write(event)
@@ -81,6 +94,7 @@ class Console:
                 self._show_step(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self._close_status()
         self._stop_live()
         self._state.clear()
         for diagnostic in diagnostics:
@@ -90,6 +104,7 @@ class Console:
         self._output.name_workers(numbering)
 
     def close(self) -> None:
+        self._close_status()
         self._stop_live()
         self._state.clear()
         self._output.finish()
@@ -119,8 +134,19 @@ class Console:
             if isinstance(event, LogChunk) and self._state.has(LOG):
                 self.rich.rule("log", align="left", style="dim")
         self._output.write(event)
+        if isinstance(event, LogChunk) and self._shows_log:
+            self._status = self._status or StatusLine(self.rich, self._can_draw_status)
+            self._status.feed(event)
         if is_command_output:
             self._output.is_at_line_start = True  # of this terminal
+
+    def _can_draw_status(self) -> bool:
+        return self._region is None and self._output.is_at_line_start
+
+    def _close_status(self) -> None:
+        if self._status is not None:
+            self._status.close()
+            self._status = None
 
     def _stop_live(self) -> None:
         """Stop the live region and print ended rows permanently."""

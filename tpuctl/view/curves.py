@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-__all__ = ["draw", "number"]
+if TYPE_CHECKING:
+    from tpuctl.model.curves import Curve
+
+__all__ = ["draw", "number", "position_text", "position_word"]
 
 # The dots of a Braille character, by column and row from the top (Unicode block U+2800).
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -46,7 +50,7 @@ def draw(
         label = labels[0] if row == 0 else labels[1] if row == height - 1 else ""
         drawn = "".join(_cell(marks.get((row, column), 0), plain) for column in range(columns))
         lines.append(f"{label:>{margin - 1}} {'|' if plain else '┤'}{drawn}".rstrip())
-    first, last = (f"{points[0][0]:,.0f}", f"{points[-1][0]:,.0f}")
+    first, last = position_text(points[0][0]), position_text(points[-1][0])
     lines.append(f"{'':{margin + 1}}{first:<{columns - len(last)}}{last}")
     return lines
 
@@ -75,6 +79,16 @@ def _means(points: Sequence[Point], count: int) -> list[float | None]:
             assert begin is not None and end is not None
             means[place] = begin + (end - begin) * (place - left) / (other - left)
     return means
+
+
+def position_word(curve: Curve, position: float) -> str:
+    """`step 1,200`, `epoch 1.5`, or `line 12` of those with metrics."""
+    return f"{curve.unit} {position_text(position)}"
+
+
+def position_text(position: float) -> str:
+    """A number of steps or epochs."""
+    return f"{position:,.0f}" if position == int(position) else f"{position:.3g}"
 
 
 def number(value: float) -> str:

@@ -48,10 +48,12 @@ def _detail_words(job: JobSnapshot, now: datetime) -> list[str]:
 
 
 def progress_words(progress: Progress) -> list[str]:
-    """`step 1,200`, `loss 2.3131`, `45,210 tokens/s`: those that are known."""
+    """`step 1,200` or `epoch 1.5`, `loss 2.3131`, `45,210 tokens/s`: those that are known."""
     words = []
     if progress.step is not None:
         words.append(f"step {progress.step:,}")
+    elif progress.epoch is not None:
+        words.append(f"epoch {progress.epoch:.4g}")
     if progress.loss is not None:
         words.append(f"loss {progress.loss:.5g}")
     if progress.tokens_per_second is not None:

@@ -8,9 +8,10 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from tpuctl.model.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import on_google, run_cost
-from tpuctl.view.curves import number
+from tpuctl.view.curves import number, position_text, position_word
 
 if TYPE_CHECKING:
     from tpuctl.model.curves import Curve
@@ -58,7 +59,7 @@ def page(report: RunReport) -> str:
 def render_facts(report: RunReport) -> Iterator[str]:
     status = report.explanation.status
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
-    last = {curve.name: curve.last for curve in report.curves if curve.last is not None}
+    curves = {curve.name: curve for curve in report.curves}
     facts = {
         "State": f'<span class="{STATE_CLASSES.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
@@ -67,9 +68,9 @@ def render_facts(report: RunReport) -> Iterator[str]:
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),
     }
-    if "loss" in last:
-        step, loss = last["loss"]
-        facts["Loss"] = f"{escape(number(loss))} at step {step:,}"
+    if (name := training_loss(curves)) is not None:
+        position, loss = curves[name].all_points[-1]
+        facts["Loss"] = f"{escape(number(loss))} at {position_word(curves[name], position)}"
     yield '<dl class="facts">'
     yield from (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
     yield "</dl>"
@@ -90,8 +91,7 @@ def render_failure(report: RunReport) -> Iterator[str]:
 def render_curves(report: RunReport) -> Iterator[str]:
     yield "<h2>Curves</h2>"
     if not report.curves:
-        like = '<code>{"step": 100, "loss": 2.5}</code>'
-        yield f'<p class="soft">The log contains no lines like {like}.</p>'
+        yield '<p class="soft">The log contains no lines like <code>step 100 loss 2.5</code>.</p>'
         return
     yield '<div class="curves">'
     for curve in report.curves:
@@ -117,8 +117,8 @@ def _plot(curve: Curve) -> str:
         return LEFT + across * wide, TOP + (1 - up) * tall
 
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
-    spoken = f"{curve.name} from {number(points[0][1])} at step {first} to "
-    spoken += f"{number(points[-1][1])} at step {last}"
+    spoken = f"{curve.name} from {number(points[0][1])} at {position_word(curve, first)} to "
+    spoken += f"{number(points[-1][1])} at {position_word(curve, last)}"
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(spoken)}</title>']
     for share in (0.0, 0.5, 1.0):
         y = TOP + (1 - share) * tall
@@ -126,10 +126,10 @@ def _plot(curve: Curve) -> str:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         if high > low or share == 0.5:
             parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value}</text>')
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}">step {first:,}</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}">{position_word(curve, first)}</text>')
     if last > first:
-        end = f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{last:,}</text>'
-        parts.append(end)
+        end = f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end">'
+        parts.append(f"{end}{position_text(last)}</text>")
         parts.append(f'<polyline class="curve" points="{drawn}"/></svg>')
     else:
         x, y = place(*points[0])

@@ -71,4 +71,4 @@ def _curves(report: RunReport) -> None:
     if others:
         print(f"\nat the end: {', '.join(others)}")
     if not report.curves:
-        print('\nNo curves: the log has no lines like {"step": 100, "loss": 2.5}.')
+        print("\nNo curves: the log has no lines like `step 100 loss 2.5`.")

@@ -10,7 +10,7 @@ from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.model.terminal_text import without_control_characters
 from tpuctl.units import format_duration
 from tpuctl.view.cost import run_cost
-from tpuctl.view.curves import number
+from tpuctl.view.curves import number, position_word
 
 __all__ = ["markdown", "sparkline"]
 
@@ -34,7 +34,7 @@ def markdown(report: RunReport, *, link: str = "", command_prefix: str = "tpuctl
     return without_control_characters("\n\n".join(parts)) + "\n"
 
 
-def sparkline(points: Sequence[tuple[int, float]], width: int = WIDTH) -> str:
+def sparkline(points: Sequence[tuple[float, float]], width: int = WIDTH) -> str:
     """A curve in one line; the mean of points that share a column."""
     columns: list[list[float]] = [[] for _ in range(min(width, len(points)))]
     for place, (_, value) in enumerate(points):
@@ -81,13 +81,14 @@ def _failure(report: RunReport) -> Iterator[str]:
 def _curves(curves: Sequence[Curve]) -> Iterator[str]:
     if not curves:
         return
-    rows = ["| | first | last | step | |", "| --- | ---: | ---: | ---: | --- |"]
+    rows = ["| | first | last | at | |", "| --- | ---: | ---: | ---: | --- |"]
     for curve in curves[:MAX_CURVES]:
         points = curve.all_points
-        first, (step, last) = points[0][1], points[-1]
+        first, (position, last) = points[0][1], points[-1]
         name = _text(curve.name.replace("_", " "))
         drawn = f"`{sparkline(points)}`"
-        rows.append(f"| {name} | {number(first)} | {number(last)} | {step:,} | {drawn} |")
+        at = position_word(curve, position)
+        rows.append(f"| {name} | {number(first)} | {number(last)} | {at} | {drawn} |")
     yield "\n".join(rows)
 
 

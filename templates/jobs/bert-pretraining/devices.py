@@ -17,6 +17,7 @@ CORES_PER_REPLICA = {"v2": 1, "v3": 1, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e":
 # Set in notebooks on a TPU VM, where the chips may be missing from /dev: Colab's, and Kaggle's
 # image for TPUs (github.com/Kaggle/docker-python, tpu/Dockerfile).
 NOTEBOOK_VARIABLES = ("COLAB_TPU_1VM", "ISTPUVM")
+MAX_SIMULATED = 2  # replicas on a CPU by default: the time for compiling is proportional to them
 CONNECT_TIMEOUT = 10.0  # seconds, for a TPU node's port
 AMPERE = (8, 0)  # the first compute capability of NVIDIA with bfloat16 tensor cores
 
@@ -40,8 +41,9 @@ class Choice:
 def choose(device: str = "auto", replicas: int | None = None) -> Choice:
     """Return the strategy for a device, or for the best one available if `device` is auto.
 
-    `replicas` applies to a CPU only, which then simulates that many devices. Call it before
-    TensorFlow runs anything. Raises JobError for a device that is missing or cannot be used.
+    `replicas` applies to a CPU only, which then simulates that many devices, by default those of
+    the slice, but at most MAX_SIMULATED. Call it before TensorFlow runs anything. Raises JobError
+    for a device that is missing or cannot be used.
     """
     import tensorflow as tf
 
@@ -60,7 +62,7 @@ def choose(device: str = "auto", replicas: int | None = None) -> Choice:
         precision = "bfloat16" if is_fast else "float32"
         return Choice(strategy, "gpu", len(gpus), f"{len(gpus)} GPU", precision)
     try:
-        return on_cpu(replicas or replicas_of(slice_type() or "v2-1"))
+        return on_cpu(replicas or min(MAX_SIMULATED, replicas_of(slice_type() or "v2-1")))
     except ValueError as error:
         raise JobError(f"{error}; set --replicas", 2) from error
 

@@ -75,7 +75,7 @@ OPTIONS: dict[str, list[tuple[str, Any, Any, str]]] = {
     ],
     "the run": [
         ("device", ("auto", "tpu", "gpu", "cpu"), "auto", "auto: the best there is"),
-        ("replicas", COUNT, None, "replicas on a CPU (default: as many as the slice has)"),
+        ("replicas", COUNT, None, "replicas on a CPU (default: the slice's, at most 2)"),
         ("xla", ("auto", "on", "off"), "auto", "auto: on GPU; a TPU always uses it"),
         ("steps-per-call", COUNT, 20, "steps per call and per log line"),
         ("checkpoint-minutes", POSITIVE, 10.0, "between checkpoints"),

@@ -1,7 +1,6 @@
 """The result of training: an evaluation, and the model in Hugging Face's format with its card."""
 
 import copy
-import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping
@@ -61,7 +60,9 @@ def write_result(trainer: Trainer, summary: dict[str, float], log: Callable[[str
     files.remove(join(target, MARKER))
     evaluation = evaluate(trainer)
     if evaluation:
-        log(json.dumps(evaluation))
+        loss, accuracy = (evaluation[f"held_out_mlm_{name}"] for name in ("loss", "accuracy"))
+        values = f"held-out loss {loss:.4f}  held-out accuracy {accuracy:.4f}"
+        log(f"step {trainer.step}/{options.steps}  {values}")
         files.write_json(join(options.output, "evaluation.json"), evaluation)
     settings = ("size", "batch", "optimizer", "learning_rate", "warmup_steps", "weight_decay")
     figures = {

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from checkpoints import Checkpoints
 from devices import Choice
-from files import join
+from files import join, read_text, write_text
 from input_pipeline import dataset
 from machine import Stop
 from model import build_network, keras, masks_of, pretraining_logits, set_seed, weighted_loss
 
 SUM = tf.distribute.ReduceOp.SUM
+SHOWN = ("loss", "mlm_accuracy", "nsp_accuracy")  # in the log; metrics.jsonl has all of them
 MEASURES = ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "gradient_norm")
 UNDECAYED = ("LayerNorm", "bias")  # parts of the names of weights without weight decay
 EPSILON = 1e-6
@@ -257,7 +258,9 @@ class Trainer:
         self.checkpoints.restart_interval(first)
         while self.step < self.options.steps and self.stop.signal is None:
             row = self._call(self._next_steps())
-            print(json.dumps(row), flush=True)
+            shown = [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in SHOWN if name in row]
+            speed = f"{row['tokens_per_second']:,} tokens/s"
+            print(f"step {row['step']}/{self.options.steps}", *shown, speed, sep="  ", flush=True)
             self.rows.append(row)
             losses = [*losses[:1], row["loss"]]
             if self.checkpoints.is_due(self.step):
@@ -271,10 +274,15 @@ class Trainer:
         }
 
     def save(self) -> str:
-        """Save a checkpoint, then the log lines up to it for TensorBoard; return its path.
+        """Save a checkpoint, and the values of the log lines up to it; return its path.
 
-        Later lines are printed again by a run that resumes, so each line is in TensorBoard once.
+        Later lines are printed again by a run that resumes, so each line is in TensorBoard and in
+        metrics.jsonl once.
         """
+        metrics = join(self.options.output, "metrics.jsonl")
+        lines = [line for line in read_text(metrics).splitlines() if line.endswith("}")]
+        rows = {row["step"]: row for row in [*map(json.loads, lines), *self.rows]}
+        write_text(metrics, "".join(f"{json.dumps(row)}\n" for row in rows.values()))
         path = self.checkpoints.save(self.step)
         # Written by this machine, even if a TPU node computes.
         with tf.device("/job:localhost/device:CPU:0"):

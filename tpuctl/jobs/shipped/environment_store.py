@@ -3,7 +3,8 @@
 Used by `environment.py`, this file is sent to workers as it is: standard library only, Python 3.8
 and later. In the bucket, below a folder for each environment:
 
-    lock           the worker that installs it; rewritten while it does, so that it is not stale
+    lock           the worker that installs it; rewritten while it does, so that it is not stale;
+                   that of an earlier attempt of the job, which has ended, is taken at once
     SHA256.tar.gz  the installed files, named by the content of the archive
 
 Without a usable bucket, each worker installs for itself.
@@ -70,7 +71,8 @@ class EnvironmentStore:
         self.job = " of job {job}".format(**spec)
         self.machine = machine_id(os.path.expanduser("~/.tpuctl/machine_id"))
         worker = f"worker {worker_name(spec, spec['worker'])}{self.job}"
-        self.holder = {"worker": worker, "machine": self.machine}
+        self.attempt = {"job": spec["job"], "attempt": spec["attempt"]}
+        self.holder = {"worker": worker, "machine": self.machine, **self.attempt}
         self.lease_seconds = float(spec["cache"].get("lease_seconds", LEASE_SECONDS))
         workers = (spec.get("start_barrier") or {}).get("workers", ())
         self.poll_seconds = max(POLL_SECONDS, len(workers) / MAX_POLLS)
@@ -138,8 +140,7 @@ class EnvironmentStore:
         if generation != self.lock_generation:
             self.lock_generation, self.lock_changed_at = generation, now
         is_stale = now - self.lock_changed_at > self.lease_seconds
-        # This machine's own lock is left over: only one of its processes gets here at a time.
-        if generation and not is_stale and self.current_holder()["machine"] != self.machine:
+        if generation and not is_stale and not self.is_left_over(self.current_holder()):
             return False
         try:
             self.write_lock()
@@ -150,9 +151,21 @@ class EnvironmentStore:
         self.has_lock = True
         return True
 
-    def current_holder(self) -> dict[str, str]:
+    def is_left_over(self, holder: dict[str, Any]) -> bool:
+        """Whether the holder cannot be installing any more.
+
+        Only one process of a machine gets here at a time. An attempt starts after the machines of
+        the one before are gone, or its processes stopped.
+        """
+        if holder["machine"] == self.machine:
+            return True
+        attempt = holder.get("attempt")
+        is_same_job = holder.get("job") == self.attempt["job"]
+        return is_same_job and isinstance(attempt, int) and attempt < self.attempt["attempt"]
+
+    def current_holder(self) -> dict[str, Any]:
         """The worker and machine that have the lock, as `self.holder`."""
-        content: dict[str, str] | None = self.bucket.read(self.lock)
+        content: dict[str, Any] | None = self.bucket.read(self.lock)
         return content or {"worker": "another worker", "machine": ""}
 
     def release(self) -> None:

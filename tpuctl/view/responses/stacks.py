@@ -259,11 +259,13 @@ class Job(Response):
 
 
 class Progress(Response):
-    """The last values in the log; NaN and infinities are strings."""
+    """The last values in the log; NaN and infinities are strings. `epoch` is null where the log
+    tells the step."""
 
     step: int | None
     loss: Measurement | None
     tokens_per_second: Measurement | None
+    epoch: Measurement | None
 
 
 class ChipMetrics(Response):
@@ -551,7 +553,9 @@ class AttemptReport(Response):
 
 
 class JobReport(Response):
-    """`curves` are lists of [step, value] by name; `file` is the HTML report, if written."""
+    """`curves` are lists of [position, value] by name, and `curve_units` what their positions
+    count: "step"; where the log tells none, "epoch", or "line" of those with metrics. `file` is the
+    HTML report, if written."""
 
     job: str = source("record.id")
     state: str = source("explanation.status.state")
@@ -559,9 +563,13 @@ class JobReport(Response):
     cost: Number | None
     attempts: list[AttemptReport]
     curves: Annotated[
-        dict[str, list[tuple[int, float]]],
+        dict[str, list[tuple[int | float, float]]],
         BeforeValidator(lambda curves: {curve.name: curve.all_points for curve in curves}),
     ]
+    curve_units: Annotated[
+        dict[str, str],
+        BeforeValidator(lambda curves: {curve.name: curve.unit for curve in curves}),
+    ] = source("curves")
     bundle: str = source("record.bundle")
     file: Path = ABSENT
     markdown: str = ABSENT
