@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_hint_of_a_command_is_about_its_script_cloud_and_stack_file() -> None:
     hint = "Run it:\n    tpuctl --cloud local run --up SCRIPT\n    tpuctl check SCRIPT"
     expected = "Run it:\n    tpuctl --cloud local run --up x.py -- --steps 2\n    tpuctl check x.py"
     assert state.with_command_prefix(Diagnostic("", hint=hint)).hint == expected
-    state = State(cloud=CloudName.local, stack_file=state.stack_file.with_name("a b.yaml"))
+    state = State(cloud=CloudName.local, named_stack_file=Path("a b.yaml"))
     hint = "\n    tpuctl --cloud local up"
     expected = "\n    tpuctl --cloud local --stack-file 'a b.yaml' up"
     assert state.with_command_prefix(Diagnostic("", hint=hint)).hint == expected
