@@ -167,6 +167,14 @@ def test_invalid_short_form_is_one_problem(
     assert problem.where.endswith(f":{line}")
 
 
+def test_key_of_tpu_beside_short_form_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text("project: my-project\ntpu: v5e-4\nzones: [us-west4-a]\n", "utf-8")
+    with pytest.raises(InvalidStack) as caught:
+        load_stack(path)
+    assert "tpu: {zones: ...}" in caught.value.diagnostics[0].hint
+
+
 def test_json_schema_allows_short_forms() -> None:
     schema = StackFile.model_json_schema()
     for key in ("project", "tpu"):

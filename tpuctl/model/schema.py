@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from tpuctl.catalog import type_named
+from tpuctl.catalog.type_names import type_named
 from tpuctl.model.attempt import Retries
 from tpuctl.model.duration import DURATION
 from tpuctl.model.hang import JobLimits

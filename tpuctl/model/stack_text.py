@@ -148,6 +148,9 @@ class StackText:
             known_keys = _keys_at(steps[:-1])
             like = nearest(str(steps[-1]), known_keys, 1)
             hint = f"Did you mean {like[0]}?" if like else f"Valid keys: {', '.join(known_keys)}."
+            sections = [key for key in known_keys if dotted in _keys_at([key])]
+            if len(steps) == 1 and sections:
+                hint = f"It is a key of {sections[0]}: write\n    {sections[0]}: {{{dotted}: ...}}"
             return Diagnostic("Unknown key", f"{dotted} is not a valid key", hint, where)
         if kind == "missing":
             return Diagnostic(
