@@ -280,7 +280,7 @@ async def test_special_files_are_skipped_with_warning(bench: Bench) -> None:
     ("paths", "error", "says"),
     [
         (("none", "0:"), NotFound, "none"),
-        (("w:none", "0:"), NotFound, "w:none"),
+        (("w:none", "0:"), Usage, "w is no worker"),
         (("0:none", "."), NotFound, "0:none"),
         (("folder", "0:"), Usage, "folder"),
         (("0:folder", "."), Usage, "0:folder"),

@@ -149,11 +149,9 @@ async def test_closed_port_is_reported_once(bench: Bench) -> None:
 
 async def test_closed_port_of_pair_names_order(bench: Bench) -> None:
     """For those who know the pair the other way around."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as one,
-        socket.create_server(("127.0.0.1", 0)) as other,
-    ):
-        local, closed = one.getsockname()[1], other.getsockname()[1]
+    address = ("127.0.0.1", 0)
+    with socket.create_server(address) as first, socket.create_server(address) as second:
+        local, closed = first.getsockname()[1], second.getsockname()[1]
     mapping = PortMapping(closed, local)
     async with forward_ports([mapping], bench.transport, bench.events.append):
         assert await exchange(local, b"") == b""

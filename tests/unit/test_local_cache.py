@@ -54,14 +54,14 @@ def names(items: list[dict[str, Any]]) -> set[str]:
 def test_unused_items_are_deleted(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = disk_usage(cache.parent)
     data = prune(capsys)
-    kinds = sorted(item["kind"] for item in data["deleted"])
+    kinds = sorted(item["kind"] for item in data["deleted_items"])
     assert kinds == ["compiler", "downloads", "image", "image", "packages"]
-    assert data["kept"] == []
+    assert data["kept_items"] == []
     assert data["freed_bytes"] == before - disk_usage(cache.parent) >= 5 * SIZE
     assert (cache / "mine/data").exists(), "not tpuctl's"
     assert (cache.parent / "config/cache/rehearsals/runs/one/data").exists(), "results"
     assert (cache / "pip").is_dir(), "machines have it open"
-    assert prune(capsys) == {"freed_bytes": 0, "deleted": [], "kept": []}
+    assert prune(capsys) == {"freed_bytes": 0, "deleted_items": [], "kept_items": []}
 
 
 def test_images_in_use_are_kept(
@@ -73,12 +73,12 @@ def test_images_in_use_are_kept(
     (machine / "image").symlink_to(cache / IMAGE)
     with shared(ImageStore().locks_of(cache / OTHER_IMAGE)[1]):
         data = prune(capsys)
-    assert names(data["kept"]) == {IMAGE, OTHER_IMAGE}
-    assert {item["kept"] for item in data["kept"]} == {"in use"}
+    assert names(data["kept_items"]) == {IMAGE, OTHER_IMAGE}
+    assert {item["keep_reason"] for item in data["kept_items"]} == {"in use"}
     assert (cache / IMAGE / "data").exists()
     assert (cache / OTHER_IMAGE / "data").exists()
     with shared(ImageStore().locks_of(cache / OTHER_IMAGE)[0]):  # being built
-        assert names(prune(capsys)["kept"]) == {IMAGE, OTHER_IMAGE}
+        assert names(prune(capsys)["kept_items"]) == {IMAGE, OTHER_IMAGE}
 
 
 def test_everything_is_kept_during_rehearsal(
@@ -87,16 +87,16 @@ def test_everything_is_kept_during_rehearsal(
     """Except for downloads, without which pip downloads again."""
     with ImageStore().rehearsing():
         data = prune(capsys)
-    assert names(data["deleted"]) == {"pip"}
-    assert {item["kept"] for item in data["kept"]} == {"rehearsal running"}
+    assert names(data["deleted_items"]) == {"pip"}
+    assert {item["keep_reason"] for item in data["kept_items"]} == {"rehearsal running"}
 
 
 def test_recently_used_items_are_kept(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long_ago = time.time() - 31 * 24 * 3600
     os.utime(cache / IMAGE / "complete", (long_ago, long_ago))
     data = prune(capsys, "--older-than", "30d")
-    assert names(data["deleted"]) == {IMAGE}
-    assert {item["kept"] for item in data["kept"]} == {"used recently"}
+    assert names(data["deleted_items"]) == {IMAGE}
+    assert {item["keep_reason"] for item in data["kept_items"]} == {"used recently"}
 
 
 def test_items_are_listed_before_question(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

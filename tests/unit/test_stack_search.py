@@ -43,8 +43,8 @@ def test_nearest_stack_file_is_found(project: Path) -> None:
 def test_search_ends_at_top_of_repository(project: Path, top: str) -> None:
     (project / top / ".git").mkdir()
     here = project / "code" / "train"
-    found = project if top == "." else here
-    assert find_stack_file(here) == found / "tpuctl.yaml"
+    folder = project if top == "." else here
+    assert find_stack_file(here) == folder / "tpuctl.yaml"
 
 
 def test_search_ends_at_home(project: Path, tmp_path: Path) -> None:

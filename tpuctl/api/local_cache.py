@@ -24,13 +24,13 @@ DAY = 24 * 3600
 
 @dataclass(frozen=True)
 class CacheItem:
-    """A folder that may be deleted, unless it is `kept`."""
+    """A folder that may be deleted, unless there is a reason to keep it."""
 
     kind: str  # "image", "compiler", "packages" or "downloads"
     path: Path
     bytes: int
     last_used: float  # a Unix timestamp
-    kept: str = ""  # why; empty if it may be deleted
+    keep_reason: str = ""  # empty if it may be deleted
 
     @property
     def name(self) -> str:
@@ -58,14 +58,14 @@ def cache_size() -> int:
 
 
 def prune(paths: Collection[Path], local_home: Path, older_than: float = 0.0) -> list[CacheItem]:
-    """Delete these items, except those that are kept meanwhile; returns what was deleted.
+    """Delete these items, except those in use meanwhile; returns what was deleted.
 
     A program that needs one waits until then, and builds it again.
     """
     deleted = []
     with ExitStack() as locks:
         for item in _items(local_home, older_than, locks, only=paths):
-            if item.kept:
+            if item.keep_reason:
                 continue
             (item.path / MARKER).unlink(missing_ok=True)  # never used if the rest remains
             if item.kind == "downloads":  # machines have this folder open
@@ -85,7 +85,7 @@ def _items(
     linked = {link.resolve() for link in local_home.glob("machines/*/image")}
     is_rehearsing = not try_exclusive(store.rehearsals_lock, locks)
 
-    def why_kept(kind: str, path: Path, last_used: float) -> str:
+    def keep_reason(kind: str, path: Path, last_used: float) -> str:
         if time.time() - last_used < older_than:
             return "used recently"
         if kind == "downloads":
@@ -102,7 +102,7 @@ def _items(
     for kind, path in _folders(store):
         if only is None or path in only:
             used = _last_use(kind, path)
-            yield CacheItem(kind, path, disk_usage(path), used, why_kept(kind, path, used))
+            yield CacheItem(kind, path, disk_usage(path), used, keep_reason(kind, path, used))
 
 
 def _last_use(kind: str, path: Path) -> float:

@@ -171,7 +171,7 @@ def prune(
     state: State = context.obj
     home, seconds = server_process.default_home(), duration(older_than, "--older-than") or 0.0
     items = local_cache.cache_items(home, seconds)
-    unused = [item for item in items if not item.kept]
+    unused = [item for item in items if not item.keep_reason]
     if unused:
         size = decimal_size(sum(item.bytes for item in unused))
         if not state.json:
@@ -179,16 +179,16 @@ def prune(
         state.confirm(f"Delete {counted(len(unused), 'item')}, {size}?", default=False)
     deleted = local_cache.prune({item.path for item in unused}, home, seconds)
     paths = {item.path for item in deleted}
-    kept = [item for item in items if item.path not in paths]
+    others = [item for item in items if item.path not in paths]
     freed = sum(item.bytes for item in deleted)
 
     def show() -> None:
-        rest = f" {decimal_size(sum(item.bytes for item in kept))} are kept." if kept else ""
+        rest = f" {decimal_size(sum(item.bytes for item in others))} are kept." if others else ""
         print(f"Freed {decimal_size(freed)}.{rest}" if deleted else f"Nothing to delete.{rest}")
 
     state.answer(
         lambda: responses.local.LocalPrune.model_validate(
-            {"freed_bytes": freed, "deleted": deleted, "kept": kept}
+            {"freed_bytes": freed, "deleted_items": deleted, "kept_items": others}
         ),
         show,
     )
@@ -204,7 +204,7 @@ def _print_cache(items: Sequence[CacheItem]) -> None:
             item.name,
             decimal_size(item.bytes),
             f"{counted(item.days, 'day')} ago" if item.days else "today",
-            item.kept or "-",
+            item.keep_reason or "-",
         )
         for item in items
     ]

@@ -155,7 +155,12 @@ async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Em
             continue
         matching = await tree.glob(path)
         if not matching:
-            raise NotFound("No such file", tree.display(path))
+            raise NotFound(
+                "No such file",
+                tree.display(path),
+                hint="Local paths are relative to the current folder, paths on a worker to its "
+                "home:\n    tpuctl ssh -- ls -la",
+            )
         for each in sorted(matching):
             if (root := await tree.stat(each)) is not None:
                 items.append(await _item(tree, root, recursive, emit))

@@ -15,8 +15,8 @@ __all__ = ["FORMS", "CopyPath", "CopyRequest", "parse_copy", "parse_path"]
 
 _HOST_PATH = re.compile(r"([^/:]*):(.*)", re.DOTALL)
 FORMS = (
-    "A path on a worker is written WORKER:PATH, relative to its home; on all of them :PATH, with "
-    "--all-workers; a local path with a colon ./NAME:\n"
+    "WORKER:PATH is a path on a worker, relative to its home; :PATH one on all workers,\n"
+    "with --all-workers; a local file with a colon in its name is written ./NAME:\n"
     "    tpuctl cp data.txt 0:\n"
     "    tpuctl cp 1:results/log.txt .\n"
     "    tpuctl cp --all-workers settings.json :"

@@ -128,8 +128,8 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
 def _stack_file(ctx: typer.Context) -> Path:
     from tpuctl.model.stack_search import find_stack_file
 
-    named = ctx.find_root().params.get("stack_file")
-    return Path(named) if named else find_stack_file(Path())
+    path = ctx.find_root().params.get("stack_file")
+    return Path(path) if path else find_stack_file(Path())
 
 
 def _remembered_stacks(ctx: typer.Context) -> Iterator[RememberedStack]:

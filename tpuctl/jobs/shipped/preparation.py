@@ -134,10 +134,10 @@ def write_shell_environment(spec: dict[str, Any], environment: Mapping[str, str]
         variables["VIRTUAL_ENV"] = environment["VIRTUAL_ENV"]
     lines = [f"export {name}={shlex.quote(variables[name])}" for name in sorted(variables)]
     for name, default in (("PATH", os.defpath), ("PYTHONPATH", "")):
-        own = environment.get(name, "")
-        own = remove_suffix(own, os.environ.get(name, default)).rstrip(os.pathsep)
-        if own:
-            lines.append(f'export {name}={shlex.quote(own)}"${{{name}:+{os.pathsep}${name}}}"')
+        path = environment.get(name, "")
+        path = remove_suffix(path, os.environ.get(name, default)).rstrip(os.pathsep)
+        if path:
+            lines.append(f'export {name}={shlex.quote(path)}"${{{name}:+{os.pathsep}${name}}}"')
     with contextlib.suppress(OSError):  # the job runs without it, too
         home = Folder(os.path.expanduser("~/.tpuctl"))
         home.replace(SHELL_ENVIRONMENT, "".join(f"{line}\n" for line in lines).encode())

@@ -74,21 +74,22 @@ class LocalReset(Response):
 
 
 class CacheItem(Response):
-    """A folder of the cache, last used at a Unix timestamp; `kept` says why it is not deleted."""
+    """A folder of the cache, last used at a Unix timestamp. `keep_reason` is empty if it may be
+    deleted."""
 
     kind: Literal["image", "compiler", "packages", "downloads"]
     path: Path
     bytes: int
     last_used: Number
-    kept: str
+    keep_reason: str
 
 
 class LocalPrune(Response):
     """The bytes that were freed, and what was deleted and kept."""
 
     freed_bytes: int
-    deleted: list[CacheItem]
-    kept: list[CacheItem]
+    deleted_items: list[CacheItem]
+    kept_items: list[CacheItem]
 
 
 class Token(Response):
