@@ -155,8 +155,8 @@ class MetricReader:
                 yield from self._record(record)
                 return
         text = stripped[:MAX_TEXT].decode("utf-8", "replace")
-        if found := DICTIONARY.search(text):
-            pairs = DICTIONARY_PAIR.finditer(found[0])
+        if dictionary := DICTIONARY.search(text):
+            pairs = DICTIONARY_PAIR.finditer(dictionary[0])
             yield from self._record({pair[1]: float(pair[3]) for pair in pairs})
         elif bar := TQDM.search(text):
             yield from self._bar_point(text, bar, TQDM_PAIR)
