@@ -65,6 +65,8 @@ from tpuctl.model.events import *
 from tpuctl.view import choose
 
 view = choose(json="json" in sys.argv, events=True, quiet=False, no_color=True)
+view.expect_log()
+time.sleep(0.6 * bool(os.environ.get("PAUSE")))
 offset = 0
 for data, seconds in (
     (b"tpuctl: installing requirements.txt\\n", 1),
@@ -139,6 +141,7 @@ def test_terminal_shows_what_job_does_in_pauses_of_its_log(tmp_path: Path) -> No
     screen = Screen(36, 24)
     screen.feed(terminal.output)
     assert screen.lines == LOG, "nothing of it is left"
+    assert "waiting for the log" in terminal.output
     assert terminal.output.count("installing requirements.txt") >= 2
     assert "step 1, loss 2.5" in terminal.output
 

@@ -103,6 +103,10 @@ class Console:
     def name_workers(self, numbering: WorkerNumbering) -> None:
         self._output.name_workers(numbering)
 
+    def expect_log(self) -> None:
+        if self._shows_log:
+            self._status = self._status or StatusLine(self.rich, self._can_draw_status)
+
     def close(self) -> None:
         self._close_status()
         self._stop_live()
@@ -134,9 +138,10 @@ class Console:
             if isinstance(event, LogChunk) and self._state.has(LOG):
                 self.rich.rule("log", align="left", style="dim")
         self._output.write(event)
-        if isinstance(event, LogChunk) and self._shows_log:
-            self._status = self._status or StatusLine(self.rich, self._can_draw_status)
-            self._status.feed(event)
+        if isinstance(event, LogChunk):
+            self.expect_log()
+            if self._status is not None:
+                self._status.feed(event)
         if is_command_output:
             self._output.is_at_line_start = True  # of this terminal
 
