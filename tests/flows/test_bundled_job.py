@@ -73,7 +73,7 @@ async def test_bert_trains_from_template(
 @pytest.mark.timeout(1500)
 def test_demo() -> None:
     """With a short training on one device. The tutorial's, whose commands are tested too, is longer
-    and on all of them."""
+    and on two."""
     size = (
         f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 400 "
         "--sequence-length 32 --replicas 1"

@@ -25,8 +25,8 @@ def log_of(events: list[Event]) -> str:
 
 def losses(log: str) -> dict[int, float]:
     """The loss of training by step."""
-    found = re.findall(r"^step (\d+)/\d+  loss ([\d.]+)", log, re.MULTILINE)
-    return {int(step): float(loss) for step, loss in found}
+    rows = re.findall(r"^step (\d+)/\d+  loss ([\d.]+)", log, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in rows}
 
 
 @pytest.mark.soak

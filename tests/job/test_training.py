@@ -31,12 +31,12 @@ LINES = [1, *range(EVERY, STEPS + 1, EVERY)]
 
 
 class Slice(BaseHTTPRequestHandler):
-    """The metadata server of a machine whose slice has two replicas."""
+    """The metadata server of a machine with eight chips, of which the CPU simulates two."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b"v5litepod-2")
+        self.wfile.write(b"v5litepod-8")
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

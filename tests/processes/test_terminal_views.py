@@ -65,6 +65,8 @@ from tpuctl.model.events import *
 from tpuctl.view import choose
 
 view = choose(json="json" in sys.argv, events=True, quiet=False, no_color=True)
+view.expect_log()
+time.sleep(0.6 * bool(os.environ.get("PAUSE")))
 offset = 0
 for data, seconds in (
     (b"tpuctl: installing requirements.txt\\n", 1),
@@ -81,12 +83,18 @@ print("the answer", flush=True)
 
 
 def run_in_terminal(
-    folder: Path, columns: int, rows: int, *flags: str, story: str = STORY, **environment: str
+    folder: Path,
+    columns: int,
+    rows: int,
+    *flags: str,
+    story: str = STORY,
+    elsewhere: str = "",
+    **environment: str,
 ) -> Terminal:
     environment_variables = {
         name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES
     }
-    line = f'stty cols {columns} rows {rows}; exec "$@"'
+    line = f'stty cols {columns} rows {rows}; exec "$@" {elsewhere}'
     with Terminal(
         folder,
         *("-c", line, "sh", sys.executable, "-c", story, *flags),
@@ -139,8 +147,29 @@ def test_terminal_shows_what_job_does_in_pauses_of_its_log(tmp_path: Path) -> No
     screen = Screen(36, 24)
     screen.feed(terminal.output)
     assert screen.lines == LOG, "nothing of it is left"
+    assert "waiting for the log" in terminal.output
     assert terminal.output.count("installing requirements.txt") >= 2
     assert "step 1, loss 2.5" in terminal.output
+
+
+def test_step_says_what_job_does_if_its_log_goes_elsewhere(tmp_path: Path) -> None:
+    story = """
+import time
+from tpuctl.model.events import *
+from tpuctl.view import choose
+
+view = choose(json=False, events=True, quiet=False, no_color=True)
+view.on(StepStarted("job/log", "follow"))
+view.on(StepProgress("job/log", "waiting for its first line"))
+view.on(LogChunk(0, b"step 7 loss 1.5\\n", 0))
+time.sleep(0.6)
+view.on(JobEnded("job", "succeeded", 0, True))
+view.on(StepFinished("job/log", Outcome.DONE, 1.0, "succeeded"))
+view.close()
+"""
+    terminal = run_in_terminal(tmp_path, 80, 24, story=story, elsewhere="> log")
+    assert "step 7, loss 1.5" in terminal.output
+    assert (tmp_path / "log").read_text() == "step 7 loss 1.5\n"
 
 
 def test_files_get_the_log_only() -> None:

@@ -22,6 +22,7 @@ from tpuctl.model.stack import minimal_stack
 from tpuctl.model.timeline import Timeline
 from tpuctl.resources.tpu_node import TpuNode
 from tpuctl.view.dashboard import document
+from tpuctl.view.report import render_facts
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -133,6 +134,14 @@ class Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_cost_of_a_job_is_an_amount_with_a_title_that_says_whose() -> None:
+    running = replace(run_report(), explanation=Explanation(record(), JobStatus("running"), None))
+    running = replace(running, attempts=running.attempts[:1])
+    for is_free, title in ((False, "Cost"), (True, "Cost on Google")):
+        facts = "".join(render_facts(replace(running, is_free=is_free)))
+        assert f"<dt>{title}</dt><dd>about $2.00 so far</dd>" in facts
 
 
 def test_foreign_text_is_never_markup() -> None:

@@ -87,6 +87,7 @@ def test_loss_is_read(log: str, expected: list[tuple[float, float]]) -> None:
         "step 1.5 loss is high",
         "{'loss': 'high', 'epoch': 1.0}",
         "{'lossy': 3, 'epoch': 1.0}",
+        '{"step": 1e300}',
     ],
 )
 def test_other_text_is_no_metric(line: str) -> None:
@@ -123,6 +124,28 @@ def test_second_training_continues_the_steps() -> None:
         for epoch, loss in ((1, 4.0), (2, 3.0), (1, 2.0), (2, 1.0))
     )
     assert points(log) == [(8, 4.0), (16, 3.0), (24, 2.0), (32, 1.0)]
+
+
+def test_steps_next_to_epochs_may_begin_again_in_each() -> None:
+    log = "Epoch {}, step {}/600, loss {}\n"
+    each = "".join(log.format(*row) for row in ((1, 300, 4), (1, 600, 3), (2, 300, 2), (3, 1, 1)))
+    assert points(each) == [(300, 4), (600, 3), (900, 2), (1201, 1)]
+    over_all = "".join(log.format(*row) for row in ((1, 100, 4), (2, 300, 3), (3, 500, 2)))
+    assert points(over_all) == [(100, 4), (300, 3), (500, 2)]
+    without_total = "epoch 1 iter 10 loss 4\nepoch 2 iter 1 loss 3\nepoch 3 iter 1 loss 2\n"
+    assert points(without_total) == [(10, 4), (11, 3), (12, 2)]
+    end = progress_of(log.format(3, 300, 2.5).encode())  # of a log whose beginning is unknown
+    assert end == Progress(None, 2.5, None, 3.0)
+
+
+def test_next_attempt_resumes_the_steps() -> None:
+    curves = Curves()
+    for step in (1, 2, 3):
+        curves.feed(f"Epoch {step}/9\n10/10 - 1s - loss: {9 - step}\n".encode())
+    curves.end()
+    curves.feed(b"Epoch 3/9\n10/10 - 1s - loss: 5\nEpoch 4/9\n10/10 - 1s - loss: 4\n")
+    curve = curves.of("loss")
+    assert curve is not None and curve.all_points == [(10, 8), (20, 7), (30, 5), (40, 4)]
 
 
 def test_lightning_counts_epochs_from_zero() -> None:

@@ -45,6 +45,12 @@ def test_progress_is_shown_until_output_stops(clock: Clock) -> None:
     assert str(training) == "step 40, loss 1.25, no new output for 1:30"
 
 
+def test_log_without_a_line_is_waited_for(clock: Clock) -> None:
+    waiting = JobActivity(clock)
+    clock.now = 12
+    assert str(waiting) == "waiting for the log 12 s"
+
+
 def test_silent_script(clock: Clock) -> None:
     silent = activity(clock, b"compiling the training loop\n")
     assert str(silent) == ""

@@ -102,6 +102,7 @@ def logs(
         )
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
+            state.view.expect_log()
             with SignalQueue() as presses:
                 followed = await follow_interactive(
                     tpuctl.context,

@@ -10,7 +10,6 @@ Logs are foreign text: lines are bounded, and what does not match exactly is no 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ __all__ = ["MetricReader", "Point", "Unit", "training_loss"]
 MAX_LINE_BYTES = 1 << 16  # bytes; longer lines are ignored
 MAX_TEXT = 4000  # characters of a line that is not JSON
 MAX_VALUES = 100  # of a line
+MAX_POSITION = 10**15
 
 Unit = Literal["step", "epoch", "line"]  # what positions count
 
@@ -119,6 +119,7 @@ class MetricReader:
         self._rest = b""
         self._lines = 0  # that have metrics, but no position
         self._counts_from_zero = False  # epochs
+        self._begins_again: bool | None = None  # the step that text tells next to the epoch
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -155,8 +156,8 @@ class MetricReader:
                 yield from self._record(record)
                 return
         text = stripped[:MAX_TEXT].decode("utf-8", "replace")
-        if found := DICTIONARY.search(text):
-            pairs = DICTIONARY_PAIR.finditer(found[0])
+        if dictionary := DICTIONARY.search(text):
+            pairs = DICTIONARY_PAIR.finditer(dictionary[0])
             yield from self._record({pair[1]: float(pair[3]) for pair in pairs})
         elif bar := TQDM.search(text):
             yield from self._bar_point(text, bar, TQDM_PAIR)
@@ -178,11 +179,11 @@ class MetricReader:
             if value is not None and name not in NOT_METRICS
         }
         step = next((numbers[name] for name in STEP_NAMES if numbers.get(name) is not None), None)
-        if step is not None and step.is_integer():
+        if step is not None and step.is_integer() and abs(step) < MAX_POSITION:
             yield Point("step", int(step), values)
         elif training_loss(values) or any(name.endswith("loss") for name in values):
             epoch = numbers.get("epoch")
-            if epoch is not None and math.isfinite(epoch):
+            if epoch is not None and abs(epoch) < MAX_POSITION:
                 yield Point("epoch", epoch, values)
             else:
                 yield self._line_point(values)
@@ -250,33 +251,38 @@ class MetricReader:
             return
         if speed := SPEED.search(text):
             values["tokens_per_second"] = float(speed[1].replace(",", ""))
-        if step:
-            yield Point("step", self._step_of_text(epoch, step), values)
+        if step and (position := self._step_of_text(epoch, step)) is not None:
+            yield Point("step", position, values)
         elif epoch:
-            position = float(epoch[1])
+            passed = float(epoch[1])
             if (share := SHARE.search(text, epoch.end())) and 0 < int(share[2]) >= int(share[1]):
                 self._begin_epoch(epoch)
-                position += int(share[1]) / int(share[2]) - (not self._counts_from_zero)
-            yield Point("epoch", position, values)
+                passed += int(share[1]) / int(share[2]) - (not self._counts_from_zero)
+            yield Point("epoch", passed, values)
         elif (start := LINE_START.match(text)) and pairs[0].start() <= start.end():
             yield self._line_point(values)
 
-    def _step_of_text(self, epoch: re.Match[str] | None, step: re.Match[str]) -> int:
-        """The step over all epochs; those that a line tells next to its epoch may begin again."""
-        done = int(step[1])
-        if epoch is None:
+    def _step_of_text(self, epoch: re.Match[str] | None, step: re.Match[str]) -> int | None:
+        """The step over all epochs; those that a line tells next to its epoch may begin again in
+        each. That shows in the second epoch; None if it is not known."""
+        done, total = int(step[1]), int(step[2] or 0)
+        if epoch is None or not float(epoch[1]).is_integer():
             return done
-        if step[2] and float(epoch[1]).is_integer():
-            self._begin_epoch(epoch)
-            assert self._epoch is not None
-            done += (self._epoch - (not self._counts_from_zero)) * int(step[2])
-            self._last_step = self._step + done
-            return self._last_step
-        number = float(epoch[1])
-        if self._text_step and number > self._text_step[0] and done < self._text_step[1]:
-            self._step += self._text_step[1]
+        number = int(float(epoch[1]))
+        self._counts_from_zero |= number == 0
+        epochs_before = number - (not self._counts_from_zero)
+        if self._text_step is not None and number > self._text_step[0]:
+            self._begins_again = done <= self._text_step[1]
+            if self._begins_again:
+                self._step += self._text_step[1]
+        is_first = self._text_step is None and epochs_before > 0
         self._text_step = number, done
-        return self._step + done
+        if self._begins_again and total:
+            return epochs_before * total + done
+        if self._begins_again is None and is_first:
+            self._text_step = None
+            return None
+        return self._step + done if self._begins_again else done
 
     def _line_point(self, values: Mapping[str, float]) -> Point:
         self._lines += 1

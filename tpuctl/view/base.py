@@ -42,6 +42,10 @@ class View(Protocol):
         """From now on, prefix output with the worker."""
         ...
 
+    def expect_log(self) -> None:
+        """A job's log is followed from now on; a terminal shows that also before its first line."""
+        ...
+
     def close(self) -> None:
         """Restore the terminal."""
         ...

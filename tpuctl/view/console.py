@@ -33,7 +33,7 @@ from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import ProgressState
 from tpuctl.view.progress_tree import ASCII_MARKS, ProgressTree
-from tpuctl.view.status_line import StatusLine
+from tpuctl.view.status_line import JobActivity, StatusLine
 
 __all__ = ["Console"]
 
@@ -54,6 +54,7 @@ class Console:
         self._tree = ProgressTree(self._state)
         self._region: LiveRegion | None = None
         self._status: StatusLine | None = None  # while a job is followed
+        self._activity = JobActivity()  # of a job whose log goes elsewhere
         self._output = Output()
         self._shows_log = sys.stdout.isatty()
 
@@ -103,6 +104,10 @@ class Console:
     def name_workers(self, numbering: WorkerNumbering) -> None:
         self._output.name_workers(numbering)
 
+    def expect_log(self) -> None:
+        if self._shows_log:
+            self._status = self._status or StatusLine(self.rich, self._can_draw_status)
+
     def close(self) -> None:
         self._close_status()
         self._stop_live()
@@ -134,11 +139,20 @@ class Console:
             if isinstance(event, LogChunk) and self._state.has(LOG):
                 self.rich.rule("log", align="left", style="dim")
         self._output.write(event)
-        if isinstance(event, LogChunk) and self._shows_log:
-            self._status = self._status or StatusLine(self.rich, self._can_draw_status)
-            self._status.feed(event)
+        if isinstance(event, LogChunk):
+            self._show_activity(event)
         if is_command_output:
             self._output.is_at_line_start = True  # of this terminal
+
+    def _show_activity(self, chunk: LogChunk) -> None:
+        """Show what the job does: below its log, or in its row if the log goes elsewhere."""
+        self.expect_log()
+        if self._status is not None:
+            self._status.feed(chunk)
+        elif self._state.has(LOG):
+            self._activity.feed(chunk)
+            with self._drawing_lock():
+                self._state.on(StepProgress(LOG, str(self._activity) or "running"))
 
     def _can_draw_status(self) -> bool:
         return self._region is None and self._output.is_at_line_start

@@ -16,7 +16,7 @@ from tpuctl.view.tables import print_table
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
 
-__all__ = ["FREE", "cost_sentence", "on_google", "print_cost", "run_cost"]
+__all__ = ["FREE", "cost_sentence", "on_google", "print_cost", "run_cost", "run_price"]
 
 HOURLY = "per hour"
 FREE = "The local cloud is free."
@@ -39,11 +39,17 @@ def cost_sentence(cost: Cost, *, is_free: bool) -> str:
 
 
 def run_cost(report: RunReport) -> str:
-    """The cost of a whole run: `about $3.00`, `about $1.20 so far`."""
+    """The cost of a whole run: `about $3.00`, `nothing; about $1.20 so far on Google`."""
+    if report.cost is None or not report.is_free:
+        return run_price(report)
+    return f"nothing; {on_google(run_price(report), is_free=True)}"
+
+
+def run_price(report: RunReport) -> str:
+    """What a whole run costs on Google: `about $3.00`, `about $1.20 so far`."""
     if report.cost is None:
         return "unknown"
-    about = f"about {dollars(report.cost)}{' so far' if report.is_running else ''}"
-    return f"nothing; {on_google(about, is_free=True)}" if report.is_free else about
+    return f"about {dollars(report.cost)}{' so far' if report.is_running else ''}"
 
 
 def print_cost(

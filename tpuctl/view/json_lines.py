@@ -65,6 +65,9 @@ class JsonLines:
     def name_workers(self, numbering: WorkerNumbering) -> None:
         self._output.name_workers(numbering)  # reported by events
 
+    def expect_log(self) -> None:
+        pass
+
     def close(self) -> None:
         self._output.finish()
         for rest in self._incomplete.values():

@@ -77,6 +77,9 @@ class Plain:
     def name_workers(self, numbering: WorkerNumbering) -> None:
         self._output.name_workers(numbering)
 
+    def expect_log(self) -> None:
+        pass
+
     def close(self) -> None:
         self._output.finish()
         self.out.flush()

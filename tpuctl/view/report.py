@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.model.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
-from tpuctl.view.cost import on_google, run_cost
+from tpuctl.view.cost import on_google, run_price
 from tpuctl.view.curves import number, position_text, position_word
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def render_facts(report: RunReport) -> Iterator[str]:
         "State": f'<span class="{STATE_CLASSES.get(status.state, "")}">'
         f"{status.state.replace('_', ' ')}</span>{code}",
         "Ran": "unknown" if report.seconds is None else escape(format_duration(report.seconds)),
-        "Cost": escape(run_cost(report)),
+        on_google("Cost", is_free=report.is_free): escape(run_price(report)),
         "TPU": f"{escape(report.accelerator)} in {escape(report.record.zone)}",
         "Attempts": str(len(report.attempts)),
     }

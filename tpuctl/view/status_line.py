@@ -71,6 +71,8 @@ class JobActivity:
 
         How long is what was seen here: the job may have been as quiet before it was followed.
         """
+        if self._worker is None:
+            return f"waiting for the log {clock_time(self.quiet_seconds)}"
         words = progress_words(self._progress)
         if self._own:
             words = [without_control_characters(self._own.decode("utf-8", "replace")).strip()]

@@ -258,9 +258,9 @@ class Trainer:
         self.checkpoints.restart_interval(first)
         while self.step < self.options.steps and self.stop.signal is None:
             row = self._call(self._next_steps())
-            shown = [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in SHOWN if name in row]
+            values = [f"{name.replace('_', ' ')} {row[name]:.4f}" for name in SHOWN if name in row]
             speed = f"{row['tokens_per_second']:,} tokens/s"
-            print(f"step {row['step']}/{self.options.steps}", *shown, speed, sep="  ", flush=True)
+            print(f"step {row['step']}/{self.options.steps}", *values, speed, sep="  ", flush=True)
             self.rows.append(row)
             losses = [*losses[:1], row["loss"]]
             if self.checkpoints.is_due(self.step):
