@@ -261,7 +261,7 @@ def profile(
 
 
 def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
-    """List the stack's jobs, newest first, with their remaining retries.
+    """List the stack's jobs, newest first.
 
     Example: tpuctl jobs
     """
@@ -271,9 +271,11 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
         return
     state: State = context.obj
     state.use_format(output_format)
-    summaries = state.wait_for(state.tpuctl().jobs())
+    tpuctl = state.tpuctl()
+    summaries = state.wait_for(tpuctl.jobs())
+    now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(summaries, state.command_prefix, is_wide=state.is_wide),
+        lambda: show_jobs(summaries, now, state.command_prefix, is_wide=state.is_wide),
     )
