@@ -23,6 +23,7 @@ from tpuctl.model.chip_metrics import ChipMetrics
 from tpuctl.model.hang import Hang
 from tpuctl.model.job import (
     ENDED,
+    WORDS,
     JobRecord,
     JobSummary,
     WorkerRecord,
@@ -78,6 +79,18 @@ def test_job_ids_sort_by_time_and_end_in_word() -> None:
 def test_job_ids_of_one_second_differ() -> None:
     choice = random.Random(1)
     assert len({new_job_id(NOON, choice) for _ in range(20)}) > 10
+
+
+def test_words_of_job_ids_are_not_used_twice() -> None:
+    choice = random.Random(1)
+    ids: list[str] = []
+    for _ in range(2 * len(WORDS.split()) + 1):
+        ids.append(new_job_id(NOON, choice, ids))
+    words = [job_id.removeprefix("20260304-120000-") for job_id in ids]
+    assert len({*words}) == len(words)
+    assert {*words[: len(WORDS.split())]} == {*WORDS.split()}
+    assert all(word.endswith("2") for word in words[len(WORDS.split()) : -1])
+    assert words[-1].endswith("3")
 
 
 def test_object_names() -> None:
@@ -231,7 +244,7 @@ def test_damaged_record_is_rejected_or_can_be_shown(
     if worker.chips is not None and worker.chips.duty_cycle_percent:
         assert isfinite(worker.chips.duty_cycle)
     with redirect_stdout(io.StringIO()):
-        show_jobs([summary])
+        show_jobs([summary], NOON)
     text = json.dumps(stacks.Job.model_validate(summary).as_json(), default=str)
     assert json.loads(text, parse_constant=pytest.fail)
 

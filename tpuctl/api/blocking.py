@@ -136,7 +136,7 @@ class BlockingTpuctl:
         return self.wait_for(self.api.follow(record))
 
     def job(self, name: str = "") -> JobRecord:
-        """A job by its id or the last word of it; the latest job by default."""
+        """A job by its id or the last word of it; by default the running or the latest job."""
         return self.wait_for(self.api.job(name))
 
     def jobs(self) -> list[JobSummary]:

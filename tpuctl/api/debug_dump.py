@@ -44,10 +44,10 @@ PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([\w.:-]+)""")
 
 
 async def collect(tpuctl: Tpuctl, job: str = "") -> Dump:
-    """What a report about this stack and its latest job, or `job`, needs; changes nothing.
+    """What a report about this stack and a job needs; changes nothing.
 
-    A part that cannot be read, or not within half a minute, is left out, with the reason. The
-    local cloud is not started.
+    Without `job`, it is the running or the latest one. A part that cannot be read, or not within
+    half a minute, is left out, with the reason. The local cloud is not started.
     """
     dump = Dump()
     dump.files.append(DumpFile("versions.json", "versions and settings", _json(_versions())))

@@ -328,7 +328,8 @@ class Tpuctl:
         )
 
     async def start(self, submission: Submission) -> JobRecord:
-        """Upload a submission and start it on the workers."""
+        """Upload a submission and start it on the workers. Raises Conflict if another job runs
+        there: a TPU runs one at a time."""
         from tpuctl.flows.run import start
 
         return await start(self.context, submission)
@@ -409,9 +410,10 @@ class Tpuctl:
         )
 
     async def job(self, name: str = "", attempt: int | None = None) -> JobRecord:
-        """A job by its id or the last word of it; the latest job by default. Raises NotFound.
+        """A job by its id or the last word of it; by default the running job, or else the latest.
 
         The record is of the last attempt, or of attempt number `attempt`; Usage if it is unknown.
+        Raises NotFound, and Conflict if none is named and several are running.
         """
         from tpuctl.flows.jobs import find_job
 

@@ -112,9 +112,10 @@ class RemoteFunction(Generic[P, R]):
             return self._wait(stack, record)
 
     def result(self, job: str = "") -> R:
-        """The value of a job that `run` started: its id, its last word, or the latest by default.
+        """The value of a job that `run` started, by its id or last word.
 
-        Waits for the job if it is still running.
+        By default it is the running job, or else the latest. Waits for the job if it is still
+        running.
         """
         with _hints(), BlockingTpuctl(self._stack_file(), cloud=self._cloud) as stack:
             return self._wait(stack, stack.job(job))

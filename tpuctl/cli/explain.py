@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.follow import PANEL
+from tpuctl.cli.follow import PANEL, find_job
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
 
@@ -42,8 +42,9 @@ def explain(
     """Explain why a job or the last command failed, where a job hangs, or an error message.
 
     Without a job, explains the last `up`, `run` or `down` of this machine if it failed before
-    there was a job, otherwise the latest job. Reads the records of all attempts and workers from
-    the bucket, so it works after the machines are deleted. Exits with 0 whatever the job's result.
+    there was a job, otherwise the running job, or else the latest. Reads the records of all
+    attempts and workers from the bucket, so it works after the machines are deleted. Exits with 0
+    whatever the job's result.
     With --error, or - instead of a job, no cloud is queried; exits with 1 if the error is unknown.
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
@@ -63,7 +64,7 @@ def explain(
         return
 
     async def work() -> Explanation:
-        record = await _job(tpuctl, job)
+        record = await _job(state, tpuctl, job)
         state.jobs.append(record.id)
         return await tpuctl.explain(record)
 
@@ -163,12 +164,12 @@ def _around(tpuctl: Tpuctl) -> dict[str, str]:
         return {}
 
 
-async def _job(tpuctl: Tpuctl, job: str) -> JobRecord:
+async def _job(state: State, tpuctl: Tpuctl, job: str) -> JobRecord:
     """Raises NotFound; if the stack has no jobs, with advice on its state."""
     from tpuctl.errors import NotFound
 
     try:
-        return await tpuctl.job(job)
+        return await find_job(state, tpuctl, job)
     except NotFound as error:
         if job:
             raise

@@ -10,10 +10,11 @@ from tpuctl.cli import responses
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import JobRecord
 
-__all__ = ["PANEL", "AllWorkers", "remember"]
+__all__ = ["PANEL", "AllWorkers", "find_job", "remember"]
 
 PANEL = "Jobs"
 
@@ -21,6 +22,25 @@ AllWorkers = Annotated[
     bool,
     typer.Option("--all-workers", help="Show the logs of all workers, prefixed with the worker."),
 ]
+
+
+async def find_job(
+    state: State, tpuctl: Tpuctl, name: str, attempt: int | None = None
+) -> JobRecord:
+    """The job that is meant, as `Tpuctl.job`; of several that are running, the user chooses one.
+
+    Without a terminal, raises SeveralRunning, which lists them.
+    """
+    from tpuctl.flows.jobs import SeveralRunning
+
+    try:
+        return await tpuctl.job(name, attempt)
+    except SeveralRunning as error:
+        if not state.can_ask:
+            raise
+        lines = error.diagnostics[0].detail.splitlines()
+        index = state.choose("Several jobs are running. Which one?", lines)
+        return await tpuctl.job(error.jobs[index].id, attempt)
 
 
 def remember(state: State, record: JobRecord, emit: Emit) -> Emit:

@@ -10,7 +10,7 @@ from tpuctl.cli import responses
 from tpuctl.cli.arguments import duration
 from tpuctl.cli.command_classes import App
 from tpuctl.cli.completion.candidates import complete_jobs
-from tpuctl.cli.follow import PANEL, AllWorkers, remember
+from tpuctl.cli.follow import PANEL, AllWorkers, find_job, remember
 from tpuctl.cli.options import Job, OutputFormat
 from tpuctl.cli.report import compare, show
 from tpuctl.cli.state import State
@@ -93,7 +93,7 @@ def logs(
     tpuctl = state.tpuctl()
 
     async def work() -> int:
-        record = await tpuctl.job(job, attempt)
+        record = await find_job(state, tpuctl, job, attempt)
         state.jobs.append(record.id)
         state.record(
             lambda: responses.stacks.Logs(
@@ -173,7 +173,7 @@ def wait(
     tpuctl = state.tpuctl()
 
     async def work() -> int:
-        record = await tpuctl.job(job)
+        record = await find_job(state, tpuctl, job)
         tpuctl.emit = remember(state, record, tpuctl.emit)
         try:
             return await asyncio.wait_for(tpuctl.follow(record, show=False), seconds)
@@ -197,7 +197,7 @@ def stop(context: typer.Context, job: Job = "") -> None:
     tpuctl = state.tpuctl()
 
     async def work() -> tuple[str, JobStatus]:
-        record = await tpuctl.job(job)
+        record = await find_job(state, tpuctl, job)
         state.jobs.append(record.id)
         return record.id, await tpuctl.stop(record)
 
@@ -220,7 +220,7 @@ def profile(
         typer.Option(
             "--job",
             metavar="JOB",
-            help="Job id, or its last word (default: the latest job).",
+            help="Job id, or its last word (default: the running job, or else the latest).",
             autocompletion=complete_jobs,
         ),
     ] = "",
@@ -247,7 +247,7 @@ def profile(
     tpuctl = state.tpuctl()
 
     async def work() -> Profile:
-        record = await tpuctl.job(job)
+        record = await find_job(state, tpuctl, job)
         state.jobs.append(record.id)
         return await tpuctl.profile(record, length, all_workers=all_workers)
 
@@ -262,7 +262,7 @@ def profile(
 
 
 def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
-    """List the stack's jobs, newest first, with their remaining retries.
+    """List the stack's jobs, newest first.
 
     Example: tpuctl jobs
     """
@@ -272,12 +272,15 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
         return
     state: State = context.obj
     state.use_format(output_format)
-    summaries = state.wait_for(state.tpuctl().jobs())
+    tpuctl = state.tpuctl()
+    summaries = state.wait_for(tpuctl.jobs())
+    now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
         lambda: show_jobs(
             summaries,
+            now,
             f"{state.command_prefix} run {state.guess_script()}",
             is_wide=state.is_wide,
         ),

@@ -10,7 +10,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_jobs
-from tpuctl.cli.follow import PANEL
+from tpuctl.cli.follow import PANEL, find_job
 from tpuctl.cli.options import Job
 from tpuctl.cli.state import State
 
@@ -123,7 +123,7 @@ def _load_report(state: State, job: str) -> RunReport:
     tpuctl = state.tpuctl()
 
     async def work() -> RunReport:
-        record = await tpuctl.job(job)
+        record = await find_job(state, tpuctl, job)
         state.jobs.append(record.id)
         return await tpuctl.report(record)
 

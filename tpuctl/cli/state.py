@@ -261,19 +261,45 @@ class State:
         """Ask, unless --yes. Raises Usage without a terminal, Declined if the user declines."""
         if self.yes:
             return
-        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not self.can_ask:
             raise Usage(
                 "Not confirmed",
                 f"{question} Confirmation requires a terminal",
                 hint="Pass --yes to confirm.",
                 where="--yes",
             )
+        if not self._ask(lambda: typer.confirm(question, default=default, err=True)):
+            raise Declined
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a terminal for questions."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def choose(self, question: str, options: Sequence[str]) -> int:
+        """Let the user choose a line by its number, and return its index. Requires `can_ask`;
+        raises Declined on Ctrl-C."""
+        numbers = [str(number) for number, _ in enumerate(options, 1)]
+        lines = [f"  {number}  {option}" for number, option in zip(numbers, options, strict=True)]
+
+        def parse(text: str) -> int:
+            if text not in numbers:
+                raise typer.BadParameter(f"{text} is not a number from 1 to {len(options)}")
+            return numbers.index(text)
+
+        def ask() -> int:
+            typer.echo("\n".join([question, *lines]), err=True)
+            index: int = typer.prompt("Number", value_proc=parse, err=True)
+            return index
+
+        return self._ask(ask)
+
+    def _ask(self, ask: Callable[[], T]) -> T:
         self.view.close()
         # Inside a flow, asyncio defers Ctrl-C to the next await; the prompt needs it immediately.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            if not typer.confirm(question, default=default, err=True):
-                raise Declined
+            return ask()
         except typer.Abort:
             typer.echo(err=True)  # ^C was echoed on the prompt's line
             raise Declined from None

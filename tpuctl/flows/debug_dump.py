@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpuctl.errors import Conflict, TpuctlError
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs import find_job
+from tpuctl.flows.jobs import SeveralRunning, find_job
 from tpuctl.flows.workers import connections
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.debug_dump import Dump, DumpFile
@@ -68,7 +68,7 @@ async def job_files(context: Context, name: str) -> list[DumpFile]:
 
     It works after the machines are deleted. Raises NotFound without a job.
     """
-    record = await find_job(context, name)
+    record = await _job(context, name)
     workers = await worker_records(context.store, record)
     files = [DumpFile("job/job.json", "the job's record", _json(record.model_dump_json()))]
     files += [
@@ -83,6 +83,13 @@ async def job_files(context: Context, name: str) -> list[DumpFile]:
         _log_end(context, record, number) for number in _logged_workers(record, workers)
     )
     return [*files, *(log for log in logs if log is not None)]
+
+
+async def _job(context: Context, name: str) -> JobRecord:
+    try:
+        return await find_job(context, name)
+    except SeveralRunning as error:
+        return error.jobs[0]
 
 
 def _logged_workers(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> list[int]:
@@ -107,7 +114,7 @@ async def _log_end(context: Context, record: JobRecord, worker: int) -> DumpFile
 async def supervisor_files(context: Context, name: str) -> list[DumpFile]:
     """What the supervisors on the machines logged about themselves. Raises NotFound if there is
     nothing to read: no machine, or no job."""
-    record = await find_job(context, name)
+    record = await _job(context, name)
     async with connections(context) as transports:
         logs = await gather_all(
             _supervisor_log(transports[number], record, number)

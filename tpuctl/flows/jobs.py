@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound, Usage
@@ -21,8 +23,11 @@ from tpuctl.model.job import (
 )
 from tpuctl.model.names import JOBS
 from tpuctl.resources.stack_record import read_contents
+from tpuctl.units import format_duration
 
 __all__ = [
+    "SeveralRunning",
+    "describe_job",
     "find_job",
     "job_ids",
     "jobs",
@@ -32,9 +37,23 @@ __all__ = [
     "mark_stopped",
     "read_status",
     "reconcile_status",
+    "running_jobs",
 ]
 
 READERS = 16
+
+
+class SeveralRunning(Conflict):
+    """Several jobs are running, and none was named."""
+
+    def __init__(self, jobs: Sequence[JobRecord], listing: str) -> None:
+        super().__init__(
+            "Several jobs are running",
+            listing,
+            hint="Name one of them by its id, or the last word of it. To list jobs:\n"
+            "    tpuctl jobs",
+        )
+        self.jobs = tuple(jobs)
 
 
 async def jobs(context: Context) -> list[JobSummary]:
@@ -49,13 +68,14 @@ async def jobs(context: Context) -> list[JobSummary]:
 
 
 async def find_job(context: Context, name: str = "", attempt: int | None = None) -> JobRecord:
-    """A job by its id or the last word of it; the latest job by default. Raises NotFound.
+    """A job by its id or the last word of it; by default the running job, or else the latest.
 
     The record is of the last attempt, or of attempt number `attempt`; Usage if it is unknown.
+    Raises NotFound, and SeveralRunning if none is named and several are running.
     """
     store = context.store
     try:
-        record = await (load_job(store, name, attempt) if name else latest_job(store, attempt))
+        record = await (load_job(store, name, attempt) if name else _meant_job(context, attempt))
     except NotFound:  # the job, or a bucket to look for it in
         if name:
             raise NotFound(
@@ -71,6 +91,23 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
             hint="Submit one:\n    tpuctl run SCRIPT",
         )
     return record
+
+
+async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
+    store = context.store
+    running = await running_jobs(store)
+    if len(running) > 1:
+        now = context.cloud.server_clock.now()
+        raise SeveralRunning(running, "\n".join(describe_job(job, now) for job in running))
+    return await (
+        load_job(store, running[0].id, attempt) if running else latest_job(store, attempt)
+    )
+
+
+def describe_job(record: JobRecord, now: datetime) -> str:
+    """The job in a line: its id, what it runs, and since when."""
+    age = format_duration((now - record.submitted).total_seconds())
+    return f"{record.id}: {record.command}, since {record.submitted:%H:%M} UTC ({age})"
 
 
 async def load_job(store: ObjectStore, job: str, attempt: int | None = None) -> JobRecord:
@@ -118,6 +155,22 @@ async def _at_attempt(store: ObjectStore, record: JobRecord, number: int | None)
 
 async def list_jobs(store: ObjectStore, emit: Emit = ignore) -> list[JobSummary]:
     """All jobs in the bucket, latest first, without those whose records are damaged."""
+    return await _summarize(store, reversed(await job_ids(store)), emit)
+
+
+async def running_jobs(store: ObjectStore) -> list[JobRecord]:
+    """The jobs that have not ended, latest first, by their records in the bucket."""
+    ids = [*reversed(await job_ids(store))]
+    running: list[JobRecord] = []
+    for start in range(0, len(ids), READERS):
+        summaries = await _summarize(store, ids[start : start + READERS], ignore)
+        running += [job.record for job in summaries if job.status.exit_code is None]
+        if summaries and await _is_taken_down(store, summaries[-1].record):
+            break  # so were the machines of all jobs before it
+    return running
+
+
+async def _summarize(store: ObjectStore, ids: Iterable[str], emit: Emit) -> list[JobSummary]:
     semaphore = asyncio.Semaphore(READERS)
 
     async def summarize(job: str) -> JobSummary | None:
@@ -133,8 +186,7 @@ async def list_jobs(store: ObjectStore, emit: Emit = ignore) -> list[JobSummary]
                 emit(WarningIssued(error.diagnostics[0]))
                 return None
 
-    ids = await job_ids(store)
-    summaries = await asyncio.gather(*(summarize(job) for job in reversed(ids)))
+    summaries = await asyncio.gather(*map(summarize, ids))
     return [summary for summary in summaries if summary is not None]
 
 

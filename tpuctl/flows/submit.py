@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +18,7 @@ from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.files import cache_home
+from tpuctl.flows.jobs import job_ids
 from tpuctl.flows.submission import Submission, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
@@ -57,14 +58,16 @@ async def submit(
     submission = await with_bundle(submission, emit)
     bundle = submission.bundle
     assert bundle is not None
-    shipped = await upload(bundle, store, transports, emit)
+    shipped, used_ids = await asyncio.gather(
+        upload(bundle, store, transports, emit), _used_ids(store)
+    )
     at = store.clock.now()
-    record = new_record(submission, bundle, new_job_id(at, choice), at)
+    record = new_record(submission, bundle, new_job_id(at, choice, used_ids), at)
     if shipped.name is None:
         emit(WarningIssued(_NO_BUCKET))
     else:
         record = record.model_copy(update={"bundle_name": shipped.name})
-        record = await _write_record(store, record, choice)
+        record = await _write_record(store, record, choice, used_ids)
     await start_attempt(submission, record, store, transports, emit)
     return record
 
@@ -137,14 +140,25 @@ _NO_BUCKET = Diagnostic(
 )
 
 
-async def _write_record(store: ObjectStore, record: JobRecord, choice: random.Random) -> JobRecord:
+async def _used_ids(store: ObjectStore) -> list[str]:
+    """The ids of the bucket's jobs; none if it cannot be read, which the upload reports."""
+    try:
+        return await job_ids(store)
+    except TpuctlError:
+        return []
+
+
+async def _write_record(
+    store: ObjectStore, record: JobRecord, choice: random.Random, used_ids: Sequence[str]
+) -> JobRecord:
     """Write the record under an unused id."""
     for _ in range(10):
         try:
             text = record.model_dump_json(indent=2).encode()
             await store.put_bytes(record.object_name, text, if_generation=0)
         except Conflict:
-            record = record.model_copy(update={"id": new_job_id(store.clock.now(), choice)})
+            job = new_job_id(store.clock.now(), choice, [*used_ids, record.id])
+            record = record.model_copy(update={"id": job})
         else:
             return record
     raise Conflict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shlex
 from collections.abc import Iterable, Mapping
@@ -371,6 +372,14 @@ def as_argument(path: str) -> str:
     return f"./{path}" if path.startswith("-") else path
 
 
-def new_job_id(now: datetime, choice: random.Random) -> str:
-    """`<yyyymmdd>-<hhmmss>-<word>` in UTC: sorts by time and is pronounceable."""
-    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{choice.choice(WORDS.split())}"
+def new_job_id(now: datetime, choice: random.Random, used_ids: Iterable[str] = ()) -> str:
+    """`<yyyymmdd>-<hhmmss>-<word>` in UTC: sorts by time and is pronounceable.
+
+    Its word is not the last one of `used_ids`; once all words are, they are numbered: `reed2`.
+    """
+    used = {job_id.rpartition("-")[2] for job_id in used_ids}
+    for number in itertools.count(1):
+        words = [f"{word}{number if number > 1 else ''}" for word in WORDS.split()]
+        if unused := [word for word in words if word not in used]:
+            break
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{choice.choice(unused)}"

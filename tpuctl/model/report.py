@@ -56,6 +56,14 @@ class RunReport:
         return self.explanation.record
 
     @property
+    def attempt_ends(self) -> tuple[str, ...]:
+        """Why each attempt ended, in a sentence; for one that did not fail, the job's state."""
+        failure, status = self.explanation.failure, self.explanation.status
+        last = status.state.replace("_", " ") if failure is None else failure.cause
+        restarts = (attempt.restart for attempt in self.attempts[1:])
+        return (*("" if each is None else each.verdict.cause for each in restarts), last)
+
+    @property
     def is_running(self) -> bool:
         return self.explanation.status.exit_code is None
 

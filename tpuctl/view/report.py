@@ -15,7 +15,7 @@ from tpuctl.view.curves import number, position_text, position_word
 
 if TYPE_CHECKING:
     from tpuctl.model.curves import Curve
-    from tpuctl.model.report import AttemptReport, RunReport
+    from tpuctl.model.report import RunReport
 
 __all__ = [
     "page",
@@ -142,25 +142,18 @@ def render_attempts(report: RunReport) -> Iterator[str]:
     yield "<tr><th>attempt</th><th>zone</th><th>started</th><th>ran</th><th>ended</th>"
     cost = on_google("cost", is_free=report.is_free)
     yield f'<th class="number">{cost}</th></tr>'
-    for attempt, following in zip(report.attempts, [*report.attempts[1:], None], strict=True):
+    for attempt, end in zip(report.attempts, report.attempt_ends, strict=True):
         cells = (
             str(attempt.record.attempt),
             escape(attempt.record.zone),
             time_text(attempt.started),
             escape(format_duration(attempt.hours * 3600)) if attempt.hours is not None else "",
-            escape(_end(report, attempt, following)),
+            escape(end),
         )
         cost = "" if attempt.cost is None else escape(dollars(attempt.cost))
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells)
         yield f'<td class="number">{cost}</td></tr>'
     yield "</table></div>"
-
-
-def _end(report: RunReport, attempt: AttemptReport, following: AttemptReport | None) -> str:
-    if following is not None and following.restart is not None:
-        return following.restart.verdict.cause
-    failed = report.explanation.failure
-    return failed.cause if failed is not None else report.explanation.status.state
 
 
 def _origin(report: RunReport) -> Iterator[str]:

@@ -38,17 +38,18 @@ def print_run(report: RunReport, command_prefix: str) -> None:
     if len(report.attempts) > 1:
         print()
         print_table(
-            ("attempt", "zone", "started (UTC)", "ran", "cause"),
+            ("attempt", "zone", "started (UTC)", "ran", "ended"),
             [
                 (
                     str(attempt.record.attempt),
                     attempt.record.zone,
                     f"{attempt.started:%m-%d %H:%M}",
                     "" if attempt.hours is None else format_duration(attempt.hours * 3600),
-                    "" if attempt.restart is None else attempt.restart.verdict.name,
+                    end,
                 )
-                for attempt in report.attempts
+                for attempt, end in zip(report.attempts, report.attempt_ends, strict=True)
             ],
+            whole=("zone", "started (UTC)", "ran"),
         )
     _curves(report)
     follow = f"{command_prefix} logs -f {record.id}" if status.exit_code is None else ""

@@ -95,15 +95,14 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
 def _attempts(report: RunReport) -> Iterator[str]:
     if len(report.attempts) < 2:
         return
-    rows = ["| attempt | zone | ran | because |", "| ---: | --- | --- | --- |"]
-    rows += [_attempt(attempt) for attempt in report.attempts]
+    rows = ["| attempt | zone | ran | ended |", "| ---: | --- | --- | --- |"]
+    rows += map(_attempt, report.attempts, report.attempt_ends)
     yield "\n".join(rows)
 
 
-def _attempt(attempt: AttemptReport) -> str:
+def _attempt(attempt: AttemptReport, end: str) -> str:
     ran = "" if attempt.hours is None else format_duration(attempt.hours * 3600)
-    reason = "" if attempt.restart is None else _text(attempt.restart.verdict.cause)
-    return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {reason} |"
+    return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {_text(end)} |"
 
 
 def _text(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -28,12 +28,17 @@ def console() -> Console:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> Table:
-    """A table; the columns in `numbers` are right-aligned."""
+    """A table; the columns in `numbers` are right-aligned, those in `whole` are never folded."""
     made = Table(box=box.SIMPLE, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        justify: JustifyMethod = "right" if column in numbers else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in rows:
         made.add_row(*map(Text, row))  # no markup in brackets
     return made
@@ -60,10 +65,11 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
     is_wide: bool = False,
 ) -> None:
     """Print a table; a wide one has no lines that are folded."""
-    rows_table, output = table(columns, rows, numbers=numbers), console()
+    rows_table, output = table(columns, rows, numbers=numbers, whole=whole), console()
     if is_wide:
         output.width = MAX_WIDTH
         output.width = output.measure(rows_table).maximum
