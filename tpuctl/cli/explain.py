@@ -100,9 +100,10 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = replace(meaning, hint=hint)
     except NotFound:
         meaning = None
+    job_command = "" if state.quiet else f"{state.command_prefix} explain JOB"
     state.answer(
         lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
-        lambda: show_command(failure, diagnostics, meaning, f"{state.command_prefix} explain JOB"),
+        lambda: show_command(failure, diagnostics, meaning, job_command),
     )
 
 

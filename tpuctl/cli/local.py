@@ -60,7 +60,10 @@ def up(
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
     facts = {"url": cloud.url, "pace": cloud.pace, "folder": cloud.home, "pid": cloud.pid}
-    state.answer(lambda: responses.local.LocalCloud(**facts), lambda: _print_facts(facts))
+    state.answer(
+        lambda: responses.local.LocalCloud(**facts),
+        None if state.quiet else lambda: _print_facts(facts),
+    )
 
 
 @app.command()
@@ -74,8 +77,8 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: print(text))
-    warn_shell()
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.say(text))
+    warn_shell(state)
 
 
 @app.command()
@@ -89,8 +92,9 @@ def status(context: typer.Context) -> int:
     state: State = context.obj
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
-        text = "The local cloud is not running. Start it with\n    tpuctl local up"
+        text = "The local cloud is not running."
         state.answer(lambda: responses.local.LocalStatus(running=False), lambda: print(text))
+        state.say("Start it with\n    tpuctl local up")
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
@@ -118,9 +122,10 @@ def reset(context: typer.Context) -> None:
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     server_process.reset(home)
     state.answer(
-        lambda: responses.local.LocalReset(folder=home), lambda: print("The local cloud is empty.")
+        lambda: responses.local.LocalReset(folder=home),
+        lambda: state.say("The local cloud is empty."),
     )
-    warn_shell()
+    warn_shell(state)
 
 
 @app.command()

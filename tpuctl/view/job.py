@@ -17,15 +17,12 @@ __all__ = ["show_jobs"]
 WIDE = ("workers", "framework", "runtime", "node", "zone", "submitted by")
 
 
-def show_jobs(
-    jobs: Sequence[JobSummary], command_prefix: str = "tpuctl", *, is_wide: bool = False
-) -> None:
-    """The jobs as a table.
+def show_jobs(jobs: Sequence[JobSummary], *, is_wide: bool = False) -> None:
+    """The jobs as a table; nothing without jobs.
 
     Retries are those left by preemption, infrastructure, failure and request.
     """
     if not jobs:
-        print(f"No jobs. To submit one:\n    {command_prefix} run SCRIPT")
         return
     values = ["values"] if any(job.record.values for job in jobs) else []
     columns = ("job", "script", *values, "state", "exit", "attempt", "retries", "submitted (UTC)")
