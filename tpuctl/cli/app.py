@@ -135,7 +135,7 @@ def root(
         bool, _option("--events", help="With --json: stream events as JSON lines.")
     ] = False,
     quiet: Annotated[
-        bool, _option("--quiet", "-q", help="Print errors and warnings only.")
+        bool, _option("--quiet", "-q", help="Print only errors and the result.")
     ] = False,
     verbose: Annotated[bool, _option("--verbose", "-v", help="Show tracebacks.")] = False,
     no_color: Annotated[bool, _option("--no-color", help="Disable colors.")] = False,

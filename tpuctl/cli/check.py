@@ -222,7 +222,7 @@ class _Check:
             paper = TextOutput.of(sys.stdout, no_color=state.no_color)
             fix = shlex.join(["tpuctl", "check", *self.script_arguments, "--fix"])
             fix = fix.replace("tpuctl", state.command_prefix, 1)
-            lines = report_lines(report, self.target_name, paper, fix)
+            lines = report_lines(report, self.target_name, paper, fix, has_summary=not state.quiet)
         elif format is Format.github:
             from tpuctl.view.file_locations import base_folder
             from tpuctl.view.github_annotations import annotation_lines

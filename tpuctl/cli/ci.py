@@ -100,7 +100,7 @@ def listing(context: typer.Context) -> None:
 
     def show() -> None:
         print_table(("command", "for", "writes"), rows)
-        print(f"\nNext:\n    {rows[0][0]}")
+        state.suggest(rows[0][0])
 
     state.answer(
         lambda: [responses.ci.System.model_validate(system) for system in SYSTEMS.values()], show
@@ -207,7 +207,7 @@ def write_pipeline(
     write(file, pipeline.text)
     include = _include_path(file, checkout.root) if is_apart else ""
     added = [_display_path(main), shown_path] if is_apart else [shown_path]
-    state.answer(answer, lambda: _show(pipeline, steps, shown_path, include, added))
+    state.answer(answer, lambda: _show(state, pipeline, steps, shown_path, include, added))
 
 
 def _run_arguments(
@@ -236,21 +236,25 @@ def _run_arguments(
 
 
 def _show(
-    pipeline: Pipeline, steps: list[SetupStep], file: str, include: str, added: list[str]
+    state: State,
+    pipeline: Pipeline,
+    steps: list[SetupStep],
+    file: str,
+    include: str,
+    added: list[str],
 ) -> None:
     print(file)
     if include:
-        print("\nInclude it in .gitlab-ci.yml and add its stages:")
-        print(f"    include: [{{local: {include}}}]")
-        print("    stages: [tpu-check, tpu-train, tpu-down]")
+        state.say(
+            "\nInclude it in .gitlab-ci.yml and add its stages:\n"
+            f"    include: [{{local: {include}}}]\n    stages: [tpu-check, tpu-train, tpu-down]"
+        )
     for placeholder, meaning in pipeline.placeholders.items():
-        print(f"\nReplace {placeholder}: {meaning}.")
-    print("\nOne-time setup, with gcloud, as a project administrator:")
+        state.say(f"\nReplace {placeholder}: {meaning}.")
+    state.say("\nOne-time setup, with gcloud, as a project administrator:")
     for step in steps:
-        print(f"\n    # {step.title}")
-        for line in step.commands:
-            print(f"    {line}")
-    print(f"\nNext:\n    git add {shlex.join(added)}")
+        state.say("\n".join([f"\n    # {step.title}", *(f"    {line}" for line in step.commands)]))
+    state.suggest(f"git add {shlex.join(added)}")
 
 
 def _display_path(file: Path) -> str:

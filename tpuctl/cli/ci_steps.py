@@ -69,10 +69,15 @@ def start(
             _write_variables(output, JOB_STATE="ended", JOB_EXIT_CODE=failed)
             return failed
         follow = f"{state.command_prefix} ci follow {record.id}"
-        state.answer(state.data, lambda: print(f"{record.id}\n\nNext:\n    {follow}"))
+        state.answer(state.data, lambda: _show_started(state, record.id, follow))
         return 0
 
     return state.wait_for(work())
+
+
+def _show_started(state: State, job: str, follow: str) -> None:
+    print(job)
+    state.suggest(follow)
 
 
 def follow(

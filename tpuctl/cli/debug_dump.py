@@ -60,13 +60,11 @@ def debug_dump(
     tpuctl.emit = ignore
     dump = state.wait_for(collect(tpuctl, job))
     state.close_view()
-    if not state.json:
+    if not (state.json or state.quiet):
         show_contents(dump)
     state.confirm(f"Write {file}?")
     write_dump(dump, file)
 
-    def show() -> None:
-        print(f"Wrote {file}. Read it before you attach it to a report.")
-
+    text = f"Wrote {file}. Read it before you attach it to a report."
     data = {**vars(dump), "file": file}
-    state.answer(lambda: responses.checks.DebugDump.model_validate(data), show)
+    state.answer(lambda: responses.checks.DebugDump.model_validate(data), lambda: state.say(text))

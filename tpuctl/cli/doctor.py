@@ -40,13 +40,14 @@ def doctor(
     if role:
         return _role(state, project)
     from tpuctl.api.doctor import diagnose
+    from tpuctl.model.diagnosis import CheckState
     from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
 
     out = diagnosis_console(no_color=state.no_color)
     tpuctl = state.tpuctl(name="any" if project else "", project=project)
 
     def tell(finding: Finding) -> None:
-        if not state.json:
+        if not (state.json or (state.quiet and finding.state is CheckState.OK)):
             state.view.close()
             show_finding(_as_typed(state, finding), out)
 
@@ -54,7 +55,8 @@ def doctor(
     following = _following(state, diagnosis, project, is_up=is_up)
 
     def show() -> None:
-        print(f"\n{summary(diagnosis)}\n\nNext:\n    {following}")
+        state.say(f"\n{summary(diagnosis)}")
+        state.suggest(following)
 
     findings = [_as_typed(state, finding) for finding in diagnosis.findings]
     state.answer(lambda: responses.checks.Diagnosis(checks=findings, next=following), show)

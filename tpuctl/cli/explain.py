@@ -101,9 +101,10 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = replace(meaning, hint=hint)
     except NotFound:
         meaning = None
+    jobs_command = "" if state.quiet else f"{state.command_prefix} jobs"
     state.answer(
         lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
-        lambda: show_command(failure, diagnostics, meaning, f"{state.command_prefix} jobs"),
+        lambda: show_command(failure, diagnostics, meaning, jobs_command),
     )
 
 

@@ -99,7 +99,7 @@ def jobset(
     )
     if output is not None:
         write(output, exported.manifest)
-    state.answer(lambda: _response(exported, output), lambda: _show(exported, output))
+    state.answer(lambda: _response(exported, output), lambda: _show(state, exported, output))
 
 
 def _response(exported: ExportedJobSet, output: Path | None) -> JobSet:
@@ -114,14 +114,13 @@ def _response(exported: ExportedJobSet, output: Path | None) -> JobSet:
     )
 
 
-def _show(exported: ExportedJobSet, output: Path | None) -> None:
+def _show(state: State, exported: ExportedJobSet, output: Path | None) -> None:
     """The manifest on stdout, or the file and what to do next."""
     if output is None:
         print(exported.manifest, end="")
         return
     print(output)
     if exported.secret:
-        print(f"\nOnce, create the secret {exported.secret}, with bash:")
-        for line in exported.secret_command:
-            print(f"    {line}")
-    print(f"\nNext:\n    kubectl apply -f {shlex.quote(str(output))}")
+        lines = [f"\nOnce, create the secret {exported.secret}, with bash:"]
+        state.say("\n".join([*lines, *(f"    {line}" for line in exported.secret_command)]))
+    state.suggest(f"kubectl apply -f {shlex.quote(str(output))}")

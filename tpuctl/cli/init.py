@@ -78,7 +78,7 @@ def init(
             from tpuctl.view.tables import print_facts
 
             print_facts(templates.items())
-            print(f"\nNext:\n    {state.cloud_prefix} init TEMPLATE")
+            state.suggest(f"{state.cloud_prefix} init TEMPLATE")
 
         state.answer(lambda: list(templates), show_list)
         return
@@ -111,7 +111,7 @@ def init(
                 typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
             suggested = ("doctor", "up", f"run {written.script}", "down")
             commands = [f"{typed} {command}" for command in suggested]
-        print("\n".join(["", "Next:", *(f"    {command}" for command in commands)]))
+        state.say("\n".join(["", "Next:", *(f"    {command}" for command in commands)]))
 
     state.answer(lambda: responses.stacks.WrittenFiles(files=written.files), show)
 

@@ -254,10 +254,15 @@ def profile(
     collected = state.wait_for(work())
     state.answer(
         lambda: responses.stacks.Profile.model_validate(collected),
-        lambda: print(
-            f"{collected.folder}\n\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
-            f"    tensorboard --logdir {collected.folder}"
-        ),
+        lambda: _show_profile(state, collected.folder),
+    )
+
+
+def _show_profile(state: State, folder: str) -> None:
+    print(folder)
+    state.say(
+        "\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
+        f"    tensorboard --logdir {folder}"
     )
 
 
@@ -276,12 +281,9 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     summaries = state.wait_for(tpuctl.jobs())
     now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
+    if not summaries:
+        state.say(f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}")
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(
-            summaries,
-            now,
-            f"{state.command_prefix} run {state.guess_script()}",
-            is_wide=state.is_wide,
-        ),
+        lambda: show_jobs(summaries, now, is_wide=state.is_wide),
     )

@@ -64,7 +64,10 @@ def up(
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
     facts = {"url": cloud.url, "pace": cloud.pace, "folder": cloud.home, "pid": cloud.pid}
-    state.answer(lambda: responses.local.LocalCloud(**facts), lambda: _print_facts(facts))
+    state.answer(
+        lambda: responses.local.LocalCloud(**facts),
+        None if state.quiet else lambda: _print_facts(facts),
+    )
 
 
 @app.command()
@@ -78,8 +81,8 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: print(text))
-    warn_shell()
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.say(text))
+    warn_shell(state)
 
 
 @app.command()
@@ -103,13 +106,11 @@ def status(context: typer.Context) -> int:
         "cache": f"{decimal_size(sizes['cache_bytes'])}; to free it: tpuctl local prune",
     }
     if cloud is None:
-        text = "\nThe local cloud is not running. Start it with\n    tpuctl local up"
-
-        def show() -> None:
-            _print_facts({"folder": home} | disk)
-            print(text)
-
-        state.answer(lambda: responses.local.LocalStatus(running=False, **sizes), show)
+        state.answer(
+            lambda: responses.local.LocalStatus(running=False, **sizes),
+            lambda: _print_facts({"folder": home} | disk),
+        )
+        state.say("\nThe local cloud is not running. Start it with\n    tpuctl local up")
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | sizes | report
@@ -138,9 +139,10 @@ def reset(context: typer.Context) -> None:
     state.confirm(f"Delete everything in the local cloud at {home}?", default=False)
     server_process.reset(home)
     state.answer(
-        lambda: responses.local.LocalReset(folder=home), lambda: print("The local cloud is empty.")
+        lambda: responses.local.LocalReset(folder=home),
+        lambda: state.say("The local cloud is empty."),
     )
-    warn_shell()
+    warn_shell(state)
 
 
 @app.command()

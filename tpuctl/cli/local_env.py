@@ -72,14 +72,15 @@ def print_environment(
         _print_usage(target_shell, values, unset)
 
 
-def warn_shell() -> None:
+def warn_shell(state: State) -> None:
     """Warn if this shell still points at a stopped local cloud."""
+    from tpuctl.model.events import Note
     from tpuctl.shell_record import RECORD
 
     if RECORD in os.environ:
         way = 'eval "$(tpuctl local env --unset)"'
         text = "This shell still sends its HTTPS traffic to the local cloud. To undo that:"
-        typer.echo(f"{text}\n    {way}", err=True)
+        state.view.on(Note(f"{text}\n    {way}"))
 
 
 def lines_for(shell: Shell, values: Mapping[str, str | None]) -> list[str]:
@@ -144,10 +145,12 @@ def _unset_values() -> dict[str, str | None]:
 
 def _print_usage(shell: Shell, values: Mapping[str, str | None], unset: bool) -> None:
     """On a terminal, say how to apply the commands."""
+    from tpuctl.view.text_wrapping import print_wrapped
+
     use = _USAGE_BY_SHELL.get(shell.value, _DEFAULT_USAGE)
     if unset and not values:
-        typer.echo("This shell does not point at the local cloud.", err=True)
+        print_wrapped("This shell does not point at the local cloud.", sys.stderr)
     elif sys.stdout.isatty():
         flags = " --unset" if unset else ""
         way = "" if unset else f"\nTo undo it:\n    {use.format(' --unset')}"
-        typer.echo(f"\nTo apply this to your shell:\n    {use.format(flags)}{way}", err=True)
+        print_wrapped(f"\nTo apply this to your shell:\n    {use.format(flags)}{way}", sys.stderr)

@@ -196,7 +196,7 @@ def remove(
         removed = remote_control.remove_all_faults(cloud)
     else:
         removed = [remote_control.remove_fault(cloud, fault)]
-    state.answer(removed, lambda: _show_removed(removed))
+    state.answer(removed, lambda: _show_removed(state, removed))
 
 
 @fault_app.command()
@@ -214,7 +214,7 @@ def release(
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
     text = f"{counted(count, 'request')} {'dropped' if drop else 'released'}"
-    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: print(text))
+    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: state.say(text))
 
 
 _LIST_HINT = "To list the faults:\n    tpuctl local fault list"
@@ -266,11 +266,11 @@ def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
     print_table(("fault", "matches", "applied", ""), rows)
 
 
-def _show_removed(removed: Sequence[Mapping[str, Any]]) -> None:
+def _show_removed(state: State, removed: Sequence[Mapping[str, Any]]) -> None:
     for fault in removed:
-        print(f"{fault['id']} removed, applied {fault['applied']} of {fault['times']}")
+        state.say(f"{fault['id']} removed, applied {fault['applied']} of {fault['times']}")
     if not removed:
-        print("No faults to remove.")
+        state.say("No faults to remove.")
 
 
 # Settings.

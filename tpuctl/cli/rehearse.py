@@ -214,6 +214,7 @@ def _compile(
     from tpuctl.api.compile import compile_script
     from tpuctl.api.local_buckets import parse_sample
     from tpuctl.view.compilation import report_lines
+    from tpuctl.view.text_wrapping import print_wrapped
 
     if form != "script":
         raise Usage(
@@ -237,7 +238,7 @@ def _compile(
     report = state.wait_for(work)
     state.answer(
         lambda: responses.checks.Compilation.model_validate(report),
-        lambda: print("\n".join(report_lines(report))),
+        lambda: print_wrapped("\n".join(report_lines(report))),
     )
     return report.exit_code
 

@@ -38,7 +38,11 @@ def show(context: typer.Context, job: Job = "") -> None:
     run_report = _load_report(state, job)
     state.answer(
         lambda: responses.stacks.JobReport.of(run_report),
-        lambda: print_run(run_report, state.command_prefix),
+        lambda: print_run(run_report),
+    )
+    is_running = run_report.explanation.status.exit_code is None
+    state.suggest(
+        f"{state.command_prefix} {'logs -f' if is_running else 'report'} {run_report.record.id}"
     )
 
 

@@ -224,7 +224,8 @@ async def _run_detached(
         return failed
     state.close_view()
     if not state.json:
-        print(f"{record.id}\n\nNext:\n    {state.command_prefix} logs -f {record.id}")
+        print(record.id)
+        state.suggest(f"{state.command_prefix} logs -f {record.id}")
     return 0
 
 
@@ -299,15 +300,13 @@ def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran:
         return
     state.jobs += jobs
     reports = state.wait_for(read_reports(tpuctl.context, jobs))
-    commands = [f"jobs compare {' '.join(jobs)}"]
-    if ran.down_exit_code:
-        commands.append("down")
+    command = "down" if ran.down_exit_code else f"jobs compare {' '.join(jobs)}"
 
     def show() -> None:
         print()
         print_sweep(sweep, reports)
         if len(reports) > 1:
-            print("\n".join(["", "Next:", *(f"    {state.command_prefix} {c}" for c in commands)]))
+            state.suggest(f"{state.command_prefix} {command}")
 
     state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, ran.down_result), show)
 
@@ -331,23 +330,17 @@ def _recording_result(state: State, ran: RunState) -> Iterator[None]:
 
 
 def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
-    """Suggest the next command after the job ended."""
+    """Suggest the next command after the job ended; after a success, once for each version of the
+    script."""
+    from tpuctl.flows.rehearsals import content_of, is_new_advice
     from tpuctl.model.events import Note
 
-    commands = [f"jobs show {record.id}", f"report {record.id}"]
-    if ran.job_ended is None or ran.job_ended.state != "succeeded":
-        commands = [f"explain {record.id}"]
-    if ran.down_exit_code != 0:
-        commands.append("down")
+    command = f"explain {record.id}"
+    if ran.down_exit_code:
+        command = "down"
+    elif ran.job_ended is not None and ran.job_ended.state == "succeeded":
+        if not is_new_advice("result", content_of(tpuctl.stack, record.bundle, record.script)):
+            return
+        command = f"jobs show {record.id}"
     if not state.json:
-        tpuctl.emit(
-            Note(
-                "\n".join(
-                    [
-                        "",
-                        "Next:",
-                        *(f"    {state.command_prefix} {command}" for command in commands),
-                    ]
-                )
-            )
-        )
+        tpuctl.emit(Note(f"\nNext:\n    {state.command_prefix} {command}"))

@@ -46,12 +46,17 @@ def plan(context: typer.Context, race: Race = False) -> None:
 
     Example: tpuctl plan
     """
+    from tpuctl.flows.init import guess_script
+
     state: State = context.obj
     prepared = state.wait_for(state.tpuctl().plan(race=race))
 
     def show() -> None:
         _show_prepared(state, prepared)
-        print(f"\nNext:\n    {state.command_prefix} up{' --race' * race}")
+        command = f"run {guess_script(state.stack_file)}"
+        if not prepared.plan.is_empty:
+            command = f"up{' --race' * race}"
+        state.suggest(f"{state.command_prefix} {command}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
@@ -75,10 +80,9 @@ def up(context: typer.Context, race: Race = False) -> None:
 
     def show() -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
-        print(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
-        print(cost_sentence(prepared.cost, is_free=state.is_free))
-        script = state.guess_script()
-        print(f"\nNext:\n    {state.command_prefix} run {script}\n    {state.command_prefix} down")
+        state.say(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
+        state.say(cost_sentence(prepared.cost, is_free=state.is_free))
+        state.suggest(f"{state.command_prefix} run {state.guess_script()}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
 
@@ -149,22 +153,21 @@ def status(
     def show() -> None:
         show_snapshot(moment, typed, is_free=state.is_free)
         if moment.status.nodes and not moment.advice:
-            then = [] if stack else [_job_command(state, moment)]
-            print(
-                "\n".join(["", "Next:", *(f"    {command}" for command in [*then, typed("down")])])
-            )
+            state.suggest(typed("down") if stack else _job_command(state, moment))
 
     state.jobs += [job.record.id for job in moment.jobs]
     state.answer(lambda: responses.stacks.Status.of(moment), show)
 
 
 def _job_command(state: State, moment: Snapshot) -> str:
-    """A command for the running job, or to run one."""
+    """A command for the running job, to run one, or to delete the stack that ran one."""
     running = [job.record for job in moment.jobs if job.status.exit_code is None]
     if running and running[0].kind == "notebook":
         return f"{state.command_prefix} notebook"
     if running:
         return f"{state.command_prefix} logs -f {running[0].id}"
+    if moment.jobs:
+        return f"{state.command_prefix} down"
     return f"{state.command_prefix} run {state.guess_script()}"
 
 
@@ -183,6 +186,7 @@ def down(
     from tpuctl.model.stack_folder import other_folder
     from tpuctl.view.cost import on_google
     from tpuctl.view.stack import show_plan, show_remaining
+    from tpuctl.view.text_wrapping import print_wrapped
 
     state: State = context.obj
     tpuctl = _client(context, stack, project)
@@ -192,7 +196,7 @@ def down(
             return
         state.view.close()
         if not state.json:
-            show_plan(teardown.plan)
+            show_plan(teardown.plan, no_color=state.no_color)
         has_file = tpuctl.context.has_file
         folder = other_folder(teardown.stack, state.cloud.value) if has_file else None
         whose = "" if folder is None else f", brought up from {folder}"
@@ -201,23 +205,24 @@ def down(
     done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 
     def show() -> None:
-        show_remaining(done.remaining, is_free=state.is_free)
+        if done.leaks or not state.quiet:
+            show_remaining(done.remaining, is_free=state.is_free)
         if done.leaks:
             charged = on_google("Still charged", is_free=state.is_free)
-            print(f"{charged}: {', '.join(leak.address for leak in done.leaks)}.")
+            print_wrapped(f"{charged}: {', '.join(leak.address for leak in done.leaks)}.")
             print(f"To retry:\n    {state.command_prefix} down{_stack_options(stack, project)}")
         else:
             kept_items = [
                 item.address for item in done.remaining if item.state == "kept" and item.is_billable
             ]
             rest = f" except {', '.join(kept_items)}, kept as requested" if kept_items else ""
-            print(f"\nNo billable resources are left{rest}.")
+            state.say(f"\nNo billable resources are left{rest}.")
             options = _stack_options(stack, project)
             if any(address.startswith("bucket/") for address in kept_items):
-                print("To delete the bucket and everything in it:")
-                print(f"    {state.command_prefix} down --delete-bucket{options}")
-            if not options:
-                print(f"To bring the stack up again:\n    {state.command_prefix} up")
+                state.say(
+                    "To delete the bucket and everything in it:\n"
+                    f"    {state.command_prefix} down --delete-bucket{options}"
+                )
 
     state.answer(lambda: responses.stacks.Down.model_validate(done), show)
     return 1 if done.leaks else 0
@@ -348,7 +353,7 @@ def _stack_options(stack: str, project: str) -> str:
 def _show_prepared(state: State, prepared: Prepared) -> None:
     from tpuctl.view.stack import show_costs, show_plan, show_quota
 
-    show_plan(prepared.plan)
+    show_plan(prepared.plan, no_color=state.no_color)
     costs = (prepared.cost, prepared.fallback_costs, prepared.race_cost)
     show_costs(prepared.stack, *costs, is_free=state.is_free)
     show_quota(prepared.quota)

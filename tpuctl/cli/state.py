@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
 
 T = TypeVar("T")
+ANSWERS = " [Y/n]: "
+MAX_WIDTH = 80
 REPEAT = "Repeat the command to continue where it stopped."
 AFTER_INTERRUPT = {
     "up": (
@@ -248,6 +250,17 @@ class State:
         if not self.json and show is not None:
             show()
 
+    def say(self, text: str) -> None:
+        """Print what a person reads beside the result, on stdout; nothing with --quiet or JSON."""
+        if not (self.quiet or self.json):
+            from tpuctl.view.text_wrapping import print_wrapped
+
+            print_wrapped(text)
+
+    def suggest(self, command: str) -> None:
+        """The line of advice after a success: one command."""
+        self.say(f"\nNext:\n    {command}")
+
     def wait_for(self, work: Awaitable[T]) -> T:
         """Run a flow to its end."""
         import asyncio
@@ -296,6 +309,11 @@ class State:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         self.view.close()
+        from tpuctl.view.text_wrapping import terminal_width, wrap
+
+        # What follows the question belongs to its last line.
+        width = (terminal_width(sys.stderr) or MAX_WIDTH) - len(ANSWERS)
+        question = wrap(question, max(1, width))
         # Inside a flow, asyncio defers Ctrl-C to the next await; the prompt needs it immediately.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

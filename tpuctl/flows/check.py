@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from tpuctl.errors import Diagnostic, Refused
+from tpuctl.flows.rehearsals import content_of, is_new_advice
 from tpuctl.jobs.upload_rules import upload_of
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.job import JobKind, as_argument
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report, UnreadRequirements
+from tpuctl.preflight.rehearsal.history import Content
 from tpuctl.preflight.submit_gate import (
     Runnable,
     display_path,
@@ -47,9 +51,18 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
-    if warning is not None:
+    if warning is not None and is_new_advice("check", _content(stack, program, report)):
         emit(WarningIssued(warning))
     return report
+
+
+def _content(stack: Stack, program: Runnable, report: Report) -> Content:
+    """What was checked, for advice that is given once for each version of it."""
+    digest = hashlib.sha256()
+    for file in report.files:
+        with suppress(OSError):
+            digest.update(file.read_bytes())
+    return content_of(stack, digest.hexdigest(), str(program.program))
 
 
 def _require_upload(stack: Stack, folder: Path, program: Path) -> None:

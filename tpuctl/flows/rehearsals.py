@@ -1,4 +1,5 @@
-"""The history of rehearsals on this machine: suggest a rehearsal only for new content."""
+"""The history of rehearsals on this machine: what was rehearsed is not suggested again, and no
+advice is given twice for the same version of a script."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
 from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
-__all__ = ["content_of", "rehearsal_history", "rehearsed_before", "was_rehearsed"]
+__all__ = ["content_of", "is_new_advice", "rehearsal_history", "rehearsed_before", "was_rehearsed"]
 
 OBSERVED = ("tensorflow", "jax", "torch")  # frameworks, whatever the runtime
 
@@ -21,6 +22,15 @@ def content_of(stack: Stack, digest: str, program: str) -> Content:
     """The history key for a rehearsal of this bundle for this stack."""
     kind = stack.file.tpu.kind
     return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
+
+
+def is_new_advice(topic: str, content: Content) -> bool:
+    """Whether this advice was not given for this content on this machine; from now on it was."""
+    history = RehearsalHistory(cache_home() / "advice" / topic)
+    is_new = not history.has(content)
+    if is_new:
+        history.record(content, {})
+    return is_new
 
 
 def was_rehearsed(stack: Stack, record: JobRecord) -> bool:

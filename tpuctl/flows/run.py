@@ -23,7 +23,7 @@ from tpuctl.flows.handover import hand_over
 from tpuctl.flows.interactive_follow import FollowResult, follow_interactive
 from tpuctl.flows.plan import Prepared, plan
 from tpuctl.flows.recover import follow_to_end
-from tpuctl.flows.rehearsals import rehearsed_before
+from tpuctl.flows.rehearsals import content_of, is_new_advice, rehearsed_before
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.submission import Submission, bind_to_nodes, require_all_slices
 from tpuctl.flows.submit import submit, with_bundle
@@ -464,10 +464,13 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
     if record.kind == "notebook":
         return record
     can_be_rehearsed = not submission.additions and context.controller is None
-    if is_first and can_be_rehearsed and not rehearsed_before(stack, record):
+    content = content_of(stack, record.bundle, record.script)
+    is_untried = is_first and can_be_rehearsed and not rehearsed_before(stack, record)
+    if is_untried and is_new_advice("rehearse", content):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
-    if is_first and not is_watched and stack.is_spot and record.retries.preemption:
+    is_unattended = is_first and not is_watched and stack.is_spot and record.retries.preemption
+    if is_unattended and is_new_advice("recovery", content):
         emit(Note(NOT_RECOVERED))
     return record
 

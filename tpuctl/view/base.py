@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 from tpuctl.model.worker_numbering import WorkerNumbering
 
-__all__ = ["DUMB_TERMINALS", "View", "indent", "outcome_word", "port_sentence", "progress_word"]
+__all__ = ["DUMB_TERMINALS", "View", "hints_once", "outcome_word", "port_sentence", "progress_word"]
 
 DUMB_TERMINALS = ("dumb", "unknown")  # values of TERM without cursor movement
 PAST_TENSE = {
@@ -27,6 +28,15 @@ PAST_TENSE = {
     "update": "updated",
     "upload": "uploaded",
 }
+
+
+def hints_once(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """The diagnostics without the hints that the next one repeats."""
+    following = [*(diagnostic.hint for diagnostic in diagnostics[1:]), ""]
+    return [
+        replace(diagnostic, hint="") if hint.startswith(diagnostic.hint) else diagnostic
+        for diagnostic, hint in zip(diagnostics, following, strict=True)
+    ]
 
 
 class View(Protocol):
@@ -68,7 +78,3 @@ def progress_word(action: str) -> str:
 def port_sentence(event: PortForwarded) -> str:
     """A line with the URL first, so that scripts can parse it."""
     return f"{event.url}  forwards to port {event.port} of worker {event.worker_name}"
-
-
-def indent(text: str, by: str = "    ") -> str:
-    return "\n".join(f"{by}{line}" if line else line for line in text.splitlines())

@@ -8,6 +8,7 @@ from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.curves import number
 from tpuctl.view.tables import console, print_table
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.model.comparison import Comparison, ComparisonRow, Value
@@ -38,9 +39,9 @@ def print_comparison(comparison: Comparison, *, shows_all: bool, is_free: bool) 
         print()
     same = len(comparison.rows) - len(rows)
     if same:
-        print(f"The same for all: {same} others; --all shows them.")
+        print_wrapped(f"The same for all: {same} others; --all shows them.")
     if not comparison.has_metrics:
-        print(NO_METRICS)
+        print_wrapped(NO_METRICS)
 
 
 def _title(row: ComparisonRow, is_free: bool) -> str:

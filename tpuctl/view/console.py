@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -28,18 +29,20 @@ from tpuctl.model.events import (
     WarningIssued,
 )
 from tpuctl.model.worker_numbering import WorkerNumbering
-from tpuctl.view.base import indent, port_sentence
+from tpuctl.view.base import hints_once, port_sentence
 from tpuctl.view.live_region import LiveConsole, LiveRegion
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import ProgressState
 from tpuctl.view.progress_tree import ASCII_MARKS, ProgressTree
 from tpuctl.view.status_line import JobActivity, StatusLine
+from tpuctl.view.text_wrapping import terminal_width, wrap, wrap_lines
 
 __all__ = ["Console"]
 
 LOG = "job/log"  # the phase of a run in which the job's log is shown
 # Readable on dark and light backgrounds; the words carry the same meaning.
 ERROR, WARNING = "bold red", "bold magenta"
+INDENT = "  "  # of what follows the first line of a diagnostic
 
 
 class Console:
@@ -79,11 +82,11 @@ class Console:
                 self._stop_live()
                 print(url, flush=True)
             case Note(text):
-                self._print_lines(Text(text))
+                self._print_lines(Text(wrap_lines(text, self._width)))
             case WarningIssued(diagnostic, True):
-                self._print_lines(*_diagnostic("error", ERROR, diagnostic))
+                self._print_lines(*_diagnostic("error", ERROR, diagnostic, self._width))
             case WarningIssued(diagnostic):
-                self._print_lines(*_diagnostic("warning", WARNING, diagnostic))
+                self._print_lines(*_diagnostic("warning", WARNING, diagnostic, self._width))
             case Planned():
                 if self._state.starts_over(event):
                     self._stop_live()
@@ -98,8 +101,8 @@ class Console:
         self._close_status()
         self._stop_live()
         self._state.clear()
-        for diagnostic in diagnostics:
-            self._print_lines(*_diagnostic("error", ERROR, diagnostic))
+        for diagnostic in hints_once(diagnostics):
+            self._print_lines(*_diagnostic("error", ERROR, diagnostic, self._width))
 
     def name_workers(self, numbering: WorkerNumbering) -> None:
         self._output.name_workers(numbering)
@@ -113,6 +116,10 @@ class Console:
         self._stop_live()
         self._state.clear()
         self._output.finish()
+
+    @property
+    def _width(self) -> int | None:
+        return terminal_width(self.rich.file)
 
     def _show_step(self, event: Event) -> None:
         if not self._state:
@@ -202,13 +209,15 @@ class _Encodable:
                 yield segment
 
 
-def _diagnostic(level: str, style: str, diagnostic: Diagnostic) -> list[Text]:
-    head = Text.assemble((f"{level}: ", style), (diagnostic.summary, "bold"))
+def _diagnostic(level: str, style: str, diagnostic: Diagnostic, width: int | None) -> list[Text]:
+    label = f"{level}: "
+    summary = diagnostic.summary
+    if width is not None:
+        summary = wrap(summary, width, used=len(label), indent=INDENT)
+    head = Text.assemble((label, style), (summary, "bold"))
     if diagnostic.where:
-        head.append(f"  {diagnostic.where}")
-    lines = [head]
-    if diagnostic.detail:
-        lines.append(Text(indent(diagnostic.detail, "  ")))
-    if diagnostic.hint:
-        lines.append(Text(indent(diagnostic.hint, "  ")))
-    return lines
+        used = cell_len(head.plain.rpartition("\n")[2]) + len(INDENT)
+        has_room = width is None or used + cell_len(diagnostic.where) <= width
+        head.append(f"{'' if has_room else chr(10)}{INDENT}{diagnostic.where}")
+    texts = filter(None, (diagnostic.detail, diagnostic.hint))
+    return [head, *(Text(wrap_lines(text, width, indent=INDENT)) for text in texts)]

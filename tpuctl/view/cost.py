@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from tpuctl.model.cost import Cost
 from tpuctl.units import dollars
 from tpuctl.view.tables import print_table
@@ -59,9 +61,12 @@ def print_cost(
 
     `fallbacks` adds a line for each fallback zone, with its total and a remark.
     """
-    rows = [(line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines]
+    rows: list[tuple[str | Text, ...]] = [
+        (line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines
+    ]
     dated = f"prices of {cost.read}" if cost.read else ""
-    rows.append(("total", cost.amount.removesuffix("/h"), dated))
+    total = Text("total", "bold"), Text(cost.amount.removesuffix("/h"), "bold")
+    rows.append((*total, dated))
     for zone, (other, remark) in (fallbacks or {}).items():
         rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
     print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.units import decimal_size
 from tpuctl.view.tables import print_facts, print_table
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.model.debug_dump import Dump
@@ -23,4 +24,4 @@ def show_contents(dump: Dump) -> None:
         print("\nNot included:")
         print_facts((f"    {name}", reason) for name, reason in dump.omitted.items())
     kinds = [f"{kind.replace('-', ' ')} ({count})" for kind, count in dump.replaced.items()]
-    print(f"\nReplaced by placeholders: {', '.join(kinds) or 'nothing'}.\n{KEPT}\n")
+    print_wrapped(f"\nReplaced by placeholders: {', '.join(kinds) or 'nothing'}.\n{KEPT}\n")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tpuctl.view.tables import print_facts
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.errors import Diagnostic
@@ -61,11 +62,11 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         for line in explanation.lines:
             print(f"    {line}")
     for number, hang in explanation.hangs.items():
-        print(f"\nWorker {record.worker_name(number)} may hang: {hang.detail}")
+        print_wrapped(f"\nWorker {record.worker_name(number)} may hang: {hang.detail}")
         for call in hang.stack:
             print(f"    {call}")
     if failure is not None and failure.hint:
-        print(f"\n{as_typed(failure.hint)}")
+        print_wrapped(f"\n{as_typed(failure.hint)}")
     if explanation.attempts:
         print("\nBefore that:")
         for each in explanation.attempts:
@@ -73,7 +74,7 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
             if each.verdict.detail:
                 print(f"        {each.verdict.detail}")
     if explanation.is_unqueried:
-        print("\nThe state of the machines is unknown; this is based on the bucket only.")
+        print_wrapped("\nThe state of the machines is unknown; this is based on the bucket only.")
 
 
 def _worker(explanation: Explanation) -> str:
@@ -94,7 +95,7 @@ def show_message(message: Pasted, hint: str) -> None:
     if message.fault is not None:
         facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)
-    print(f"\n{hint}")
+    print_wrapped(f"\n{hint}")
 
 
 def show_command(
@@ -103,7 +104,8 @@ def show_command(
     meaning: Pasted | None,
     jobs_command: str,
 ) -> None:
-    """Why a command failed. The commands in hints are those that the user has to type."""
+    """Why a command failed. The commands in hints are those that the user has to type;
+    `jobs_command`, if any, lists jobs to explain instead."""
     started = f"{command.started.astimezone():%Y-%m-%d %H:%M:%S}"
     facts = [("command", f"tpuctl {' '.join(command.arguments)}")]
     facts.append(("", f"started at {started}, failed with exit code {command.exit_code}"))
@@ -113,5 +115,6 @@ def show_command(
         facts += [("meaning", meaning.summary), ("cause", meaning.cause)]
     print_facts(facts)
     for hint in dict.fromkeys(diagnostic.hint for diagnostic in diagnostics if diagnostic.hint):
-        print(f"\n{hint}")
-    print(f"\nTo explain a job instead, name one of these:\n    {jobs_command}")
+        print_wrapped(f"\n{hint}")
+    if jobs_command:
+        print(f"\nTo explain a job instead, name one of these:\n    {jobs_command}")

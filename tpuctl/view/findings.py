@@ -47,7 +47,9 @@ class TextOutput:
         return wrap(text, self.width, used=used, indent=" " * indent) if self.is_terminal else text
 
 
-def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") -> Iterator[str]:
+def report_lines(
+    report: Report, target: str, paper: TextOutput, fix: str = "", *, has_summary: bool = True
+) -> Iterator[str]:
     """The whole report. `target` is what was checked for, `fix` the command that applies fixes.
 
     On a terminal, each finding is followed by its source line.
@@ -60,7 +62,8 @@ def report_lines(report: Report, target: str, paper: TextOutput, fix: str = "") 
     for note in report.notes:
         head = f"{plain(display_path(note.path))}:{note.line} note  "
         yield head + paper.wrapped(note.message, cell_len(head))
-    yield from _summary(report, target, paper, fix)
+    if has_summary:
+        yield from _summary(report, target, paper, fix)
 
 
 def _summary(report: Report, target: str, paper: TextOutput, fix: str) -> Iterator[str]:

@@ -18,21 +18,16 @@ __all__ = ["show_jobs"]
 WIDE = ("submitted (UTC)", "workers", "framework", "runtime", "node", "zone", "submitted by")
 
 
-def show_jobs(
-    jobs: Sequence[JobSummary],
-    now: datetime,
-    run: str = "tpuctl run SCRIPT",
-    *,
-    is_wide: bool = False,
-) -> None:
+def show_jobs(jobs: Sequence[JobSummary], now: datetime, *, is_wide: bool = False) -> None:
     """The jobs as a table, with the time since each was submitted, and how long it took so far.
+
+    Nothing without jobs.
 
     Without any, `run` is the command that submits one.
 
     Columns that are the same for most stacks are left out if they have nothing to say.
     """
     if not jobs:
-        print(f"No jobs. To submit one:\n    {run}")
         return
     values = ["values"] if any(job.record.values for job in jobs) else []
     attempt = ["attempt"] if any(job.record.attempt > 1 for job in jobs) else []

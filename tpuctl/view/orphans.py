@@ -13,6 +13,7 @@ from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.units import counted, dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.tables import print_table
+from tpuctl.view.text_wrapping import print_wrapped
 
 __all__ = ["DownCommand", "Orphans", "show_orphans"]
 
@@ -120,21 +121,25 @@ def show_orphans(
             is_wide=is_wide,
         )
         if group.left and group.is_in_use:
-            print(f"To delete the leftovers and keep the rest, with its stack file:\n    {up}")
+            print_wrapped(
+                f"To delete the leftovers and keep the rest, with its stack file:\n    {up}"
+            )
         elif group.left or everything:
             heading = "To delete the whole stack" if group.is_in_use else "To delete it"
             if group.is_bucket:
                 heading = "To delete it and everything in it"
             print(f"{heading}:\n    {group.down(command)}")
         print()
-    print(_summary(orphans, is_free))
+    print_wrapped(_summary(orphans, is_free))
     if orphans.unlisted:
-        print(f"Not included, because they could not be listed: {', '.join(orphans.unlisted)}.")
+        print_wrapped(
+            f"Not included, because they could not be listed: {', '.join(orphans.unlisted)}."
+        )
     buckets = sum(1 for item in orphans.items if item.kind == "bucket")
     if buckets and not everything:
         many = "bucket is" if buckets == 1 else "buckets are"
         charged = on_google("charged", is_free=is_free)
-        print(f"{buckets} {many} kept on purpose and {charged}; use --all to list them.")
+        print_wrapped(f"{buckets} {many} kept on purpose and {charged}; use --all to list them.")
 
 
 def _summary(orphans: Orphans, is_free: bool) -> str:

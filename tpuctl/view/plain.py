@@ -25,9 +25,10 @@ from tpuctl.model.events import (
 )
 from tpuctl.model.worker_numbering import WorkerNumbering
 from tpuctl.units import clock_time
-from tpuctl.view.base import indent, outcome_word, port_sentence
+from tpuctl.view.base import hints_once, outcome_word, port_sentence
 from tpuctl.view.output import Output
 from tpuctl.view.progress_state import UNCHANGED_ACTIONS
+from tpuctl.view.text_wrapping import terminal_width, wrap_lines
 from tpuctl.view.transfer import Rate, transfer_words
 
 __all__ = ["Plain"]
@@ -36,7 +37,7 @@ PROGRESS_INTERVAL = 10.0
 
 
 class Plain:
-    """One line per event; `quiet` shows only problems and the job's log."""
+    """One line per event; `quiet` shows only errors and the job's log."""
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
         self.quiet = quiet
@@ -54,10 +55,12 @@ class Plain:
                 print(port_sentence(event), flush=True)
             case PageServed(url):
                 print(url, flush=True)
-            case WarningIssued(diagnostic, is_error):
-                self._diagnostic("error" if is_error else "warning", diagnostic)
+            case WarningIssued(diagnostic, True):
+                self._diagnostic("error", diagnostic)
             case _ if self.quiet:
                 pass
+            case WarningIssued(diagnostic):
+                self._diagnostic("warning", diagnostic)
             case Note(text):
                 self._line(text)
             case Planned():
@@ -71,7 +74,7 @@ class Plain:
                 self._finished(event)
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> None:
-        for diagnostic in diagnostics:
+        for diagnostic in hints_once(diagnostics):
             self._diagnostic("error", diagnostic)
 
     def name_workers(self, numbering: WorkerNumbering) -> None:
@@ -125,9 +128,9 @@ class Plain:
     def _diagnostic(self, level: str, diagnostic: Diagnostic) -> None:
         where = f"{diagnostic.where}: " if diagnostic.where else ""
         self._line(f"{level}: {where}{diagnostic.summary}")
-        for text in (diagnostic.detail, diagnostic.hint):
-            if text:
-                self._line(indent(text))
+        for text in filter(None, (diagnostic.detail, diagnostic.hint)):
+            self._line(text, indent="    ")
 
-    def _line(self, text: str) -> None:
-        print(text, file=self.out, flush=True)
+    def _line(self, text: str, *, indent: str = "") -> None:
+        lines = wrap_lines(text, terminal_width(self.out), indent=indent)
+        print(lines, file=self.out, flush=True)

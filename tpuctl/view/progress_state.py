@@ -19,9 +19,10 @@ from tpuctl.model.inventory import GROUPS
 from tpuctl.view.base import outcome_word, progress_word
 from tpuctl.view.transfer import Rate
 
-__all__ = ["UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
+__all__ = ["MAX_UNCHANGED", "UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
 
 UNCHANGED_ACTIONS = ("nothing", "leave")  # actions that change nothing
+MAX_UNCHANGED = 3  # lines for what does not change; more are folded into one
 # The group of steps without a resource, by address prefix.
 STEP_GROUPS = {"cloud": "TPU", "image": "TPU", "gs:": "bucket", "ssh": "machines", "job": "run"}
 GROUP_ORDER = (*GROUPS, "machines", "run")

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tpuctl.units import clock_time
-from tpuctl.view.progress_state import ProgressState, Row, RowState
+from tpuctl.view.progress_state import MAX_UNCHANGED, ProgressState, Row, RowState
 from tpuctl.view.text_wrapping import plain
 from tpuctl.view.transfer import transfer_words
 
@@ -209,7 +209,7 @@ def _fold(rows: Sequence[Row], fold: Collection[RowState]) -> list[_Line]:
     ones over all groups."""
     lines: list[_Line] = []
     unchanged = [row for row in rows if row.state is RowState.UNCHANGED]
-    if len(unchanged) <= MIN_FOLDED:
+    if len(unchanged) <= MAX_UNCHANGED:
         unchanged = []
     for group in dict.fromkeys(row.group for row in rows):
         group_rows = [row for row in rows if row.group == group and row not in unchanged]

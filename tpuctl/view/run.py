@@ -10,6 +10,7 @@ from tpuctl.units import format_duration
 from tpuctl.view.cost import run_cost
 from tpuctl.view.curves import draw, number
 from tpuctl.view.tables import print_facts, print_table
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
@@ -19,8 +20,7 @@ __all__ = ["print_run"]
 MAX_DRAWN = 3  # curves; the others have their last value in a line
 
 
-def print_run(report: RunReport, command_prefix: str) -> None:
-    """`typed` is the prefix of commands that the user types."""
+def print_run(report: RunReport) -> None:
     record, status = report.record, report.explanation.status
     code = "" if status.exit_code is None else f", exit code {status.exit_code}"
     facts = [
@@ -52,8 +52,6 @@ def print_run(report: RunReport, command_prefix: str) -> None:
             whole=("zone", "started (UTC)", "ran"),
         )
     _curves(report)
-    follow = f"{command_prefix} logs -f {record.id}" if status.exit_code is None else ""
-    print(f"\nNext:\n    {follow or f'{command_prefix} report {record.id}'}")
 
 
 def _curves(report: RunReport) -> None:
@@ -70,6 +68,6 @@ def _curves(report: RunReport) -> None:
         for curve in report.curves[MAX_DRAWN:]
     ]
     if others:
-        print(f"\nat the end: {', '.join(others)}")
+        print_wrapped(f"\nat the end: {', '.join(others)}")
     if not report.curves:
-        print("\nNo curves: the log has no lines like `step 100 loss 2.5`.")
+        print_wrapped("\nNo curves: the log has no lines like `step 100 loss 2.5`.")

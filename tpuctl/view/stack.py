@@ -14,7 +14,9 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 from tpuctl.units import billed_size, counted, dollars, format_duration
 from tpuctl.view.cost import on_google, print_cost
-from tpuctl.view.tables import console, print_table
+from tpuctl.view.progress_state import MAX_UNCHANGED
+from tpuctl.view.tables import print_table
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.model.quota import QuotaLine, QuotaReport
@@ -36,17 +38,36 @@ SIGNS = {
     Action.NOTHING: "·",
     Action.LEAVE: "=",
 }
+# Readable on dark and light backgrounds; the signs and words carry the same meaning.
+STYLES = {
+    Action.CREATE: "green",
+    Action.UPDATE: "magenta",
+    Action.DELETE: "bold red",
+    Action.NOTHING: "dim",
+    Action.LEAVE: "dim",
+}
 NUMBERS = ("used", "new", "left", "max")
 
 
-def show_plan(plan: Plan) -> None:
-    print_table(
-        ("", "resource", "reason"),
-        [
-            (SIGNS[change.action], change.address, f"{change.action.value}: {change.because}")
-            for change in plan
-        ],
-    )
+def show_plan(plan: Plan, *, no_color: bool = False) -> None:
+    """A line for each change, and one for all that stays if it is much, as `up` shows it."""
+    unchanged = [change for change in plan if change.action is Action.NOTHING]
+    if len(unchanged) <= MAX_UNCHANGED:
+        unchanged = []
+    rows = [
+        (
+            Text(SIGNS[change.action], STYLES[change.action]),
+            Text(change.address, "dim" if change.action is Action.NOTHING else ""),
+            Text.assemble((f"{change.action.value}: ", STYLES[change.action]), change.because),
+        )
+        for change in plan
+        if change not in unchanged
+    ]
+    if unchanged:
+        names = ", ".join(change.address for change in unchanged)
+        cells = (SIGNS[Action.NOTHING], f"{len(unchanged)} unchanged", names)
+        rows.append((Text(cells[0], "dim"), Text(cells[1], "dim"), Text(cells[2], "dim")))
+    print_table(("", "resource", "reason"), rows, no_color=no_color)
 
 
 def show_costs(
@@ -67,7 +88,7 @@ def show_costs(
     }
     print_cost(cost, others, is_free=is_free)
     if race is not None:
-        console().print(Text(f"\n{race_text(race, stack, is_free=is_free)}"))
+        print_wrapped(f"\n{race_text(race, stack, is_free=is_free)}")
 
 
 def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
@@ -100,7 +121,7 @@ def show_quota(quota: QuotaReport) -> None:
         print()
         print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
     for problem in quota.unread:
-        console().print(Text(f"The {problem}."))
+        print_wrapped(f"The {problem}.")
 
 
 def _quota_row(line: QuotaLine) -> tuple[str, ...]:
@@ -125,7 +146,7 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
         ],
     )
     if deleted := [item.address for item in remaining if item.state == "deleted"]:
-        console().print(Text(f"\nDeleted: {', '.join(deleted)}."))
+        print_wrapped(f"\nDeleted: {', '.join(deleted)}.")
 
 
 def _reason(item: Remaining, is_free: bool) -> str:

@@ -9,6 +9,7 @@ from tpuctl.model.charges import Charge, hourly, so_far
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.cost import FREE, on_google
 from tpuctl.view.tables import console, print_facts, table
+from tpuctl.view.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,9 +52,10 @@ def show_status(
     if (charges_list := charges_table(items, charges, at, is_free=is_free)) is not None:
         print()
         console().print(charges_list)
-        print("".join(f"{line}\n" for line in price_notes(charges, is_free=is_free)), end="")
+        for line in price_notes(charges, is_free=is_free):
+            print_wrapped(line)
     for each in advice:
-        print(f"\n{each.text}\n    {typed(each.command)}")
+        print_wrapped(f"\n{each.text}\n    {typed(each.command)}")
 
 
 def price_notes(charges: Sequence[Charge], *, is_free: bool) -> Iterator[str]:

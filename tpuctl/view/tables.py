@@ -20,16 +20,16 @@ MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
 
-def console() -> Console:
+def console(*, no_color: bool = False) -> Console:
     """Stdout, as wide as the terminal, or 200 columns otherwise."""
     if sys.stdout.isatty():
-        return SafeConsole(highlight=False, emoji=False)
+        return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
     return SafeConsole(highlight=False, emoji=False, width=200, no_color=True)
 
 
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str | Text]],
     *,
     numbers: Sequence[str] = (),
     whole: Sequence[str] = (),
@@ -40,7 +40,8 @@ def table(
         justify: JustifyMethod = "right" if column in numbers else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in rows:
-        made.add_row(*map(Text, row))  # no markup in brackets
+        # No markup in brackets.
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return made
 
 
@@ -62,14 +63,16 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
 
 def print_table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str | Text]],
     *,
     numbers: Sequence[str] = (),
     whole: Sequence[str] = (),
     is_wide: bool = False,
+    no_color: bool = False,
 ) -> None:
     """Print a table; a wide one has no lines that are folded."""
-    rows_table, output = table(columns, rows, numbers=numbers, whole=whole), console()
+    rows_table = table(columns, rows, numbers=numbers, whole=whole)
+    output = console(no_color=no_color)
     if is_wide:
         output.width = MAX_WIDTH
         output.width = output.measure(rows_table).maximum

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from typing import IO
+
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["cut", "plain", "wrap"]
+__all__ = ["cut", "plain", "print_wrapped", "terminal_width", "wrap", "wrap_lines"]
 
 TAB = "    "
+COMMAND = "    "  # what a line begins with that is to be copied, such as a command
+MIN_WIDTH = 20
 
 
 def plain(text: str) -> str:
@@ -32,6 +39,41 @@ def wrap(text: str, width: int, *, used: int = 0, indent: str = "") -> str:
         else:
             line = longer
     return f"\n{indent}".join([*lines, line])
+
+
+def wrap_lines(text: str, width: int | None, *, indent: str = "") -> str:
+    """Wrap each line on its own, and indent all. Commands, on lines that begin with four spaces,
+    stay whole, so that they can be copied; without a width, all lines do."""
+    return "\n".join(
+        f"{indent}{_wrapped_line(line, width, indent)}" if line else "" for line in text.split("\n")
+    )
+
+
+def _wrapped_line(line: str, width: int | None, indent: str) -> str:
+    if width is None or line.startswith(COMMAND) or cell_len(f"{indent}{line}") <= width:
+        return line
+    own = line[: len(line) - len(line.lstrip())]
+    margin = f"{indent}{own}"
+    return own + wrap(line, width, used=cell_len(margin), indent=margin)
+
+
+def terminal_width(stream: IO[str]) -> int | None:
+    """The columns of a terminal, or of $COLUMNS; None for a file or pipe."""
+    if not stream.isatty():
+        return None
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    if "COLUMNS" in os.environ or not columns:
+        columns = shutil.get_terminal_size().columns
+    return max(columns, MIN_WIDTH)
+
+
+def print_wrapped(text: str, file: IO[str] | None = None) -> None:
+    """Print to stdout or a file, in lines that fit if it is a terminal."""
+    stream = file or sys.stdout
+    print(wrap_lines(text, terminal_width(stream)), file=stream, flush=True)
 
 
 def cut(text: str, begin: int, width: int) -> tuple[str, int]:

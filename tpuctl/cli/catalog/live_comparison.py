@@ -269,8 +269,10 @@ def answer_list(
     *,
     suggestion: tuple[str, str],
     note: str = "",
+    hidden: Sequence[Row] = (),
 ) -> None:
     """Answer a list command; `model` is only called to print JSON, and has the rows under `name`.
+    Hidden rows are only in JSON.
 
     `{read}` in the note is the catalog's date, and fields in the suggestion are those of the first
     row.
@@ -278,6 +280,10 @@ def answer_list(
     from tpuctl.catalog import read_date
 
     sentences = note.format(read=read_date()).splitlines() if rows else []
+    if hidden:
+        sentences.append(
+            f"{counted(len(hidden), 'larger type')} not shown; use --all to list them."
+        )
     if live_result is not None:
         columns = {**columns, "live": "live"}
         if live_result.compute is not None:
@@ -292,7 +298,7 @@ def answer_list(
                 "live": live_result.data() if live_result else None,
             }
         ),
-        rows,
+        [row for row in rows if row not in hidden],
         columns,
         sentences,
         suggestion=(suggestion[0], suggestion[1].format(**rows[0])) if rows else None,

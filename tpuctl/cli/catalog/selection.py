@@ -346,8 +346,9 @@ def answer_rows(
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
     """
+    from tpuctl.model.events import Note
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import wrap
+    from tpuctl.view.text_wrapping import terminal_width, wrap
 
     def show() -> None:
         columns_shown = columns
@@ -357,13 +358,13 @@ def answer_rows(
         if rows:
             print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
-            print(wrap(sentence, WIDTH))
+            state.say(wrap(sentence, min(terminal_width(sys.stdout) or WIDTH, WIDTH)))
         if footer:
-            print(footer)
+            state.say(footer)
         is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
         if not rows and empty:
-            typer.echo(empty, err=True)
-        elif suggestion and is_terminal and not state.quiet:
-            typer.echo("\n{}\n    {}".format(*suggestion), err=True)
+            state.view.on(Note(empty))
+        elif suggestion and is_terminal:
+            state.view.on(Note("\n{}\n    {}".format(*suggestion)))
 
     state.answer(answer, show)

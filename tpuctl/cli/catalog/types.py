@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["types"]
 
+MAX_CHIPS = 256  # of the types that are listed without --all
+
 
 def types(
     context: typer.Context,
@@ -32,10 +35,15 @@ def types(
     filters: Filters,
     order: Order,
     query: LiveQuery,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Also list types of more than {MAX_CHIPS} chips.")
+    ] = False,
     type_too: HiddenType = "",
 ) -> None:
     """List TPU types: chips, workers, who sells them, memory, and the hourly price in the cheapest
     zone.
+
+    Large types are listed with --all, by name, and with --min-chips or --max-chips.
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
@@ -52,6 +60,8 @@ def types(
         rows += [_unknown(name) for name in sorted({name for name, _ in comparison.new} - listed)]
         for row in rows:
             live_result.add_to(row)
+    is_filtered = filters.min_chips > 1 or filters.max_chips is not None or order.limit is not None
+    is_complete = everything or is_filtered
     keys = "type generation chips workers api devices hbm-gb zones price spot"
     rows = order.apply(rows, keys, price="on_demand")
     shape = {"topology": "topology"} if live_result is None else {}
@@ -69,7 +79,18 @@ def types(
         live_result,
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
         note=note,
+        hidden=() if is_complete else _large(rows, accelerator),
     )
+
+
+def _large(rows: Sequence[Row], names: str) -> list[Row]:
+    """The rows of types that few buy, unless named, or unless there are no others."""
+    large = [
+        row
+        for row in rows
+        if (row["chips"] or 0) > MAX_CHIPS and row["type"] not in names.split(",")
+    ]
+    return [] if len(large) == len(rows) else large
 
 
 def _machines(accelerator: AcceleratorType) -> str:
