@@ -25,7 +25,7 @@ class Advice:
 def advice_on(items: Sequence[InventoryItem]) -> tuple[Advice, ...]:
     """Advice for one stack, most important first."""
     if not items:
-        return (Advice("The stack does not exist. To create it:", "up"),)
+        return (Advice("Nothing of the stack was found. To create it:", "up"),)
     machines = [item for item in items if item.kind_class.is_machine]
     if not machines and any(item.kind != "bucket" for item in items):
         return (

@@ -126,6 +126,8 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     )
     if deleted := [item.address for item in remaining if item.state == "deleted"]:
         console().print(Text(f"\nDeleted: {', '.join(deleted)}."))
+    else:
+        print("\nThere was nothing to delete.")
 
 
 def _reason(item: Remaining, is_free: bool) -> str:
