@@ -97,8 +97,9 @@ def confirm_up(state: State, prepared: Prepared) -> None:
     if state.yes:
         from tpuctl.model.events import Note
 
-        for problem in prepared.quota.unread:
-            state.view.on(Note(f"The {problem}."))
+        if not prepared.enables_apis:  # otherwise it is not known yet
+            for problem in prepared.quota.unread:
+                state.view.on(Note(f"The {problem}."))
         if prepared.race_cost is not None:
             from tpuctl.view.stack import race_text
 

@@ -83,6 +83,11 @@ class Prepared:
         return None if self.race is None else race_cost(self.stack, self.race.zones)
 
     @property
+    def enables_apis(self) -> bool:
+        """Whether APIs that the stack needs are not enabled yet."""
+        return any(each.is_work and each.address.startswith("apis/") for each in self.plan)
+
+    @property
     def creates_tpu_node(self) -> bool:
         """Whether the plan creates a TPU node, which Google no longer allows for most projects."""
         return any(
