@@ -9,6 +9,7 @@ TpuctlError               base of all expected failures; carries a Diagnostic
 ├── NoCapacity            none in the zone now; try another zone or time        exit 75
 ├── QuotaExceeded         the project's quota is used up                        exit 76
 ├── Denied                missing permission, billing, API, or a policy         exit 77
+│   └── ApiDisabled       the API cannot be asked what exists there             exit 77
 ├── TimedOut              a time or cost limit was reached                      exit 124
 ├── NotFound              the named object does not exist                       exit 1
 ├── Conflict              it exists, but is not ours or not as expected         exit 1
@@ -24,6 +25,7 @@ from enum import Enum
 from typing import ClassVar
 
 __all__ = [
+    "ApiDisabled",
     "Conflict",
     "Denied",
     "Diagnostic",
@@ -130,6 +132,10 @@ class Denied(TpuctlError):
     """A missing permission, billing, a disabled API or an organization policy prevents it."""
 
     exit_code = 77
+
+
+class ApiDisabled(Denied):
+    """The API is not enabled in the project: whether something exists there cannot be asked."""
 
 
 class TimedOut(TpuctlError):

@@ -226,7 +226,7 @@ def test_stack_that_does_not_exist(project: Project, tmp_path: Path) -> None:
         assert event["event"] == "PageServed"
         url, token = address(terminal)
         page = json.loads(answer_to(f"{url}state", {"Authorization": f"Bearer {token}"})[1])
-        assert "The stack does not exist" in page["sections"]["resources"]
+        assert "Nothing of the stack was found" in page["sections"]["resources"]
         assert "No job was submitted yet" in page["sections"]["jobs"]
         assert page["log"] is None
     envelope = json.loads(terminal.output.splitlines()[-1])

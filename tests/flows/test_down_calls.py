@@ -98,7 +98,9 @@ SAMPLE = 2  # calls per kind of stack that fail; `make soak` tests all of them
 async def charged(bench: Bench) -> set[str]:
     """The addresses of what is charged by the hour."""
     stack = bench.stack.stack
-    items = await list_resources(bench.stack.cloud, stack.project, stack=stack.name)
+    items = await list_resources(
+        bench.stack.cloud, stack.project, stack=stack.name, unused_apis=stack.unused_apis
+    )
     return {item.address for item in items if item.is_billable and item.kind != "bucket"}
 
 

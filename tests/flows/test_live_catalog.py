@@ -313,7 +313,11 @@ def test_live_quota_by_zone(
     bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits = {
-        "TPUV3sPerProjectPerZoneForTPUAPI": {ZONE: 16, "us-central1-b": 0},
+        "TPUV3sPerProjectPerZoneForTPUAPI": {
+            **dict.fromkeys(("us-central1-a", "us-central1-f", "us-east1-d"), 40),
+            ZONE: 16,
+            "us-central1-b": 0,
+        },
         "TPUV3sPerProjectPerRegionForTPUAPI": {"us-central1": 24},
         "IN_USE_ADDRESSES": {"us-east1": 1},
     }
@@ -349,7 +353,7 @@ def test_live_quota_has_pools_of_both_apis(
     bench: Bench, project: Project, cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits = {
-        "TPUV6EPerProjectPerZoneForTPUAPI": {"us-east5-a": 512},
+        "TPUV6EPerProjectPerZoneForTPUAPI": {"us-east5-a": 512, "europe-west4-a": 512},
         "TPUS-PER-TPU-FAMILY-per-project-region": {"us-east5": 0, "europe-west4": 32},
     }
     remote_control.change_settings(cloud, quota=limits)

@@ -60,7 +60,9 @@ async def race(stack: Tpuctl) -> Prepared:
 
 async def states(stack: Tpuctl) -> dict[str, str]:
     """The state of the stack's TPU resources in all zones, from their lists."""
-    items = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
+    items = await list_resources(
+        stack.cloud, "local-project", stack=stack.stack.name, on_error=lambda *_: None
+    )
     return {f"{item.kind} {item.zone}": item.state for item in items if item.kind_class.is_machine}
 
 

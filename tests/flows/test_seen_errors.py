@@ -193,7 +193,7 @@ def test_explain_without_job_describes_stack(stack_bench: Bench, replay: Replay)
     code, out, stderr = bench.type("explain")
     assert (code, out) == (1, "")
     assert "No jobs" in stderr
-    assert "The stack does not exist" in stderr
+    assert "Nothing of the stack was found" in stderr
     assert "    tpuctl up\n" in stderr
     assert "tpuctl explain --error" in stderr
 

@@ -253,7 +253,7 @@ async def test_status_of_nonexistent_stack(project: Project, tmp_path: Path) -> 
     names = ("--stack", "mistyped", "--project")
     code, out, stderr = bench.type("status", *names, project.id, folder=tmp_path)
     assert code == 0
-    assert "The stack does not exist" in out
+    assert "Nothing of the stack was found" in out
     assert f"orphans --all --project {project.id}" in stderr
     for command in (["status"], ["down", "--yes"]):
         code, out, stderr = bench.type(*command, *names, "no-such-project", folder=tmp_path)

@@ -12,13 +12,13 @@ from google.rpc import error_details_pb2, status_pb2
 
 from tpuctl.cloud.classification import (
     AlreadyExists,
-    ApiDisabled,
     NodesClosed,
     RangeTaken,
     classify,
 )
 from tpuctl.cloud.errors import convert, from_status
 from tpuctl.errors import (
+    ApiDisabled,
     Denied,
     NoCapacity,
     NotFound,

@@ -13,12 +13,13 @@ from google.auth import exceptions as auth
 from google.cloud.storage.exceptions import DataCorruption
 
 from tests.support.fake_clock import FakeClock
-from tpuctl.cloud.classification import AlreadyExists, ApiDisabled, classify
+from tpuctl.cloud.classification import AlreadyExists, classify
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.errors import (
+    ApiDisabled,
     Conflict,
     Denied,
     NoCapacity,

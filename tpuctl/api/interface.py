@@ -186,7 +186,7 @@ class Tpuctl:
         return await provision(self.context, prepared)
 
     async def status(self) -> StackStatus:
-        """What exists in the cloud now."""
+        """What exists in the cloud now. Raises the error of what could not be listed."""
         from tpuctl.flows.status import status
 
         return await status(self.context)

@@ -44,21 +44,25 @@ def register(app: typer.Typer) -> None:
 def plan(context: typer.Context, race: Race = False) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
+    Exits with 76 if it is known not to fit into the quota of any of its zones.
+
     Example: tpuctl plan
     """
-    from tpuctl.flows.init import guess_script
-
     state: State = context.obj
     prepared = state.wait_for(state.tpuctl().plan(race=race))
+    error = prepared.quota.error(prepared.stack.project, is_local=state.is_free)
 
     def show() -> None:
         _show_prepared(state, prepared)
-        command = f"run {guess_script(state.stack_file)}"
-        if not prepared.plan.is_empty:
-            command = f"up{' --race' * race}"
-        state.suggest(f"{state.command_prefix} {command}")
+        if error is None:
+            command = f"run {state.guess_script()}"
+            if not prepared.plan.is_empty:
+                command = f"up{' --race' * race}"
+            state.suggest(f"{state.command_prefix} {command}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
+    if error is not None:
+        raise error
 
 
 def up(context: typer.Context, race: Race = False) -> None:
@@ -92,8 +96,12 @@ def confirm_up(state: State, prepared: Prepared) -> None:
     from tpuctl.view.cost import cost_sentence
 
     if state.yes:
+        from tpuctl.model.events import Note
+
+        if not prepared.enables_apis:  # otherwise it is not known yet
+            for problem in prepared.quota.unread:
+                state.view.on(Note(f"The {problem}."))
         if prepared.race_cost is not None:
-            from tpuctl.model.events import Note
             from tpuctl.view.stack import race_text
 
             text = race_text(prepared.race_cost, prepared.stack, is_free=state.is_free)
@@ -125,6 +133,7 @@ def status(
     Example: tpuctl status --watch
     """
     from tpuctl.cli.status import show_snapshot, watch_status
+    from tpuctl.flows.apply import combined_error
     from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
@@ -140,7 +149,7 @@ def status(
         watch_status(state, tpuctl, interval, typed)
         return
     moment = state.wait_for(tpuctl.snapshot())
-    if stack and not moment.status.inventory:
+    if stack and not moment.status.inventory and not moment.status.unlisted:
         state.view.on(
             Note(
                 f"Nothing found. To list all stacks in project {project}:\n"
@@ -157,6 +166,8 @@ def status(
 
     state.jobs += [job.record.id for job in moment.jobs]
     state.answer(lambda: responses.stacks.Status.of(moment), show)
+    if moment.status.unlisted:
+        raise combined_error(moment.status.unlisted, moment.status.stack.project)
 
 
 def _job_command(state: State, moment: Snapshot) -> str:
@@ -243,6 +254,8 @@ def orphans(
 
     Example: tpuctl orphans --project my-project
     """
+    from tpuctl.errors import ApiDisabled
+    from tpuctl.flows.apply import combined_error
     from tpuctl.model.events import WarningIssued
     from tpuctl.view.orphans import Orphans, show_orphans
 
@@ -256,8 +269,13 @@ def orphans(
     unlisted: dict[type[ResourceKind], TpuctlError] = {}
     items = state.wait_for(tpuctl.orphans(unlisted.__setitem__))
     project_orphans = Orphans.of(tpuctl.project, items, [kind.kind for kind in unlisted])
+    failures = {
+        f"{kind.kind}/*": error
+        for kind, error in unlisted.items()
+        if kind.is_billable or isinstance(error, ApiDisabled)
+    }
     for kind, error in unlisted.items():
-        if not kind.is_billable:
+        if f"{kind.kind}/*" not in failures:
             state.view.on(WarningIssued(error.diagnostics[0]))
 
     def command(stack: str, *, is_bucket: bool) -> str:
@@ -276,9 +294,8 @@ def orphans(
         )
 
     state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
-    for kind, error in unlisted.items():
-        if kind.is_billable:
-            raise error
+    if failures:
+        raise combined_error(failures, tpuctl.project)
     return 1 if project_orphans.is_charged else 0
 
 

@@ -281,6 +281,11 @@ class State:
                 hint="Pass --yes to confirm.",
                 where="--yes",
             )
+        from tpuctl.view.text_wrapping import terminal_width, wrap
+
+        # What follows the question belongs to its last line.
+        width = (terminal_width(sys.stderr) or MAX_WIDTH) - len(ANSWERS)
+        question = wrap(question, max(1, width))
         if not self._ask(lambda: typer.confirm(question, default=default, err=True)):
             raise Declined
 
@@ -292,6 +297,8 @@ class State:
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Let the user choose a line by its number, and return its index. Requires `can_ask`;
         raises Declined on Ctrl-C."""
+        from tpuctl.view.text_wrapping import terminal_width, wrap
+
         numbers = [str(number) for number, _ in enumerate(options, 1)]
         lines = [f"  {number}  {option}" for number, option in zip(numbers, options, strict=True)]
 
@@ -301,7 +308,7 @@ class State:
             return numbers.index(text)
 
         def ask() -> int:
-            typer.echo("\n".join([question, *lines]), err=True)
+            typer.echo(wrap("\n".join([question, *lines]), terminal_width(sys.stderr)), err=True)
             index: int = typer.prompt("Number", value_proc=parse, err=True)
             return index
 
@@ -309,11 +316,6 @@ class State:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         self.view.close()
-        from tpuctl.view.text_wrapping import terminal_width, wrap
-
-        # What follows the question belongs to its last line.
-        width = (terminal_width(sys.stderr) or MAX_WIDTH) - len(ANSWERS)
-        question = wrap(question, max(1, width))
         # Inside a flow, asyncio defers Ctrl-C to the next await; the prompt needs it immediately.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

@@ -10,14 +10,10 @@ import re
 from collections.abc import Collection, Mapping
 
 from tpuctl import errors
-from tpuctl.errors import Conflict, Denied, Scope, TpuctlError, Transient
+from tpuctl.errors import ApiDisabled, Conflict, Denied, Scope, TpuctlError, Transient
 from tpuctl.model.known_errors import KnownError, extract_facts, table
 
-__all__ = ["AlreadyExists", "ApiDisabled", "NodesClosed", "RangeTaken", "classify"]
-
-
-class ApiDisabled(Denied):
-    """The API is not enabled in the project, so none of its resources exist there."""
+__all__ = ["AlreadyExists", "NodesClosed", "RangeTaken", "classify"]
 
 
 class NodesClosed(Denied):

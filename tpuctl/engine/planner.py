@@ -8,12 +8,13 @@ from typing import Any
 
 from tpuctl.engine.graph import order, reverse
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Denied, TpuctlError
+from tpuctl.errors import ApiDisabled, Denied, TpuctlError
 from tpuctl.model.plan import Plan
 
 __all__ = ["Snapshot", "graph_of", "observe", "observe_each", "plan_down", "plan_up"]
 
 Snapshot = Mapping[str, Any | None]
+PROJECT = "project/"
 
 
 def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
@@ -22,17 +23,18 @@ def graph_of(resources: Sequence[Resource]) -> dict[str, frozenset[str]]:
     return {resource.address: resource.after & addresses for resource in resources}
 
 
-async def observe(resources: Sequence[Resource]) -> Snapshot:
+async def observe(resources: Sequence[Resource], *, enables_apis: bool = False) -> Snapshot:
     """Read all resources from the cloud concurrently.
 
-    Denied on a resource whose dependency is absent means that it is absent too: Google answers
-    "permission denied" for resources of a project that does not exist. If the dependency is found,
-    another command may have created it between the two answers: those denied are asked once more.
-    Other errors are raised.
+    Denied on a resource of a project that is absent means that it is absent too: Google answers
+    "permission denied" there. If the project is found, another command may have created it between
+    the two answers: those denied are asked once more. Other errors are raised, except those of
+    disabled APIs for a plan that enables them first: it creates or adopts what is there.
     """
     snapshot, errors = await observe_each(resources)
     for error in errors.values():
-        raise error
+        if not (enables_apis and isinstance(error, ApiDisabled)):
+            raise error
     return snapshot
 
 
@@ -43,9 +45,14 @@ async def observe_each(
 
     In the snapshot, these are None.
     """
-    observed = _find_absent(resources, await _answers(resources))
-    denied = [item for item in resources if isinstance(observed[item.address], Denied)]
-    observed = _find_absent(resources, {**observed, **await _answers(denied)})
+    observed = _find_absent(await _answers(resources))
+    denied = [
+        item
+        for item in resources
+        if isinstance(answer := observed[item.address], Denied)
+        and not isinstance(answer, ApiDisabled)
+    ]
+    observed = _find_absent({**observed, **await _answers(denied)})
     errors: dict[str, TpuctlError] = {}
     for address, answer in observed.items():
         if isinstance(answer, TpuctlError):
@@ -63,17 +70,19 @@ async def _answers(resources: Sequence[Resource]) -> dict[str, Any]:
     return {resource.address: answer for resource, answer in zip(resources, answers, strict=True)}
 
 
-def _find_absent(resources: Sequence[Resource], answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers, with None for Denied where a dependency is absent."""
-    observed = dict(answers)
-    after = graph_of(resources)
-    absent: set[str] = set()
-    for address in order(after):
-        if isinstance(observed[address], Denied) and after[address] & absent:
-            observed[address] = None
-        if observed[address] is None:
-            absent.add(address)
-    return observed
+def _find_absent(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers, with None for Denied if the project is absent: nothing can be read in it."""
+    has_answer = any(
+        (answer is not None and not isinstance(answer, Denied)) or isinstance(answer, ApiDisabled)
+        for answer in answers.values()
+    )
+    is_absent = any(address.startswith(PROJECT) and answers[address] is None for address in answers)
+    if has_answer or not is_absent:
+        return dict(answers)
+    return {
+        address: None if isinstance(answer, Denied) else answer
+        for address, answer in answers.items()
+    }
 
 
 def plan_up(resources: Sequence[Resource], snapshot: Snapshot) -> Plan:

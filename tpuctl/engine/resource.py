@@ -17,8 +17,9 @@ class Resource(Protocol):
     """The lifecycle of one cloud resource.
 
     `observe` returns None if the resource does not exist. `diff` and `removal` compute a change
-    from the observation alone, without a request. `apply` carries out the change; it is
-    idempotent, and adopts or rejects a resource that already exists.
+    from the observation alone, without a request. `revised` is that change once its dependencies
+    are done, which may have made it unnecessary. `apply` carries out the change; it is idempotent,
+    and adopts or rejects a resource that already exists.
     """
 
     @property
@@ -44,6 +45,10 @@ class Resource(Protocol):
 
     def removal(self, observed: Any | None) -> Change:
         """What `down` would do."""
+        ...
+
+    async def revised(self, change: Change) -> Change:
+        """The change as it is still needed."""
         ...
 
     async def apply(self, change: Change, report: Report) -> str | None:

@@ -103,7 +103,11 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
     """
     resources, contents = await asyncio.gather(
         list_resources(
-            cloud, stack.project, stack=stack.name, include=lambda kind: is_tpu_of(kind, stack)
+            cloud,
+            stack.project,
+            stack=stack.name,
+            include=lambda kind: is_tpu_of(kind, stack),
+            zones=(record.zone,),
         ),
         Record(stack, cloud).read(),
     )

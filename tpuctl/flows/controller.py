@@ -6,7 +6,6 @@ import shlex
 from datetime import timedelta
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.jobs.launch import FirstAccess
@@ -73,7 +72,7 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
             zone=stack.zone,
             instance=name,
         )
-    except (NotFound, ApiDisabled) as error:
+    except NotFound as error:
         raise NotFound(
             "Controller not found",
             f"stack {stack.name} has no controller in {stack.zone}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +13,10 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import Snapshot, observe_each, plan_down
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, NotFound, TpuctlError
 from tpuctl.flows.apply import combined_error, errors_of
 from tpuctl.flows.context import Context
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.inventory import list_resources, was_brought_up
 from tpuctl.model.cost import storage_cost
 from tpuctl.model.events import Emit, Note, Outcome
 from tpuctl.model.inventory import InventoryItem
@@ -51,6 +51,7 @@ class Teardown:
     resources: tuple[Resource, ...]
     unused_apis: frozenset[Api] = frozenset()  # without permission to list what they sell
     steps: tuple[Resource, ...] = ()  # the same resources, as the plan deletes them
+    was_up: bool = True  # otherwise disabled APIs have nothing of the stack
     errors: Mapping[str, TpuctlError] = field(default_factory=dict)  # of reading its record
 
 
@@ -83,8 +84,9 @@ async def down(
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
     done = Down(remaining)
     if errors:
-        context.emit(Note(_outcome_text(remaining, is_free=cloud.endpoint.is_local)))
-        raise combined_error(errors)
+        is_free = cloud.endpoint.is_local
+        context.emit(Note(_outcome_text(remaining, unverified, is_free=is_free)))
+        raise combined_error(errors, stack.project)
     if not done.leaks:
         forget_folder(stack, context.jobs_cloud)
         with suppress(OSError):
@@ -117,8 +119,10 @@ async def _delete(teardown: Teardown, cloud: Cloud, emit: Emit) -> dict[str, Tpu
         counting.cancel()
 
 
-def _outcome_text(remaining: Sequence[Remaining], *, is_free: bool) -> str:
-    """What was deleted, and what was not, for a `down` that failed."""
+def _outcome_text(
+    remaining: Sequence[Remaining], unverified: Iterable[str], *, is_free: bool
+) -> str:
+    """What was deleted, what was not, and what could not be read, for a `down` that failed."""
     deleted = [item.address for item in remaining if item.state == "deleted"]
     left = [item for item in remaining if item.state == "remains"]
     charged = [item.address for item in left if item.is_billable]
@@ -129,7 +133,9 @@ def _outcome_text(remaining: Sequence[Remaining], *, is_free: bool) -> str:
         f"Still charged{where}: {', '.join(charged)}." if charged else "",
         f"Not deleted, and not charged: {', '.join(others)}." if others else "",
     ]
-    return " ".join(filter(None, texts)) or "Nothing was deleted."
+    if names := sorted(unverified):
+        texts.append(f"Not checked: {', '.join(names)}.")
+    return " ".join(filter(None, ["" if deleted else "Nothing was deleted.", *texts]))
 
 
 async def prepare_down(
@@ -143,9 +149,13 @@ async def prepare_down(
     """
     unused_apis = frozenset[Api]() if must_exist else stack.unused_apis
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
-    existing, snapshot, errors, _ = await _list_and_observe(  # listed once more when it is done
+    existing, snapshot, errors, problems = await _list_and_observe(  # listed again when it is done
         cloud, stack, resources, unused_apis, must_exist=must_exist
     )
+    was_up = must_exist
+    if any(isinstance(error, ApiDisabled) for error in (*errors.values(), *problems.values())):
+        was_up = was_up or await was_brought_up(stack, cloud, existing)
+    errors = _of_used(errors, was_up)
     record_errors: dict[str, TpuctlError] = {}
     leftovers = in_other_zones(existing, stack, cloud, resources, delete_bucket=delete_bucket)
     try:
@@ -167,7 +177,16 @@ async def prepare_down(
     ]
     plan = plan_down(steps, snapshot)
     plan = replace(plan, after=_charged_first(plan, steps, stack))
-    return Teardown(stack, plan, tuple(resources), unused_apis, tuple(steps), record_errors)
+    return Teardown(stack, plan, tuple(resources), unused_apis, tuple(steps), was_up, record_errors)
+
+
+def _of_used(errors: Mapping[str, TpuctlError], was_up: bool) -> dict[str, TpuctlError]:
+    """The errors, without those of disabled APIs if the stack was never up."""
+    return {
+        subject: error
+        for subject, error in errors.items()
+        if was_up or not isinstance(error, ApiDisabled)
+    }
 
 
 def _is_charged(resource: Resource) -> bool:
@@ -217,7 +236,7 @@ async def _list_and_observe(
             stack=stack.name,
             must_exist=must_exist,
             unused_apis=unused_apis,
-            on_error=lambda kind, error: problems.update({kind.kind: error}),
+            on_error=lambda kind, error: problems.update({f"{kind.kind}/*": error}),
         ),
         observe_each(resources),
     ]
@@ -233,7 +252,7 @@ async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]
     """
     remaining, errors = await _verify(teardown, cloud)
     if errors:
-        raise combined_error(errors)
+        raise combined_error(errors, teardown.stack.project)
     return remaining
 
 
@@ -245,10 +264,12 @@ async def _verify(
     existing, snapshot, errors, problems = await _list_and_observe(
         cloud, stack, teardown.resources, teardown.unused_apis
     )
+    errors, problems = (_of_used(each, teardown.was_up) for each in (errors, problems))
     checked = [
-        _remaining(resource, teardown.plan, snapshot)
+        line
         for resource in teardown.resources
         if resource.address not in errors
+        and (line := _remaining(resource, teardown.plan, snapshot)) is not None
     ]
     addresses = {resource.address for resource in teardown.resources} - errors.keys()
     for leftover in existing:
@@ -286,7 +307,8 @@ def _home_address(resource: InventoryItem, stack: Stack) -> str:
     )
 
 
-def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
+def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining | None:
+    """None if it did not exist before, and does not now."""
     planned = plan.change(resource.address)
     now = resource.removal(snapshot[resource.address])
     if now.is_work:
@@ -297,8 +319,10 @@ def _remaining(resource: Resource, plan: Plan, snapshot: Snapshot) -> Remaining:
         and snapshot[resource.address] is not None
     ):
         state = "kept"
-    else:
+    elif planned.is_work:
         state = "deleted"
+    else:
+        return None
     return Remaining(resource.address, state, now.because, resource.is_billable)
 
 

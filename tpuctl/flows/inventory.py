@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpuctl.catalog import Api
-from tpuctl.cloud.classification import ApiDisabled
+from tpuctl.catalog import Api, region_of
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
+from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError, Transient, Usage
 from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.stack import Stack
 from tpuctl.model.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query, SharedLists
+from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import KINDS
 from tpuctl.resources.node_lifecycle import NodeLifecycle
 from tpuctl.resources.project import is_active
+from tpuctl.resources.stack_record import Record
 
-__all__ = ["is_tpu_of", "list_nodes", "list_resources"]
+__all__ = ["is_tpu_of", "list_nodes", "list_resources", "was_brought_up"]
 
 
 async def list_resources(
@@ -31,28 +32,35 @@ async def list_resources(
     other_nodes: bool = False,
     must_exist: bool = False,
     unused_apis: Collection[Api] = (),
+    zones: Collection[str] | None = None,
     on_error: Callable[[type[CloudKind], TpuctlError], None] | None = None,
 ) -> list[InventoryItem]:
     """List the resources of one stack or all stacks, of the kinds that `include` accepts.
 
     All kinds are listed in parallel. `other_nodes` adds nodes and requests that no stack created:
-    they use the same quota. A disabled API counts as an empty list, and so does a missing project
-    unless it `must_exist`, which raises NotFound. Raises Conflict for a project that is being
-    deleted. Raises the error of a kind that cannot be listed, or passes it to `on_error`, and lists
-    the others. Kinds of `unused_apis`, from which the stack cannot have anything, need no
-    permission.
+    they use the same quota. A missing project counts as an empty list unless it `must_exist`, which
+    raises NotFound. Raises Conflict for a project that is being deleted. Raises the error of a kind
+    that cannot be listed, as its API is disabled for example, or passes it to `on_error`, and lists
+    the others. So it does for zones that Google could not reach, of those that matter (`zones`,
+    default: all), whose kinds are listed without them. Kinds of `unused_apis`, from which the stack
+    cannot have anything, need no permission.
     """
     kinds = [
         kind for kind in KINDS if not kind.unlisted_reason and (include is None or include(kind))
     ]
-    answers = await _list_kinds(cloud, project, stack, kinds)
-    is_there = any(isinstance(answer, list) for answer in answers.values())
-    if any(isinstance(answer, Denied) for answer in answers.values()):
+    unreached: dict[type[CloudKind], set[str]] = {}
+    answers = await _list_kinds(cloud, project, stack, kinds, unreached)
+    is_there = any(isinstance(answer, list | ApiDisabled) for answer in answers.values())
+    denied = [
+        kind
+        for kind, answer in answers.items()
+        if isinstance(answer, Denied) and not isinstance(answer, ApiDisabled)
+    ]
+    if denied:
         is_there |= await is_active(cloud, project)
     if is_there:
         # In a project that is just being created, early listings were denied: list those again.
-        denied = [kind for kind, answer in answers.items() if isinstance(answer, Denied)]
-        answers |= await _list_kinds(cloud, project, stack, denied)
+        answers |= await _list_kinds(cloud, project, stack, denied, unreached)
     elif must_exist and any(isinstance(answer, Denied | Usage) for answer in answers.values()):
         raise NotFound(
             "Project not found",
@@ -69,6 +77,14 @@ async def list_resources(
             or (not is_there and _is_denied(kind, answer, project))
         )
     }
+    places = None if zones is None else {*zones, *map(region_of, zones)}
+    for kind, names in unreached.items():
+        if missing := sorted(names if places is None else names & places):
+            errors[kind] = Transient(
+                "Zones not reached",
+                f"the list of every {kind.kind}: Google could not reach {', '.join(missing)}",
+                hint="What exists there is unknown. Try again later.",
+            )
     for kind, error in errors.items():
         if on_error is None:
             raise error
@@ -98,17 +114,36 @@ async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
         stack.project,
         stack=stack.name,
         include=lambda kind: issubclass(kind, NodeLifecycle) and is_tpu_of(kind, stack),
+        zones=stack.zones,
     )
     return [resource.node for resource in resources if resource.node is not None]
 
 
+async def was_brought_up(stack: Stack, cloud: Cloud, items: Iterable[InventoryItem]) -> bool:
+    """Whether anything suggests that the stack has been up, so that a disabled API may hide more of
+    it: an item other than its bucket, which rehearsals have, too, or its record in that bucket."""
+    if any(item.kind != Bucket.kind for item in items):
+        return True
+    try:
+        return await Record(stack, cloud).read() is not None
+    except TpuctlError:
+        return True  # unknown
+
+
 async def _list_kinds(
-    cloud: Cloud, project: str, stack: str | None, kinds: Sequence[type[CloudKind]]
+    cloud: Cloud,
+    project: str,
+    stack: str | None,
+    kinds: Sequence[type[CloudKind]],
+    unreached: dict[type[CloudKind], set[str]],
 ) -> dict[type[CloudKind], list[InventoryItem] | TpuctlError]:
+    """`unreached` receives the zones and regions that lists left out."""
     lists = SharedLists()
-    answers = await asyncio.gather(
-        *(_list_kind(Query(cloud, project, stack, lists=lists), kind) for kind in kinds)
-    )
+    queries = [Query(cloud, project, stack, lists=lists) for _ in kinds]
+    answers = await asyncio.gather(*map(_list_kind, queries, kinds))
+    unreached |= {
+        kind: query.unreached for kind, query in zip(kinds, queries, strict=True) if query.unreached
+    }
     return dict(zip(kinds, answers, strict=True))
 
 
@@ -121,8 +156,6 @@ async def _list_kind(query: Query, kind: type[CloudKind]) -> list[InventoryItem]
 
     try:
         return await query.cloud.call(f"the list of every {kind.kind}", list_kind)
-    except ApiDisabled:
-        return []
     except TpuctlError as error:
         return error
 

@@ -11,10 +11,10 @@ from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.controller_recovery import recovery_plan
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.inventory import list_resources, was_brought_up
 from tpuctl.flows.permissions import require_permissions
 from tpuctl.flows.quota import read_limits, read_region, report_of
 from tpuctl.flows.zones import has_active, home, refuse_other_slices
@@ -49,6 +49,7 @@ __all__ = [
     "bucket_warnings",
     "plan",
     "prepare_up",
+    "unread_warnings",
 ]
 
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
@@ -64,6 +65,7 @@ class Prepared:
     resources: Sequence[Resource]
     quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
     race: Race | None = None  # between zones, one of which gets the TPU
+    unread: frozenset[str] = frozenset()  # kinds of a stack that was up, in disabled APIs
 
     @property
     def cost(self) -> Cost:
@@ -81,6 +83,11 @@ class Prepared:
         return None if self.race is None else race_cost(self.stack, self.race.zones)
 
     @property
+    def enables_apis(self) -> bool:
+        """Whether APIs that the stack needs are not enabled yet."""
+        return any(each.is_work and each.address.startswith("apis/") for each in self.plan)
+
+    @property
     def creates_tpu_node(self) -> bool:
         """Whether the plan creates a TPU node, which Google no longer allows for most projects."""
         return any(
@@ -93,6 +100,8 @@ async def plan(
     context: Context, candidate: Candidate | None = None, *, race: bool = False
 ) -> Prepared:
     """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
+
+    Quota in which it cannot fit is in the plan's report: `up` does not apply such a plan.
 
     Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
@@ -114,6 +123,7 @@ async def plan(
     if candidate is None and _creates_machines(prepared.plan):
         await require_reservation(prepared.stack, cloud)
     warnings = [
+        *unread_warnings(prepared),
         *await access_warnings(stack, cloud, prepared.plan),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
@@ -121,7 +131,8 @@ async def plan(
     ]
     if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
-    for warning in (*warnings, *prepared.quota.shortfalls):
+    shortfalls = () if prepared.quota.blocking else prepared.quota.shortfalls
+    for warning in (*warnings, *shortfalls):
         context.emit(WarningIssued(warning))
     return prepared
 
@@ -151,6 +162,13 @@ async def prepare_up(
             return any(each.api == "compute" for each in stack.candidates)
         return kind.is_zonal
 
+    disabled: set[str] = set()
+
+    def note_disabled(kind: type[ResourceKind], error: TpuctlError) -> None:
+        if not isinstance(error, ApiDisabled):
+            raise error
+        disabled.add(kind.kind)
+
     limits = asyncio.create_task(read_limits(stack, cloud)) if candidate is None else None
     region = None
     try:
@@ -161,6 +179,8 @@ async def prepare_up(
             include=may_have,
             other_nodes=candidate is None,
             unused_apis=stack.unused_apis,
+            zones=stack.zones,
+            on_error=note_disabled,
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
@@ -183,18 +203,32 @@ async def prepare_up(
             beside_creation=True,
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
-        plan = plan_up(resources, await observe(resources))
+        plan = plan_up(resources, await observe(resources, enables_apis=True))
         await _refuse_lost_account(stack_in_use, plan, resources)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
             return Prepared(stack_in_use, plan, resources)
         quota = report_of(stack_in_use, plan, in_project, await limits, await region)
-        return Prepared(stack_in_use, plan, resources, quota, entered)
+        was_up = bool(disabled) and await was_brought_up(stack_in_use, cloud, of_stack)
+        unread = frozenset(disabled if was_up else ())
+        return Prepared(stack_in_use, plan, resources, quota, entered, unread)
     finally:
         for task in (limits, region):
             if task is not None:
                 task.cancel()  # no longer needed if still running
+
+
+def unread_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """The warning that disabled APIs may have more of the stack."""
+    if not prepared.unread:
+        return ()
+    detail = (
+        f"{', '.join(f'{kind}/*' for kind in sorted(prepared.unread))}: their APIs are not enabled "
+        f"in project {prepared.stack.project}, so the plan does not know what exists there"
+    )
+    hint = "`up` enables the APIs first, then plans again with what it finds."
+    return (Diagnostic("Not checked", detail, hint),)
 
 
 async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Resource]) -> None:
@@ -217,7 +251,7 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
         return
     # Another `up` may have created both since the account was looked for.
     accounts = [resource for resource in resources if resource.address == account]
-    if (await observe(accounts))[account] is None:
+    if (await observe(accounts, enables_apis=True))[account] is None:
         raise Conflict(
             "Machines' service account was deleted",
             f"{stack.service_account} no longer exists. Another account of the same name gives no "

@@ -27,19 +27,20 @@ from tpuctl.catalog import (
     quota_limits,
     region_of,
 )
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, Conflict, NotFound, TpuctlError
 from tpuctl.flows.inventory import list_resources
 from tpuctl.flows.live_catalog import list_aggregated
+from tpuctl.flows.zones import candidates_to_try
 from tpuctl.model.events import Emit
-from tpuctl.model.inventory import InventoryItem, with_requests
+from tpuctl.model.inventory import InventoryItem, ResourceKind, with_requests
 from tpuctl.model.names import STACK_LABEL
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.quota import (
     QuotaReport,
     Region,
+    blocking_lines,
     compute_lines,
     other_pool,
     tpu_lines,
@@ -49,11 +50,12 @@ from tpuctl.model.stack import Stack
 from tpuctl.resources.composition import kind_of
 from tpuctl.resources.tpu_instance import TpuInstance
 from tpuctl.resources.tpu_machine_spec import accelerator_name, capacity_of, machine_state
+from tpuctl.resources.tpu_queued import QueuedNodes
 
 __all__ = [
     "Limits",
-    "adds_nodes",
     "allowed_amounts",
+    "count_new_nodes",
     "name_words",
     "read_limits",
     "read_region",
@@ -220,6 +222,11 @@ async def read_room(
                 allowed |= answer
         return allowed, problems
 
+    def ignore_disabled(kind: type[ResourceKind], error: TpuctlError) -> None:
+        """Its limits cannot be read either, which is reported."""
+        if not isinstance(error, ApiDisabled):
+            raise error
+
     with step(emit, f"quota of {cloud.project}", "read") as progress:
         (allowed, problems), others, resources, regions = await asyncio.gather(
             read_all(),
@@ -230,6 +237,8 @@ async def read_room(
                 include=lambda kind: kind.is_tpu,
                 other_nodes=True,
                 must_exist=True,
+                zones=places,
+                on_error=ignore_disabled,
             ),
             _regions(cloud),
         )
@@ -295,18 +304,38 @@ def report_of(
 ) -> QuotaReport:
     """The quota that the plan uses. `resources` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
-    adds, items = adds_nodes(plan), [*resources, *limits.other_nodes]
-    lines = list(tpu_lines(stack, plan, items, limits.allowed, adds_nodes=adds))
+    new_nodes, items = count_new_nodes(stack, plan), [*resources, *limits.other_nodes]
+    lines = list(tpu_lines(stack, plan, items, limits.allowed, new_nodes=new_nodes))
+    known_region = None
     if isinstance(region, str):
         unread.append(region)
     else:
-        lines += compute_lines(stack, plan, region, adds_nodes=adds)
-    return QuotaReport(tuple(lines), tuple(unread), other_pool(stack, plan, items, limits.allowed))
+        known_region = region
+        lines += compute_lines(stack, plan, region, new_nodes=new_nodes)
+    return QuotaReport(
+        tuple(lines),
+        tuple(unread),
+        other_pool(stack, plan, items, limits.allowed),
+        blocking_lines(
+            stack,
+            plan,
+            items,
+            limits.allowed,
+            known_region,
+            candidates_to_try(stack, plan),
+            new_nodes=new_nodes,
+        ),
+    )
 
 
-def adds_nodes(plan: Plan) -> bool:
-    """Whether the plan creates or requests nodes."""
-    return any(change.action is Action.CREATE and kind_of(change.address).is_tpu for change in plan)
+def count_new_nodes(stack: Stack, plan: Plan) -> int:
+    """How many nodes the plan creates or requests; of a race between zones, in each."""
+    created = [
+        kind
+        for change in plan
+        if change.action is Action.CREATE and (kind := kind_of(change.address)).is_tpu
+    ]
+    return len(stack.nodes) if QueuedNodes in created else len(created)
 
 
 def name_words(name: str) -> frozenset[str]:

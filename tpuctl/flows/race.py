@@ -25,9 +25,9 @@ __all__ = ["run_race"]
 
 async def run_race(
     context: Context, race: Race, stack: Stack, plan: Plan, resources: Sequence[Resource]
-) -> Candidate:
+) -> tuple[Candidate, Plan]:
     """Apply the plan of a race until one zone has granted the TPU and the other requests are
-    deleted; return that zone.
+    deleted; return that zone, and the plan as it was applied.
 
     The rest of the stack is left to the plan for that zone, which also lists the project again, and
     deletes what is left in the other zones. A zone that refuses does not end the race. Raises the
@@ -54,7 +54,7 @@ async def run_race(
     if race.winner:
         won = next(request for request in requests if request.stack.zone == race.winner)
         context.emit(Note(_outcome_text(won, zones.values(), refusals)))
-        return Candidate(race.winner)
+        return Candidate(race.winner), plan.with_results(results)
     others = {address: error for address, error in errors.items() if address not in zones}
     wide = {
         address: error

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
 from tpuctl.model.secret_sources import Secrets, Source, secret_not_found
 
 __all__ = ["require_secrets"]
@@ -30,8 +29,10 @@ async def _require(source: Source, cloud: Cloud) -> None:
             cloud.client("secrets").get_secret_version,
             {"name": source.reference},
         )
-    except (NotFound, ApiDisabled):
+    except NotFound:
         raise secret_not_found(source.secret, source.version) from None
+    except ApiDisabled:
+        raise
     except Denied:
         return
     if version.state.name != "ENABLED":

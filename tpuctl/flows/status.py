@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
-from tpuctl.errors import Conflict, Diagnostic, NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, Conflict, Diagnostic, NotFound, TpuctlError
+from tpuctl.flows.apply import combined_error
 from tpuctl.flows.context import Context
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.inventory import list_resources, was_brought_up
 from tpuctl.flows.jobs import job_ids, load_job, reconcile_status
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.log_position import LogPosition
@@ -32,21 +33,30 @@ LOG_TIMEOUT_SECONDS = 5.0  # for a machine to return the end of the log
 RECONNECT_SECONDS = 60.0  # before reconnecting to one that did not
 
 
-async def status(context: Context) -> StackStatus:
+async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
     """What exists in the cloud now. Raises NotFound if there is neither a stack file nor a
-    project."""
+    project, and the errors of what cannot be listed, unless the status may be partial.
+
+    Of a stack that was never up, disabled APIs have nothing.
+    """
     stack = context.stack
-    resources = with_requests(
-        await list_resources(
-            context.cloud,
-            stack.project,
-            stack=stack.name,
-            include=lambda kind: kind.is_billable,
-            must_exist=not context.has_file,
-            unused_apis=stack.unused_apis if context.has_file else (),
-        ),
-        stack.file.tpu.capacity if context.has_file else None,
+    unlisted: dict[str, TpuctlError] = {}
+    listed = await list_resources(
+        context.cloud,
+        stack.project,
+        stack=stack.name,
+        include=lambda kind: kind.is_billable,
+        must_exist=not context.has_file,
+        unused_apis=stack.unused_apis if context.has_file else (),
+        on_error=lambda kind, error: unlisted.update({f"{kind.kind}/*": error}),
     )
+    disabled = [kind for kind, error in unlisted.items() if isinstance(error, ApiDisabled)]
+    if disabled and context.has_file and not await was_brought_up(stack, context.cloud, listed):
+        for kind in disabled:
+            del unlisted[kind]
+    if unlisted and not is_partial:
+        raise combined_error(unlisted, stack.project)
+    resources = with_requests(listed, stack.file.tpu.capacity if context.has_file else None)
     buckets = [resource.name for resource in resources if resource.kind == "bucket"]
     return StackStatus(
         stack,
@@ -59,12 +69,13 @@ async def status(context: Context) -> StackStatus:
         ),
         tuple(resources),
         context.cloud.server_clock.now(),
+        unlisted,
     )
 
 
 async def take_snapshot(context: Context) -> Snapshot:
-    """The stack and its jobs now, read from the cloud and the bucket."""
-    return await StackWatch(context, reaches_machines=False).poll()
+    """The stack and its jobs now, read from the cloud and the bucket, as far as possible."""
+    return await StackWatch(context, reaches_machines=False, is_partial=True).poll()
 
 
 async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
@@ -84,8 +95,11 @@ async def watch(context: Context, seconds: float) -> AsyncIterator[Snapshot]:
 class StackWatch:
     """Takes snapshots; keeps the last good state for when one fails."""
 
-    def __init__(self, context: Context, *, reaches_machines: bool) -> None:
+    def __init__(
+        self, context: Context, *, reaches_machines: bool, is_partial: bool = False
+    ) -> None:
         self._context = context
+        self._is_partial = is_partial
         self._reaches_machines = reaches_machines
         self._jobs: JobWatch | None = None
         self._last: Snapshot | None = None
@@ -94,7 +108,7 @@ class StackWatch:
         last = self._last
         jobs, problem = last.recent_jobs if last is not None else (), None
         try:
-            stack_status = await status(self._context)
+            stack_status = await status(self._context, is_partial=self._is_partial)
         except TpuctlError as error:
             if last is None:
                 raise

@@ -46,7 +46,7 @@ from tpuctl.model.events import (
     StepFinished,
     WarningIssued,
 )
-from tpuctl.model.plan import Action
+from tpuctl.model.plan import Action, Plan
 from tpuctl.model.record_parsing import Text, parse_answer
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_folder import other_folder_note, remember_folder
@@ -55,6 +55,8 @@ from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import kind_of
+from tpuctl.resources.enabled_apis import Services
+from tpuctl.resources.project import Project
 from tpuctl.resources.stack_record import Contents, Record
 
 if TYPE_CHECKING:
@@ -104,13 +106,15 @@ async def up(
     prepared: Prepared | None = None,
     race: bool = False,
 ) -> Prepared:
-    """Bring the stack up and wait until every machine is ready for jobs.
+    """Bring the stack up and wait until every machine is ready for jobs. Raises QuotaExceeded
+    before anything is created if quota is known to be too small in every zone.
 
     `confirm` receives a plan with changes first; it may raise to cancel. A plan computed before
     can be passed as `prepared`. `race` requests the TPU in all zones at once.
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
     prepared = prepared or await plan(context, race=race)
+    _require_quota(prepared, cloud)
     if (note := other_folder_note(stack, context.jobs_cloud)) is not None:
         emit(note)
     if confirm is not None and not prepared.plan.is_empty:
@@ -155,13 +159,18 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
     A race is run first, whose winner is then the first zone to try. The next plan also deletes
     what was created before. Returns the plan that succeeded.
     """
+    if prepared.unread:
+        prepared = await _enable_apis(context, prepared)
     raced = prepared
     if raced.race is not None:
         try:
-            winner = await run_race(context, raced.race, raced.stack, raced.plan, raced.resources)
+            winner, applied = await run_race(
+                context, raced.race, raced.stack, raced.plan, raced.resources
+            )
         except TpuctlError:
             await _delete_created(raced, context.emit)
             raise
+        raced = replace(raced, plan=applied)
         prepared = await plan(context, winner)
     candidates = candidates_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
@@ -196,7 +205,28 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
                     f"because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )
-        return prepared if raced.race is None else replace(prepared, plan=raced.plan)
+        done = prepared.plan.with_results(results) if raced.race is None else raced.plan
+        return replace(prepared, plan=done)
+
+
+async def _enable_apis(context: Context, prepared: Prepared) -> Prepared:
+    """Enable the APIs alone; return the plan with what they hid, such as a TPU in another zone."""
+    kinds = (Project.kind, Services.kind)
+    first = [each for each in prepared.resources if kind_of(each.address).kind in kinds]
+    addresses = {each.address for each in first}
+    changes = tuple(change for change in prepared.plan if change.address in addresses)
+    after = {address: prepared.plan.after[address] & addresses for address in addresses}
+    await apply_plan(Plan(changes, after), first, context.emit)
+    again = await plan(context, race=prepared.race is not None)
+    _require_quota(again, context.cloud)
+    return again
+
+
+def _require_quota(prepared: Prepared, cloud: Cloud) -> None:
+    """Raise QuotaExceeded if the plan is known not to fit."""
+    error = prepared.quota.error(prepared.stack.project, is_local=cloud.endpoint.is_local)
+    if error is not None:
+        raise error
 
 
 async def _delete_created(prepared: Prepared, emit: Emit) -> None:

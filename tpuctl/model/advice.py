@@ -27,7 +27,7 @@ def advice_on(items: Sequence[InventoryItem], job: str = "") -> tuple[Advice, ..
     `job` is one that has not ended: following it recreates its node, and resumes it.
     """
     if not items:
-        return (Advice("The stack does not exist. To create it:", "up"),)
+        return (Advice("Nothing of the stack was found. To create it:", "up"),)
     machines = [item for item in items if item.kind_class.is_machine]
     if not machines and any(item.kind != "bucket" for item in items):
         return (

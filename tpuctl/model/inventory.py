@@ -161,9 +161,12 @@ def with_requests(
     return [with_capacity(item) for item in all_items]
 
 
-def find_orphaned(items: Iterable[InventoryItem]) -> list[OrphanedItem]:
+def find_orphaned(
+    items: Iterable[InventoryItem], *, lacks_machines: bool = False
+) -> list[OrphanedItem]:
     """Items of all stacks that look orphaned: half of a pair, other zones, remains of stacks.
 
+    If some machines could not be listed, only those that are orphaned without them: dead TPUs.
     Never buckets, which are kept on purpose, with the output of jobs.
     """
     orphaned = []
@@ -173,7 +176,8 @@ def find_orphaned(items: Iterable[InventoryItem]) -> list[OrphanedItem]:
         orphaned += [
             OrphanedItem(item, reason)
             for item in stack_items
-            if (reason := _orphaned_reason(item, stack_items))
+            if (not lacks_machines or item.state in DEAD_STATES)
+            and (reason := _orphaned_reason(item, stack_items))
         ]
     return orphaned
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tpuctl.model.events import Outcome
@@ -48,6 +48,20 @@ class Plan:
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
+
+    def with_results(self, results: Mapping[str, Result]) -> Plan:
+        """What was done: without the changes that turned out not to be needed."""
+        return replace(
+            self,
+            changes=tuple(
+                Change(each.address, Action.NOTHING, result.because)
+                if each.is_work
+                and (result := results.get(each.address)) is not None
+                and result.outcome is Outcome.UNCHANGED
+                else each
+                for each in self
+            ),
+        )
 
     def change(self, address: str) -> Change:
         return next(change for change in self.changes if change.address == address)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from tpuctl.catalog import (
     API_NAMES,
@@ -21,8 +22,9 @@ from tpuctl.catalog import (
     region_of,
     zones_of,
 )
-from tpuctl.errors import Diagnostic
-from tpuctl.model.inventory import InventoryItem
+from tpuctl.errors import Diagnostic, QuotaExceeded
+from tpuctl.model.candidates import Candidate
+from tpuctl.model.inventory import DELETING, InventoryItem
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack import Stack
 
@@ -32,11 +34,15 @@ __all__ = [
     "QuotaReport",
     "Region",
     "amount_used",
+    "blocking_lines",
     "compute_lines",
+    "console_url",
+    "increase_command",
     "other_pool",
     "tpu_lines",
 ]
 
+ADDRESSES = "IN_USE_ADDRESSES"
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")
 FAMILIES_WITH_CPU_QUOTA = ("n2", "n2d", "c2", "c2d")  # other families of the catalog count as CPUS
@@ -53,6 +59,7 @@ class QuotaLine:
     used: float
     added: float  # by the plan
     is_known: bool = True  # False: the limit is unknown
+    quota: QuotaLimit | None = None  # the limit, of TPUs
 
     @property
     def left(self) -> float | None:
@@ -80,11 +87,23 @@ class QuotaReport:
     lines: tuple[QuotaLine, ...] = ()
     unread: tuple[str, ...] = ()
     other_pool: OtherPool | None = None
+    blocking: tuple[QuotaLine, ...] = ()  # why no zone can fit, one limit each; else empty
 
     @property
     def shortfalls(self) -> tuple[Diagnostic, ...]:
         """Limits for which `up` would likely be rejected, with hints."""
         return tuple(_shortfall(line, self.other_pool) for line in self.lines if line.is_short)
+
+    def error(self, project: str, *, is_local: bool) -> QuotaExceeded | None:
+        """The error that keeps `up` from starting, with how to request more quota."""
+        if not self.blocking:
+            return None
+        first, pool = self.blocking[0], self.other_pool
+        hint = _request_hint(first, project, is_local=is_local)
+        if pool is not None and first.quota is not None:
+            hint += f"\nOr use the quota of {API_NAMES[pool.api]}, which has room:\n"
+            hint += f"    tpu: {{api: {pool.api}}}"
+        return QuotaExceeded("Not enough quota", "\n".join(map(_needs, self.blocking)), hint=hint)
 
 
 @dataclass(frozen=True)
@@ -101,12 +120,12 @@ def tpu_lines(
     items: Iterable[InventoryItem],
     limits: Mapping[tuple[str, str], float | None],
     *,
-    adds_nodes: bool,
+    new_nodes: int,
     api: Api | None = None,
 ) -> tuple[QuotaLine, ...]:
     """The TPU limits that the stack's nodes count against, at the API in use or another.
 
-    `adds_nodes` says whether the plan makes these, `items` has every node and request of the
+    `new_nodes` is how many of these the plan makes, `items` has every node and request of the
     project, `limits` how much is allowed by the id of the limit and the place, None where there is
     no bound.
     """
@@ -127,12 +146,14 @@ def tpu_lines(
                 if location in (item.zone, region_of(item.zone))
                 and not _is_deleted(item, stack, plan)
             )
-            added = limit.amount(accelerator) * len(stack.nodes) if adds_nodes else 0
+            added = limit.amount(accelerator) * new_nodes
             is_known = (limit.id, location) in limits
             allowed = limits.get((limit.id, location))
             if allowed is None and (is_known or index > 0):
                 continue  # without a bound nothing can run short; the smallest place will do
-            lines.append(QuotaLine(limit.id, location, limit.unit, allowed, used, added, is_known))
+            lines.append(
+                QuotaLine(limit.id, location, limit.unit, allowed, used, added, is_known, limit)
+            )
         return tuple(lines)
 
     lines = lines_of(capacity in FLOATING)
@@ -156,7 +177,7 @@ def other_pool(
     for api in apis_of(stack.accelerator):
         if api == stack.api or stack.zone not in zones_of(stack.accelerator, api):
             continue
-        lines = tpu_lines(stack, plan, all_items, limits, adds_nodes=True, api=api)
+        lines = tpu_lines(stack, plan, all_items, limits, new_nodes=len(stack.nodes), api=api)
         if lines and all(line.is_known and not line.is_short for line in lines):
             is_next = any(candidate.api == api for candidate in stack.candidates)
             return OtherPool(api, lines[0], is_next)
@@ -164,11 +185,11 @@ def other_pool(
 
 
 def compute_lines(
-    stack: Stack, plan: Plan, region: Region, *, adds_nodes: bool
+    stack: Stack, plan: Plan, region: Region, *, new_nodes: int
 ) -> tuple[QuotaLine, ...]:
     """The region's limits that the plan's machines, disks and addresses count against."""
     lines = []
-    for metric, added in _compute_needs(stack, plan, adds_nodes).items():
+    for metric, added in _compute_needs(stack, plan, new_nodes).items():
         if metric in region.quotas and added:
             allowed, used = region.quotas[metric]
             unit = "GB" if metric.endswith("_GB") else ""
@@ -176,17 +197,56 @@ def compute_lines(
     return tuple(lines)
 
 
-def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, float]:
+def blocking_lines(
+    stack: Stack,
+    plan: Plan,
+    items: Iterable[InventoryItem],
+    limits: Mapping[tuple[str, str], float | None],
+    region: Region | None,
+    candidates: Iterable[Candidate],
+    *,
+    new_nodes: int,
+) -> tuple[QuotaLine, ...]:
+    """Why the plan fits into the quota of none of the candidates, one limit for each; empty if it
+    may fit somewhere.
+
+    Only known limits count, and not what is being deleted or belongs to the stack itself. Nor do
+    external addresses of the TPU API's machines, and reservations there: whether Google counts
+    them is not known.
+    """
+    all_items = list(items)
+    if stack.file.tpu.capacity == "reserved":
+        return ()
+    others = [each for each in all_items if each.stack != stack.name and each.state != DELETING]
+    recreates = any(_is_deleted(each, stack, plan) for each in all_items)
+    blocking = []
+    for candidate in candidates if new_nodes else (stack.candidate,):
+        there = stack.at(candidate)
+        lines = list(tpu_lines(there, plan, others, limits, new_nodes=new_nodes))
+        if region is not None and region.name == there.region and not recreates:
+            lines += (
+                line
+                for line in compute_lines(there, plan, region, new_nodes=new_nodes)
+                if there.is_compute or line.limit != ADDRESSES
+            )
+        short = [line for line in lines if line.is_short]
+        if not short:
+            return ()
+        blocking.append(short[0])
+    return tuple(dict.fromkeys(blocking))
+
+
+def _compute_needs(stack: Stack, plan: Plan, new_nodes: int) -> dict[str, float]:
     needs: dict[str, float] = {}
 
     def add(metric: str, amount: float) -> None:
         needs[metric] = needs.get(metric, 0) + amount
 
     is_external = stack.file.network.ssh == "external"
-    if is_external and adds_nodes and not stack.is_node:
-        add("IN_USE_ADDRESSES", len(stack.nodes) * stack.accelerator.workers)
-    if stack.is_compute and adds_nodes:
-        machines = len(stack.nodes) * stack.machine.hosts
+    if is_external and not stack.is_node:
+        add(ADDRESSES, new_nodes * stack.accelerator.workers)
+    if stack.is_compute:
+        machines = new_nodes * stack.machine.hosts
         add(_disk_metric(stack.boot_disk_type), stack.file.tpu.boot_disk.size_gb * machines)
     if stack.controller is not None and _is_new(plan, f"controller/{stack.names.controller}"):
         machine = machine_type(stack.controller.machine_type)
@@ -199,7 +259,7 @@ def _compute_needs(stack: Stack, plan: Plan, adds_nodes: bool) -> dict[str, floa
             add(cpu_metric, machine.vcpus)
         add(_disk_metric(stack.controller.disk_type), stack.controller.disk_gb)
         if is_external:
-            add("IN_USE_ADDRESSES", 1)
+            add(ADDRESSES, 1)
     for index, disk in enumerate(stack.file.tpu.data_disks):
         if disk.size_gb is not None and _is_new(plan, f"disk/{stack.names.disk(index)}"):
             add(_disk_metric(disk.type), disk.size_gb)
@@ -246,12 +306,45 @@ def _is_reserved(api: Api, capacity: Capacity) -> bool:
     return api == "compute" and capacity == "reserved"
 
 
-def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
+def console_url(project: str, api: Api = "tpu") -> str:
+    """The quota page of the Google Cloud console."""
+    where = "https://console.cloud.google.com/iam-admin/quotas"
+    return f"{where}?service={api}.googleapis.com&project={quote(project)}"
+
+
+def increase_command(project: str, limit: QuotaLimit, place: str, preferred: float) -> str:
+    """The command that requests a higher limit in a zone or region."""
+    dimensions = ",".join(f"{name}={value}" for name, value in limit.dimensions(place).items())
+    return (
+        f"gcloud quotas preferences create --project={project} --service={limit.api}.googleapis.com"
+        f" --quota-id={limit.id} --dimensions={dimensions} --preferred-value={preferred:g}"
+    )
+
+
+def _request_hint(line: QuotaLine, project: str, *, is_local: bool) -> str:
+    """How to raise a limit so that the plan fits."""
+    preferred = line.used + line.added
+    if is_local:
+        limit = line.limit if line.quota is None else line.quota.id
+        return f"Raise it:\n    tpuctl local set quota {limit} {line.place} {preferred:g}"
+    if line.quota is None:
+        return f"Request more quota:\n    {console_url(project, 'compute')}"
+    return (
+        f"Request more quota:\n    {increase_command(project, line.quota, line.place, preferred)}"
+        f"\nor in the Cloud console:\n    {console_url(project, line.quota.api)}"
+    )
+
+
+def _needs(line: QuotaLine) -> str:
     unit = f" {line.unit}" if line.unit else ""
-    detail = (
+    return (
         f"{line.limit} in {line.place} allows {line.allowed:g}{unit}: {line.used:g} used, "
         f"{line.added:g} more are needed"
     )
+
+
+def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
+    detail = _needs(line)
     if other is not None and line.unit in ("cores", "chips"):
         pool = other.line
         return Diagnostic(

@@ -16,11 +16,10 @@ from tpuctl.catalog import (
     zones_of,
 )
 from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.quota import Region, amount_used
+from tpuctl.model.quota import ADDRESSES, Region, amount_used
 
 __all__ = ["Room", "rooms_of"]
 
-ADDRESSES = "IN_USE_ADDRESSES"
 UNLIMITED = float("inf")
 
 
@@ -36,6 +35,11 @@ class Room:
     used: float
     nodes: int | None  # that still fit; None too where nothing bounds them
     bound: str  # the limiting factor: "zone", "region", "addresses"; empty for nothing
+
+    @property
+    def place(self) -> str:
+        """The zone or region of its limit."""
+        return self.zone if self.limit.scope == "zone" else region_of(self.zone)
 
     @property
     def preferred(self) -> int:

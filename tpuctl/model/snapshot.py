@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpuctl.errors import Diagnostic
+    from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.advice import Advice
     from tpuctl.model.charges import Charge
     from tpuctl.model.inventory import InventoryItem
@@ -31,6 +31,7 @@ class StackStatus:
     others: tuple[InventoryItem, ...] = ()  # requests, controllers, disks and addresses
     inventory: tuple[InventoryItem, ...] = ()  # everything, including nodes and bucket
     at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
+    unlisted: Mapping[str, TpuctlError] = field(default_factory=dict)  # by kind: may exist
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -41,10 +42,10 @@ class StackStatus:
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """Suggested next steps."""
+        """Suggested next steps; none if not all of it is known."""
         from tpuctl.model.advice import advice_on
 
-        return advice_on(self.inventory)
+        return advice_on(self.inventory) if not self.unlisted else ()
 
 
 @dataclass(frozen=True)

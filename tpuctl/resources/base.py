@@ -75,6 +75,13 @@ class Query:
     stack: str | None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the calls: timeout and retry
     lists: SharedLists = field(default_factory=SharedLists)
+    unreached: set[str] = field(default_factory=set)  # zones and regions that a list left out
+
+    def items(self, pager: Any, field: str) -> Iterator[Any]:
+        """All items of a list of the TPU API, noting the locations that it could not reach."""
+        for page in pager.pages:
+            self.unreached.update(name.rpartition("/")[2] for name in page.unreachable)
+            yield from getattr(page, field)
 
     @property
     def all_locations(self) -> dict[str, str]:
@@ -105,9 +112,13 @@ class Query:
             "compute", path, query={"filter": filter_text}, **self.options
         )
         for page in pages:
+            scopes = [*page.get("unreachables", ())]
             for scope, contents in page.get("items", {}).items():
+                if contents.get("warning", {}).get("code") == "UNREACHABLE":
+                    scopes.append(scope)
                 for resource in contents.get(collection, ()):
                     yield scope.rpartition("/")[2], resource
+            self.unreached.update(scope.rpartition("/")[2] for scope in scopes)
 
 
 class CloudKind(ResourceKind):
@@ -190,6 +201,9 @@ class StackResource(CloudKind):
 
     def leave(self, because: str) -> Change:
         return Change(self.address, Action.LEAVE, because)
+
+    async def revised(self, change: Change) -> Change:
+        return change
 
     async def create_or_adopt(
         self,

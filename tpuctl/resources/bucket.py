@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 from tpuctl.catalog import storage_price
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, Diagnostic, NotFound
@@ -89,7 +88,7 @@ class Bucket(StackResource):
         storage = self.cloud.client("storage")
         try:
             bucket = await self.cloud.call(self.address, storage.get_bucket, self.name)
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
         self.is_versioned = bool(bucket.versioning_enabled)
         if not self.is_user_named:

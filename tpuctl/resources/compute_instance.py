@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
@@ -46,7 +45,7 @@ class ComputeInstance:
     async def get(self) -> Any | None:
         try:
             return await self.call("get")
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     async def call(self, method: str, **fields: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE
@@ -140,7 +139,7 @@ class ProjectRole(StackResource):
         client = self.cloud.client("iam")
         try:
             return await self.cloud.call(self.address, client.get_role, {"name": self.path})
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     def diff(self, observed: Any | None) -> Change:

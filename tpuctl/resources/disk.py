@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
@@ -99,7 +98,7 @@ class DataDisk(StackResource):
         client = self.cloud.client("disks")
         try:
             return await self.cloud.call(self.address, client.get, **self._where, disk=self.name)
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     def diff(self, observed: Any | None) -> Change:

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Denied, NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError
 from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import Backoff, wait_until

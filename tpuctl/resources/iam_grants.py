@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.errors import NotFound
 from tpuctl.model.inventory import Group, InventoryItem
 from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
@@ -107,7 +106,7 @@ class NodeGrants(BucketGrants):
             node = await self.cloud.call(
                 self.address, self.cloud.client("tpu_v1").get_node, {"name": name}
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
         return str(node.service_account) or None
 

@@ -40,6 +40,9 @@ class LeftoverResource:
         change = self._resource.removal(observed)
         return Change(self.address, change.action, change.because, change.fields)
 
+    async def revised(self, change: Change) -> Change:
+        return change
+
     async def apply(self, change: Change, report: Report) -> None:
         await self._resource.apply(change, report)
 

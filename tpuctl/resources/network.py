@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
@@ -110,7 +109,7 @@ class Network(StackResource):
             return await self.cloud.call(
                 f"network {name}", client.get, project=self.stack.project, network=name
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     async def usable_name(self) -> str:
@@ -149,10 +148,16 @@ class Network(StackResource):
             return self.leave("not created by tpuctl, never deleted")
         return super().removal(observed)
 
+    async def revised(self, change: Change) -> Change:
+        """Enabling the Compute API usually creates `default`."""
+        if change.action is Action.CREATE and (observed := await self.observe()) is not None:
+            return self.diff(observed)
+        return change
+
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
             await self._delete()
-        elif await self.observe() is None:  # enabling the Compute API usually creates `default`
+        else:
             await self.create_or_adopt(self._insert, self.observe, report, check=self.diff)
 
     async def _insert(self) -> None:
@@ -241,13 +246,19 @@ class Firewall(StackResource):
         rule, networks = await asyncio.gather(self._find(), self.network.observe())
         return RuleState(networks, rule) if rule is not None or networks is not None else None
 
+    async def revised_for_network(self, change: Change) -> Change:
+        """The creation of a rule, now that it is known whose network it is in."""
+        networks = await self.network.existing()
+        is_needed = change.action is not Action.CREATE or networks is None
+        return change if is_needed else self.diff(RuleState(networks, None))
+
     async def _find(self) -> Any | None:
         client = self.cloud.client("firewalls")
         try:
             return await self.cloud.call(
                 self.address, client.get, project=self.stack.project, firewall=self.name
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     def diff(self, observed: Any | None) -> Change:

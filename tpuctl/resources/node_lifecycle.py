@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import Capacity
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
@@ -207,7 +206,7 @@ class TpuApiNode(NodeLifecycle):
         client = self.cloud.client(self.client_name)
         try:
             return await self.cloud.call(self.address, client.get_node, {"name": self.path})
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     async def wait_for(self, operation: Any, seconds: float) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.names import RECOVERY_ROLE, WATCHDOG_ROLE
@@ -82,15 +81,13 @@ class PolicyGrants(StackResource):
             # The policy last: revoking removes grants from the record afterwards, so a grant that
             # is in no record is not about to be revoked.
             contents, others = await asyncio.gather(record.read(), self._others())
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
         try:
             policy = await self._policy()
         except NotFound:
             remembered = self._recorded(contents)
             return Grants(frozenset(), stale=remembered) if remembered else None
-        except ApiDisabled:
-            return None
         granted = granted_pairs(policy.bindings)
         recorded, owned = self._recorded(contents), granted & self._owned(contents)
         shared = self._shared(owned, others)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
@@ -58,7 +57,7 @@ class PrivateAccess(StackResource):
                 region=self.stack.region,
                 subnetwork=name,
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     async def _subnetwork(self) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Denied, NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack import Stack
 from tpuctl.polling import wait_until
@@ -191,7 +190,9 @@ async def is_active(cloud: Cloud, project: str) -> bool:
         answer = await cloud.call(
             f"project {project}", client.get_project, {"name": f"projects/{project}"}
         )
-    except TpuctlError:
+    except ApiDisabled:  # only of a project that exists
+        return True
+    except (NotFound, Denied):
         return False
     if answer.state.name == DELETED:
         raise _being_deleted(project)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Denied, NotFound, TpuctlError, Usage
+from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.stack import Stack
 
 __all__ = ["require_reservation"]

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, TpuctlError
@@ -58,7 +57,7 @@ class ServiceAccount(StackResource):
             return await self.cloud.call(
                 self.address, client.get_service_account, {"name": self.path}
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     def diff(self, observed: Any | None) -> Change:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Any
 
-from tpuctl.model.plan import Action, Change
+from tpuctl.model.plan import Change
 from tpuctl.resources.network import Firewall, Network, RuleState
 
 __all__ = ["SshDenyRule"]
@@ -60,12 +60,8 @@ class SshDenyRule(Firewall):
     def removal(self, observed: RuleState | None) -> Change:
         return super().removal(observed.rule if observed is not None else None)
 
-    async def apply(self, change: Change, report: Any) -> None:
-        if change.action is Action.CREATE:
-            networks = await self.network.existing()
-            if networks is not None and networks.own_description is not None:
-                return  # created meanwhile, as the stack's own
-        await super().apply(change, report)
+    async def revised(self, change: Change) -> Change:
+        return await self.revised_for_network(change)
 
     async def _desired(self) -> dict[str, Any]:
         desired = await super()._desired()

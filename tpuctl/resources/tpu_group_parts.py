@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
@@ -46,7 +45,7 @@ async def get_group(resource: StackResource, name: str) -> Any | None:
             zone=stack.zone,
             instance_group_manager=name,
         )
-    except (NotFound, ApiDisabled):
+    except NotFound:
         return None
 
 
@@ -104,7 +103,7 @@ class GroupPart(StackResource):
     async def get(self) -> Any | None:
         try:
             return await self.call("get", self.noun_field)
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     async def call(self, method: str, field: str) -> Any:

@@ -60,7 +60,9 @@ class TpuNode(SshNode, TpuApiNode):
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for node in query.cloud.client("tpu").list_nodes(query.all_locations, **query.options):
+        client = query.cloud.client("tpu")
+        nodes = client.list_nodes(query.all_locations, **query.options)
+        for node in query.items(nodes, "nodes"):
             if not node.api_version.name.startswith("V1"):
                 status = _status(node)
                 yield InventoryItem(

@@ -55,7 +55,9 @@ class RemoteNode(TpuApiNode):
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
-        for node in query.cloud.client("tpu_v1").list_nodes(query.all_locations, **query.options):
+        client = query.cloud.client("tpu_v1")
+        nodes = client.list_nodes(query.all_locations, **query.options)
+        for node in query.items(nodes, "nodes"):
             if not node.api_version.name.startswith("V2"):
                 status = _status(node)
                 yield InventoryItem(

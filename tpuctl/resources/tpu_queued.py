@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from tpuctl.catalog import Capacity
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.cloud.operations import long_operation
@@ -125,7 +124,8 @@ class QueuedNodes(StackResource):
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         client = query.cloud.client("tpu")
-        for queued in client.list_queued_resources(query.all_locations, **query.options):
+        requests = client.list_queued_resources(query.all_locations, **query.options)
+        for queued in query.items(requests, "queued_resources"):
             specs = list(queued.tpu.node_spec)
             if specs:
                 parts = queued.name.split("/")
@@ -180,7 +180,7 @@ class QueuedNodes(StackResource):
             return await self.cloud.call(
                 self.address, client.get_queued_resource, {"name": self.path}
             )
-        except (NotFound, ApiDisabled):
+        except NotFound:
             return None
 
     def diff(self, observed: Request | None) -> Change:

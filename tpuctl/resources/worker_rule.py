@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.engine.resource import Report
 from tpuctl.errors import Denied, Diagnostic, NotFound
-from tpuctl.model.plan import Action, Change
+from tpuctl.model.plan import Change
 from tpuctl.model.stack import Stack
 from tpuctl.model.worker_ports import MEGASCALE_PORT, REQUIRED, FirewallRule, closed_ports
 from tpuctl.resources.network import Firewall, Network, RuleState
@@ -37,17 +35,15 @@ class WorkerRule(Firewall):
     async def observe(self) -> RuleState | None:
         return await self.observe_with_network()
 
-    async def apply(self, change: Change, report: Report) -> None:
-        if change.action is Action.CREATE:
-            networks = await self.network.existing()
-            if networks is None or networks.own_description is None:
-                return  # `default` came with Compute Engine
-        await super().apply(change, report)
+    async def revised(self, change: Change) -> Change:
+        return await self.revised_for_network(change)
 
     def diff(self, observed: RuleState | None) -> Change:
         state = observed or RuleState(None, None)
         if state.rule is None and state.networks is not None and not state.is_in_own_network:
             return self.nothing("the network is shared: its own rules apply")
+        if state.rule is None and state.networks is None:
+            return self.create(f"{self._purpose}, unless the network is `default`")
         return super().diff(state.rule)
 
     @property
@@ -86,7 +82,7 @@ async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diag
             region=stack.region,
             subnetwork=stack.file.network.subnetwork or network,
         )
-    except (NotFound, Denied, ApiDisabled):
+    except (NotFound, Denied):
         return None  # other checks report these
     source = subnetwork.ip_cidr_range
     ports = (*REQUIRED, MEGASCALE_PORT) if stack.slices > 1 else REQUIRED

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tpuctl.model.charges import Charge, charge_of, is_charged
 from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
+from tpuctl.resources.composition import BY_NAME
 from tpuctl.units import counted, dollars, format_duration
 from tpuctl.view.cost import on_google
 from tpuctl.view.tables import print_table
@@ -43,7 +44,9 @@ class Orphans:
         cls, project: str, items: Iterable[InventoryItem], unlisted: Sequence[str] = ()
     ) -> Orphans:
         everything = sorted(items, key=lambda item: (item.stack, item.kind, item.zone, item.name))
-        return cls(project, everything, find_orphaned(everything), unlisted)
+        lacks_machines = any(BY_NAME[kind].is_machine for kind in unlisted)
+        left = find_orphaned(everything, lacks_machines=lacks_machines)
+        return cls(project, everything, left, unlisted)
 
     @property
     def is_charged(self) -> bool:
@@ -67,7 +70,9 @@ class Orphans:
         """The sum of the leftovers' known hourly prices, and whether all are known."""
         rows = [row for group in self.groups for row in group.left]
         prices = [row.charge.per_hour for row in rows if row.charge is not None]
-        return sum(price for price in prices if price is not None), None not in prices
+        return sum(price for price in prices if price is not None), (
+            None not in prices and not self.unlisted
+        )
 
 
 @dataclass(frozen=True)

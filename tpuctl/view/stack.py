@@ -147,6 +147,8 @@ def show_remaining(remaining: Iterable[Remaining], *, is_free: bool) -> None:
     )
     if deleted := [item.address for item in remaining if item.state == "deleted"]:
         print_wrapped(f"\nDeleted: {', '.join(deleted)}.")
+    else:
+        print("\nThere was nothing to delete.")
 
 
 def _reason(item: Remaining, is_free: bool) -> str:

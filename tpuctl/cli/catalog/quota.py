@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -27,7 +26,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.catalog import AcceleratorType, Api
+    from tpuctl.catalog import AcceleratorType
     from tpuctl.model.quota_room import Room
 
 __all__ = ["quota"]
@@ -263,6 +262,7 @@ def _show_live(
     from tpuctl.catalog import API_NAMES
     from tpuctl.errors import Usage
     from tpuctl.flows.quota import read_room
+    from tpuctl.model.quota import console_url, increase_command
 
     if not name:
         if not state.stack_file.exists() or project:
@@ -292,7 +292,7 @@ def _show_live(
     best = next((room for room in rooms if room.nodes == 0), rooms[0])
     increase = {
         "url": console_url(tpuctl.project, best.limit.api),
-        "command": increase_command(tpuctl.project, best),
+        "command": increase_command(tpuctl.project, best.limit, best.place, best.preferred),
     }
     unavailable = [*problems, *([addresses_problem] if addresses_problem else ())]
     formatted = [
@@ -380,23 +380,3 @@ def _nodes(nodes: int | None, is_known: bool) -> str:
     if nodes is None:
         return "any" if is_known else "?"
     return str(nodes)
-
-
-def console_url(project: str, api: Api = "tpu") -> str:
-    """The quota page of the Google Cloud console."""
-    where = "https://console.cloud.google.com/iam-admin/quotas"
-    return f"{where}?service={api}.googleapis.com&project={quote(project)}"
-
-
-def increase_command(project: str, room: Room) -> str:
-    """The command that requests quota for one more node."""
-    from tpuctl.catalog import region_of
-
-    limit = room.limit
-    location = room.zone if limit.scope == "zone" else region_of(room.zone)
-    dimensions = ",".join(f"{name}={value}" for name, value in limit.dimensions(location).items())
-    return (
-        f"gcloud quotas preferences create --project={project} --service={limit.api}.googleapis.com"
-        f" --quota-id={limit.id} --dimensions={dimensions}"
-        f" --preferred-value={room.preferred}"
-    )

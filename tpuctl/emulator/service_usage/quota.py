@@ -8,8 +8,7 @@ Shapes are those of the API's reference. The forms of zero and "unlimited", and 
 `tpu-v6e-preemptible`, were seen in public programs that read them. The names of other metrics
 follow from the limit IDs by the same rule and are guesses.
 
-Of Compute Engine there are the pools of TPU chips, which are unlimited until a setting limits them.
-Their metrics are named as in its errors.
+Of Compute Engine there are the pools of TPU chips. Their metrics are named as in its errors.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _COMPUTE = "compute.googleapis.com"
 _LIMIT_ID = re.compile(r"TPU(\w+)PerProjectPer(Zone|Region)ForTPUAPI")
 _WORD = re.compile(r"V\d+[a-zA-Z]|[A-Z][a-z]+")
 _UNLIMITED = -1
-# Limits of a new project per zone, by the middle part of the limit ID; the serving limits are
-# guesses. Regional limits are unlimited.
+# Default limits of a new project per zone, by the middle part of the limit ID; the serving limits
+# are guesses. They are only shown: until a setting limits them, all are unlimited, as enforced.
 _DEFAULTS = {
     "V2s": 40,
     "V2sPod": 32,
@@ -154,11 +153,11 @@ def _metric(
         locations = zones() if kind == "Zone" else sorted({region_of(zone) for zone in zones()})
         changed = settings.get(f"TPU{stem}PerProjectPer{kind}ForTPUAPI", {})
         dimension = kind.lower()
-        buckets = [_bucket(default, default, {})]
+        buckets = [_bucket(_UNLIMITED, default, {})]
         for location in locations:
             if full or location in changed:
                 buckets.append(
-                    _bucket(changed.get(location, default), default, {dimension: location})
+                    _bucket(changed.get(location, _UNLIMITED), default, {dimension: location})
                 )
         limits.append(_limit(name, metric, [dimension], buckets, locations))
     return {

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.catalog import region_of, zones
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Denied
+from tpuctl.errors import ApiDisabled, Denied
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding
 from tpuctl.model.names import account_email
 from tpuctl.model.stack import Stack

@@ -9,9 +9,8 @@ from ipaddress import IPv4Network
 
 from tpuctl.catalog import node_cidr_prefix
 from tpuctl.cloud.caller_identity import Identity, identity_of
-from tpuctl.cloud.classification import ApiDisabled
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Conflict, Denied, NotFound, QuotaExceeded, TpuctlError
+from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.org_policies import policies_finding
 from tpuctl.flows.permissions import Missing, describe_missing, missing_permissions
@@ -21,6 +20,7 @@ from tpuctl.flows.plan import (
     allowed_sources,
     bucket_warnings,
     prepare_up,
+    unread_warnings,
 )
 from tpuctl.flows.role import path_of
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
@@ -270,7 +270,7 @@ class ProjectChecks:
 
     async def network(self) -> Finding:
         network = Network(self.stack, self.cloud)
-        observed = await network.observe()
+        observed = None if COMPUTE in self._apis_off else await network.observe()
         if observed is None and network.name != "main" and COMPUTE not in self._apis_off:
             return Finding(
                 "network",
@@ -335,6 +335,7 @@ class ProjectChecks:
             self.stack, self.cloud, sources=sources, public_key=self._public_key
         )
         warnings = [
+            *unread_warnings(prepared),
             *await access_warnings(self.stack, self.cloud, prepared.plan),
             *bucket_warnings(prepared),
         ]
@@ -357,10 +358,12 @@ class ProjectChecks:
         prepared = self._prepared
         assert prepared is not None, "the plan check ran before"
         report = prepared.quota
+        error = report.error(self.stack.project, is_local=self.cloud.endpoint.is_local)
+        if error is not None:
+            return failed("quota", error)
         if report.shortfalls:
             short = "; ".join(shortfall.detail for shortfall in report.shortfalls)
-            hint = report.shortfalls[0].hint
-            return Finding("quota", CheckState.PROBLEM, short, hint, QuotaExceeded.exit_code)
+            return Finding("quota", CheckState.WARNING, short, report.shortfalls[0].hint)
         counted = [line for line in report.lines if line.allowed is not None and line.added]
         detail = "; ".join(
             f"{line.limit}: {line.used:g} of {line.allowed:g}"

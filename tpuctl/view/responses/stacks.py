@@ -199,12 +199,13 @@ class OrphanStack(Response):
 
 
 class Orphans(Response):
-    """Leftover resources of stacks in a project."""
+    """Leftovers of stacks in a project; `unlisted` are the kinds that could not be listed."""
 
     project: str
     per_hour: Dollars
     complete: bool
     stacks: list[OrphanStack]
+    unlisted: list[str]
 
     @classmethod
     def of(cls, leftovers: orphans.Orphans, command: orphans.DownCommand) -> Orphans:
@@ -215,6 +216,7 @@ class Orphans(Response):
             per_hour=per_hour,
             complete=is_complete,
             stacks=[{**vars(group), "command": group.down(command)} for group in leftovers.groups],
+            unlisted=[*leftovers.unlisted],
         )
 
 
@@ -665,7 +667,7 @@ class Node(Response):
 
 
 class Status(Response):
-    """The resources and jobs of a stack."""
+    """The resources and jobs of a stack; `unlisted` are the kinds that could not be listed."""
 
     stack: str
     project: str
@@ -677,6 +679,7 @@ class Status(Response):
     complete: bool
     advice: list[Advice]
     jobs: list[JobSnapshot]
+    unlisted: list[str]
 
     @classmethod
     def of(cls, moment: snapshot.Snapshot) -> Status:
@@ -700,7 +703,8 @@ class Status(Response):
             ],
             per_hour=per_hour,
             cost_so_far=spent,
-            complete=knows_prices and knows_all,
+            complete=knows_prices and knows_all and not stack_status.unlisted,
             advice=moment.advice,
             jobs=[JobSnapshot.of(job) for job in moment.jobs],
+            unlisted=[kind.partition("/")[0] for kind in stack_status.unlisted],
         )
