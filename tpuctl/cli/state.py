@@ -297,7 +297,7 @@ class State:
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Let the user choose a line by its number, and return its index. Requires `can_ask`;
         raises Declined on Ctrl-C."""
-        from tpuctl.view.text_wrapping import terminal_width, wrap
+        from tpuctl.view.text_wrapping import print_wrapped
 
         numbers = [str(number) for number, _ in enumerate(options, 1)]
         lines = [f"  {number}  {option}" for number, option in zip(numbers, options, strict=True)]
@@ -308,7 +308,7 @@ class State:
             return numbers.index(text)
 
         def ask() -> int:
-            typer.echo(wrap("\n".join([question, *lines]), terminal_width(sys.stderr)), err=True)
+            print_wrapped("\n".join([question, *lines]), sys.stderr)
             index: int = typer.prompt("Number", value_proc=parse, err=True)
             return index
 
