@@ -47,7 +47,7 @@ def second_attempt() -> Attempt:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal of 80 columns without colors."""
-    monkeypatch.setattr(tables, "console", lambda: SafeConsole(highlight=False, width=80))
+    monkeypatch.setattr(tables, "console", lambda **_: SafeConsole(highlight=False, width=80))
 
 
 @pytest.mark.usefixtures("terminal")
@@ -105,7 +105,7 @@ def test_each_attempt_shows_its_own_end(capsys: pytest.CaptureFixture[str]) -> N
         (),
         NOON,
     )
-    print_run(report, "tpuctl")
+    print_run(report)
     rows = [line for line in capsys.readouterr().out.splitlines() if line[:2] in ("1 ", "2 ")]
     assert [PREEMPTED in row for row in rows] == [True, False]
     assert [OUT_OF_MEMORY in row for row in rows] == [False, True]

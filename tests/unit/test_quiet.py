@@ -42,7 +42,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("check fine.py", ""),
         ("check bad.py", "TPU"),
         ("local down", ""),
-        ("local status", "not running"),
+        ("local status", "running     no"),
     ],
 )
 def test_quiet_prints_the_result_only(

@@ -108,9 +108,9 @@ def status(context: typer.Context) -> int:
     if cloud is None:
         state.answer(
             lambda: responses.local.LocalStatus(running=False, **sizes),
-            lambda: _print_facts({"folder": home} | disk),
+            lambda: _print_facts({"running": "no", "folder": home} | disk),
         )
-        state.say("\nThe local cloud is not running. Start it with\n    tpuctl local up")
+        state.say("\nTo start it:\n    tpuctl local up")
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | sizes | report
