@@ -44,6 +44,12 @@ def story(clock: Clock) -> ProgressState:
     return ProgressState(clock)
 
 
+def test_phase_says_what_it_does_while_it_runs(story: ProgressState) -> None:
+    story.on(StepStarted("job/notebook", "start", "installs JupyterLab the first time"))
+    (line, *_) = texts(ProgressTree(story).live(80, 24))
+    assert "installs JupyterLab the first time" in line
+
+
 def planned(*steps: tuple[str, str, tuple[str, ...]]) -> Planned:
     return Planned(tuple(PlannedStep(name, action, "", after) for name, action, after in steps))
 

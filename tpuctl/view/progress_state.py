@@ -101,11 +101,12 @@ class ProgressState:
                     row.state = (
                         RowState.UNCHANGED if step.action in UNCHANGED_ACTIONS else RowState.PLANNED
                     )
-            case StepStarted(address, action, _):
+            case StepStarted(address, action, because):
                 old = self._rows.get(address, Row(address))
-                self._rows[address] = Row(
-                    address, action, RowState.RUNNING, old.depends_on, started=self.now()
-                )
+                row = Row(address, action, RowState.RUNNING, old.depends_on, started=self.now())
+                if row.group == "run":  # of a resource, it says why and not what is done
+                    row.text = because
+                self._rows[address] = row
             case StepProgress(address, text, fraction):
                 row = self._rows.setdefault(address, Row(address, started=self.now()))
                 row.state, row.text, row.fraction = RowState.RUNNING, text, fraction
