@@ -230,6 +230,7 @@ def test_ssh_passes_command(shell: Shell) -> None:
     assert shell.run("ssh", "0", "--", *words)[:2] == (0, "[-l][--yes][a b]")
     assert shell.run("ssh", "0", "printf", "%s", "-l")[:2] == (0, "-l")
     assert shell.run("ssh", "--", "exit 7")[0] == 7
+    assert shell.run("ssh", "--", "pgrep", "-f", "no such program")[:2] == (1, ""), "not itself"
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed")

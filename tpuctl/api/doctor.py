@@ -131,7 +131,8 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
             LOCAL,
             CheckState.PROBLEM,
             f"{binary_size(free)} are free at {folder}, {binary_size(needed)} are needed",
-            "Free disk space, or move the image cache:\n    export TPUCTL_IMAGE_CACHE=FOLDER",
+            "Free disk space, or move the image cache:\n    tpuctl local prune\n"
+            "    export TPUCTL_IMAGE_CACHE=FOLDER",
             exit_code=1,
         )
     if not is_made:

@@ -128,7 +128,8 @@ def status(context: typer.Context) -> int:
 
 @app.command()
 def reset(context: typer.Context) -> None:
-    """Stop the local cloud and delete all its data. Machine images are kept.
+    """Stop the local cloud and delete all its data. Machine images are kept; `tpuctl local prune`
+    deletes those.
 
     Example: tpuctl local reset --yes
     """

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+
 __all__ = ["JOB_SHELL", "in_job_environment"]
 
-# Written by `shipped/preparation.py` when a job starts.
-_FILE = "~/.tpuctl/environment.sh"
-_NOTICE = 'test -t 0 && echo "This shell has the environment of job $TPUCTL_JOB."'
-# A login shell first: its profile may set PATH anew. The one in it is the user's, with ~/.bashrc.
-JOB_SHELL = f"""\
-if [ -r {_FILE} ]; then exec "$SHELL" -lc '. {_FILE}; {_NOTICE}; exec "$SHELL"'; fi; \
-exec "$SHELL" -l"""
+_FILE = "~/.tpuctl/environment.sh"  # written by `shipped/preparation.py` when a job starts
+# After the profile, which may set PATH anew. The last shell is the user's own, and interactive.
+_ENTER = f"""\
+. {_FILE}
+test -t 0 && echo "This shell has the environment of job $TPUCTL_JOB."
+exec "$SHELL"
+"""
+_LOG_IN = f"""\
+[ -r {_FILE} ] || exec "$SHELL" -l
+exec "$SHELL" -lc {shlex.quote(f"exec sh -c {shlex.quote(_ENTER)}")}
+"""
+JOB_SHELL = f"exec sh -c {shlex.quote(_LOG_IN)}"
+# As sshd runs a command, so that nothing else has it in its command line (for `pkill -f`). Bash of
+# Debian would read ~/.bashrc for it again (SSH_SOURCE_BASHRC), unless it is in another shell.
+_RUN = f"""\
+[ -r {_FILE} ] && . {_FILE}
+export SHLVL=1
+exec "${{SHELL:-sh}}" -c "$1"
+"""
 
 
 def in_job_environment(line: str) -> str:
-    """The shell command `line`, run with the job's settings if there are any."""
-    return f"if [ -r {_FILE} ]; then . {_FILE}; fi; {line}"
+    """The shell command `line`, run by the user's shell with the job's settings, if any."""
+    return f"exec sh -c {shlex.quote(_RUN)} sh {shlex.quote(line)}"

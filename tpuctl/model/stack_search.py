@@ -41,7 +41,8 @@ def find_stack_file(folder: Path, warn: Callable[[Diagnostic], None] = lambda _:
 
 def _folders_above(folder: Path) -> Iterator[Path]:
     """The folders to search after this one; none if it has a stack file, of whatever kind."""
-    here, home = folder.resolve(), Path.home().resolve()
+    # Path.home() fails for a user without one, as in containers.
+    here, home = folder.resolve(), Path(os.path.expanduser("~")).resolve()  # noqa: PTH111
     if os.path.lexists(here / STACK_FILE):
         return
     while here not in (home, here.parent) and not (here / ".git").exists():

@@ -135,7 +135,8 @@ class Environments:
             raise Refused(
                 "Not enough disk space",
                 f"{decimal_size(kind.disk)} required in {home.parent}, {decimal_size(free)} free",
-                hint="Free up space, or set TPUCTL_IMAGE_CACHE to another folder.",
+                hint="Free up space, or set TPUCTL_IMAGE_CACHE to another folder:\n"
+                "    tpuctl local prune",
             )
         needed = f"{decimal_size(kind.disk)} on disk"
         report(f"downloading {decimal_size(kind.download)} to {home.parent} ({needed})")
