@@ -132,6 +132,14 @@ def test_advice(everything: list[InventoryItem], text: str, command: str) -> Non
     assert advice.command == command
 
 
+@pytest.mark.parametrize("kind", ["node", "queued"])
+def test_job_that_has_not_ended_is_resumed_with_its_machines(kind: str) -> None:
+    state = "SUSPENDED" if kind == "queued" else "PREEMPTED"
+    (advice,) = advice_on([item(kind, state), BUCKET], "plum")
+    assert "resume job plum" in advice.text
+    assert advice.command == "logs -f plum"
+
+
 @pytest.mark.parametrize("everything", [[NODE, BUCKET], [TPU, CONTROLLER, DISK]])
 def test_healthy_stack_needs_no_advice(everything: list[InventoryItem]) -> None:
     assert advice_on(everything) == ()

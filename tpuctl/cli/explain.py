@@ -187,7 +187,8 @@ async def _without_jobs(tpuctl: Tpuctl, error: NotFound) -> NotFound:
     lines = [f"{advised.text}\n    tpuctl {advised.command}" for advised in advice]
     lines = lines or ["The machines are up. Submit a job:\n    tpuctl run SCRIPT"]
     lines.append(
-        "To explain an error message, of `up` for example:\n    tpuctl explain --error TEXT"
+        "To explain an error message, for example:\n"
+        "    tpuctl explain --error 'There is no more capacity'"
     )
     return NotFound(
         "No jobs",

@@ -28,6 +28,8 @@ _KINDS = (
     "PROVISIONING until the fault is removed), provisioning-failure (it is suspended in "
     "PROVISIONING and then fails with an internal error, as large spot slices do), partial-group "
     "(only --number instances of a managed group are created, even of a slice), quota, deny, "
+    "billing-disabled, api-disabled (the Cloud TPU API, or that of --method) and missing-role (of "
+    "the caller) until removed, "
     "unavailable, error, drop-request (close the connection before the request is handled), "
     "drop-response (close it after that), "
     "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
@@ -92,6 +94,9 @@ def add(
             "still be written (default: 0).",
         ),
     ] = None,
+    role: Annotated[
+        str | None, Option("--role", help="For missing-role: the role, such as tpu.admin.")
+    ] = None,
     limit: Annotated[str | None, Option("--limit", help="For quota: id of the limit.")] = None,
     number: Annotated[
         int | None,
@@ -152,6 +157,7 @@ def add(
         "hold_response": hold_response or None,
         "body": body,
         "after_bytes": after_bytes,
+        "role": role,
         "limit": limit,
         "number": number,
         "node": node,

@@ -15,6 +15,7 @@ from tpuctl import catalog
 from tpuctl.emulator.faults.google_messages import MESSAGES
 from tpuctl.emulator.state.errors import CODES, invalid, missing
 from tpuctl.emulator.state.locations import regions, zones
+from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.state.text import did_you_mean
 
@@ -33,6 +34,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "partial-group": ("project", "zone", "type", "name", "number"),
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),
+    "billing-disabled": MATCHES,
+    "api-disabled": MATCHES,
+    "missing-role": ("role*", "caller"),
     "unavailable": (*MATCHES, "text"),
     "error": (
         *MATCHES,
@@ -60,6 +64,14 @@ SCHEDULED = ("preempt", "maintenance", "host-unreachable", "disk-full")
 # Methods that a quota fault applies to by default.
 _CREATIONS = "CreateNode,CreateQueuedResource,Instances/Insert"
 _UNLIMITED = "unlimited"
+# Conditions that last until the fault is removed, and what they apply to by default.
+_LASTING: Mapping[str, Mapping[str, str]] = {
+    "billing-disabled": {
+        "method": "google.cloud.compute.*,google.cloud.tpu.*,storage.*,*EnableService*"
+    },
+    "api-disabled": {"method": "google.cloud.tpu.*"},
+    "missing-role": {"caller": OWNER},
+}
 _MAX_TEXT_LENGTH = 10_000
 _CHOICES = {"body": ("request", "response"), "mode": ("silent", "refused")}
 _READ_ONLY_VERBS = re.compile(
@@ -98,7 +110,7 @@ class Fault:
         """Whether it applies to something with these attributes."""
         return all(
             _matches(name, self.fields[name], attributes.get(name))
-            for name in (*MATCHES, "node", "worker")
+            for name in (*MATCHES, "node", "worker", "role")
             if name in self.fields
         )
 
@@ -155,6 +167,10 @@ class Faults:
             self.record_use(fault)
             return dict(fault.fields)
         return None
+
+    def pending(self, kind: str) -> list[Fault]:
+        """The faults of this kind that can still apply."""
+        return [fault for fault in self.all() if fault.kind == kind and not fault.is_exhausted()]
 
     def due(
         self, kinds: Collection[str], get_attributes: Callable[[], Mapping[str, Any]]
@@ -259,6 +275,8 @@ def _validate(spec: Any) -> dict[str, Any]:
         raise invalid(f"A fault of kind {kind} happens once: times and at are not supported.")
     if kind == "quota":
         fields.setdefault("method", _CREATIONS)
+    if kind in _LASTING:
+        fields = {"times": _UNLIMITED, **_LASTING[kind], **fields}
     return {"kind": kind, "times": 1, **fields}
 
 

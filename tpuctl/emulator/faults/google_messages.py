@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.projects import title_of
 
 __all__ = ["MESSAGES", "REJECTING_KINDS", "Message", "fault_error", "storage_denied"]
 
@@ -62,6 +63,10 @@ def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiE
         name = "quota-region" if "region" in fault else "quota-zone"
         if ".compute." in str(attributes.get("method")):
             name = "compute-quota"
+    if kind == "billing-disabled" and method.startswith("storage."):
+        name = "billing-absent"
+    elif kind == "billing-disabled" and ".serviceusage." in method:
+        name = "billing-not-found"
     message = MESSAGES[name]
     http = int(fault.get("http") or 0)
     is_page = False
@@ -72,6 +77,7 @@ def fault_error(fault: Mapping[str, Any], attributes: Mapping[str, Any]) -> ApiE
     if name == "compute-quota":
         values["limit"] = "CPUS"
     values |= {key: fault[key] for key in ("limit", "number") if key in fault}
+    values["title"] = title_of(str(values.get("service") or "unknown"))
     values |= {"object": "/".join(filter(None, attributes.get("name") or ()))}
     values["eid"] = f"0x{secrets.token_hex(8)}"
     text = str(fault.get("text") or _fill(message.text, values))
@@ -135,6 +141,7 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
         "caller",
         "object",
         "service",
+        "title",
     )
     for name in (*placeholders, *_DEFAULTS):
         text = text.replace(f"{{{name}}}", str(values.get(name, "unknown")))

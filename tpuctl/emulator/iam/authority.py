@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.iam.conditions import holds
 from tpuctl.emulator.iam.default_bindings import object_bindings, service_agent_bindings
@@ -57,8 +58,10 @@ class Authority:
         settings: Settings,
         projects: Directory,
         agents: Mapping[str, Sequence[tuple[str, str]]],
+        faults: Faults,
     ) -> None:
         """`agents` are service agents by API host, as in `ApiAccess.agents`."""
+        self._faults = faults
         self._store = store
         self._settings = settings
         self._projects = projects
@@ -80,10 +83,11 @@ class Authority:
 
         `resource` holds the policy: a project, folder, organization, `buckets/B`, service account
         or billing account. `resource_attributes` are available to conditions, as `resource.name`.
-        The local cloud's owner may do anything except `denied_permissions` of the settings.
+        The local cloud's owner may do anything except `denied_permissions` of the settings, and
+        what a fault takes from them.
         """
         self._refresh()
-        if permission in self._denied:
+        if permission in self._denied or self._lacks_role(email, permission):
             return False
         if email == OWNER:
             return True
@@ -103,7 +107,21 @@ class Authority:
     def is_unrestricted(self, email: str) -> bool:
         """Whether a caller may do everything."""
         self._refresh()
-        return email == OWNER and not self._denied
+        return email == OWNER and not self._denied and not self._faults.pending("missing-role")
+
+    def _lacks_role(self, email: str, permission: str) -> bool:
+        """Whether a fault takes from a caller the role that has this permission.
+
+        Most roles also allow to see the project, as any other role would.
+        """
+        if permission.startswith("resourcemanager.projects."):
+            return False
+        for role in {str(fault.get("role")) for fault in self._faults.pending("missing-role")}:
+            if permission in predefined_roles()[role].permissions and self._faults.take(
+                "missing-role", caller=email, role=role
+            ):
+                return True
+        return False
 
     def granted_permissions(
         self, caller: Caller, resource: str, permissions: Iterable[str]

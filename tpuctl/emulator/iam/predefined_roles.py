@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 
 from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.text import did_you_mean
 
 __all__ = [
     "PredefinedRole",
@@ -21,6 +22,7 @@ __all__ = [
     "check_testable",
     "known_permissions",
     "predefined_roles",
+    "require_role",
 ]
 
 _PERMISSION = re.compile(r"[a-z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+){2,}")
@@ -133,3 +135,11 @@ def _load() -> _Catalog:
             for name, role in data["roles"].items()
         },
     )
+
+
+def require_role(name: str) -> str:
+    """The full name of a predefined role, also if given without `roles/`."""
+    role = f"roles/{name.removeprefix('roles/')}"
+    if role not in predefined_roles():
+        raise invalid(f"Unknown role {name!r}.{did_you_mean(role, predefined_roles())}")
+    return role

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tpuctl.emulator.faults.fault import Fault
 from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
+from tpuctl.emulator.iam.predefined_roles import require_role
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.members import email_of, member_of
 from tpuctl.emulator.state.pace import PACES
@@ -82,6 +83,8 @@ class ControlApi:
         method = spec.get("method")
         if isinstance(method, str) and method:
             self._require_method(method)
+        if spec.get("role"):
+            spec["role"] = require_role(str(spec["role"]))
         fault = self._registry.faults.add(spec)
         try:
             self._scheduled.schedule(fault)

@@ -62,9 +62,9 @@ class Registry:
         self.projects = Directory(self.store)
         self.settings = Settings(self.store)
         agents = {api.access.host: api.access.agents for api in self.apis}
-        self.authority = Authority(self.store, self.settings, self.projects, agents)
-        self.projects.on_first_enabled = self.authority.grant_service_agents
         self.faults = Faults(self.store)
+        self.authority = Authority(self.store, self.settings, self.projects, agents, self.faults)
+        self.projects.on_first_enabled = self.authority.grant_service_agents
         self.traffic = Traffic(self.faults, self._project_number, self._describe)
         accesses = [api.access for api in self.apis]
         self.guard = Guard(
