@@ -78,6 +78,16 @@ def test_standard_script_trains_on_whole_slice(
 
 
 @pytest.mark.soak
+@pytest.mark.tensorflow
+def test_large_slice_has_fewer_replicas_and_says_so(tensorflow: Path) -> None:
+    program = "import tensorflow as tf; print(tf.distribute.TPUStrategy().num_replicas_in_sync)"
+    command = ["sh", "-c", f'"$0" -c "{program}" 2>&1 | grep -v "^20"', str(tensorflow)]
+    variables = {"TPU_NAME": "my-node", "TPUCTL_TPU_SLICE_DEVICES": "32"}
+    line = "tpuctl: TPUStrategy has 16 replicas here, and 32 on the TPU"
+    assert output_of(command, variables) == [line, "16"]
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(3600)  # may create the environment
 @pytest.mark.parametrize(("slices", "numbers"), [("1", "[0]"), ("2", "[0, 1]")])
 def test_jax_has_devices_and_keeps_flags(slices: str, numbers: str) -> None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
+# With more, TensorFlow (2.18) hangs when it creates an iterator for them.
+MAX_REPLICAS = 16
+
 
 def start(environment: Mapping[str, str]) -> None:
     """Give this process the TPU's devices when it imports a library that uses them."""
@@ -24,8 +27,10 @@ def start(environment: Mapping[str, str]) -> None:
 
         # A program on one worker of a slice that names the node trains on the whole slice.
         is_slice = environment.get("TPU_NAME", "local") not in ("", "local")
-        count = slice_devices if is_slice else devices
-        install(observer, tensorflow, Replicas(count, hosts=count // devices))
+        on_tpu = slice_devices if is_slice else devices
+        count = min(on_tpu, MAX_REPLICAS)
+        hosts = max(1, count // devices)
+        install(observer, tensorflow, Replicas(count, hosts=hosts, on_tpu=on_tpu))
 
     def simulate_for_keras(keras: Any) -> None:
         import tensorflow  # type: ignore[import-untyped, import-not-found, unused-ignore]

@@ -8,6 +8,7 @@ import importlib
 import math
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Replicas:
     reports_all: bool = False
     is_node: bool = False  # a TPU node (API v1), which has addresses
     hosts: int = 1
+    on_tpu: int = 0  # on the TPU, if there are fewer here
 
 
 def is_stub(strategy: Any) -> bool:
@@ -211,6 +213,13 @@ def _replace_strategies(observer: Observer, tensorflow: Any, replicas: Replicas)
         ) -> None:
             self._tpuctl_resolver = tpu_cluster_resolver
             self._tpuctl_quiet = True
+            if replicas.on_tpu > replicas.count:
+                print(
+                    f"tpuctl: TPUStrategy has {replicas.count} replicas here, and "
+                    f"{replicas.on_tpu} on the TPU",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if is_mirrored:
                 # Collectives, the default, fail in conditionals and loops of a graph: there Keras 3
                 # has its steps per execution, and a function that creates variables its first call.
