@@ -93,11 +93,11 @@ async def test_job_that_is_meant(stack: Tpuctl) -> None:
 
     await async_until(has_begun, "the bucket having the jobs' states")
 
-    def named(*arguments: str) -> str:
+    def job_of(*arguments: str) -> str:
         done = run_tpuctl("--json", *arguments, folder=folder)
         return str(json.loads(done.stdout)["data"]["job"])
 
-    assert await asyncio.to_thread(named, "logs") == running.id
+    assert await asyncio.to_thread(job_of, "logs") == running.id
 
     second = await submit_anyway(stack, "endless.py")
     refused = await asyncio.to_thread(run_tpuctl, "wait", folder=folder)
