@@ -124,3 +124,15 @@ async def test_up_again_finds_what_a_disabled_api_hid(project: Project) -> None:
     assert prepared.stack.zone == ZONE
     (node,) = (await bench.stack.status()).nodes
     assert node.zone == ZONE
+
+
+@pytest.mark.parametrize("command", ["status", "down --yes"])
+def test_project_that_is_not_visible_may_have_the_stack(project: Project, command: str) -> None:
+    """Google answers alike for one that does not exist and one that the caller may not see."""
+    bench = project.stack()
+    text = bench.stack.stack_file.read_text("utf-8").replace("create: true, ", "")
+    bench.stack.stack_file.write_text(text, "utf-8")
+    code, out, stderr = bench.type(*command.split())
+    assert code == 1, stderr
+    assert f"project {project.id} does not exist, or you have no access to it" in stderr
+    assert "No billable resources are left" not in out

@@ -112,7 +112,7 @@ def test_stack_from_description_and_account() -> None:
 @pytest.mark.parametrize(
     ("everything", "text", "command"),
     [
-        ([], "does not exist", "up"),
+        ([], "Nothing of the stack was found", "up"),
         ([BUCKET], "is not running", "up"),
         ([BUCKET, DISK], "other resources", "down"),
         ([item("node", "PREEMPTED"), BUCKET], "bert-node is PREEMPTED", "up"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.locations import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
-from tpuctl.flows.quota import adds_nodes, allowed_amounts, name_words
+from tpuctl.flows.quota import allowed_amounts, count_new_nodes, name_words
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.quota import (
@@ -66,7 +66,7 @@ def lines(
             the_plan,
             items,
             {ids[key]: at for key, at in limits.items()},
-            adds_nodes=adds_nodes(the_plan),
+            new_nodes=count_new_nodes(stack, the_plan),
         )
     )
 
@@ -141,7 +141,9 @@ def test_recreated_request_frees_quota(tmp_path: Path) -> None:
     for action, used, added in ((CREATE, 0, 16), (NOTHING, 16, 0)):
         limits = {(spot, ZONE): 20.0}
         the_plan = plan(queued_bert_queue=action)
-        (line, *_) = tpu_lines(stack, the_plan, items, limits, adds_nodes=adds_nodes(the_plan))
+        (line, *_) = tpu_lines(
+            stack, the_plan, items, limits, new_nodes=count_new_nodes(stack, the_plan)
+        )
         assert (line.limit, line.used, line.added) == (spot, used, added)
 
 
@@ -200,9 +202,9 @@ MUCH = dict.fromkeys(
 def test_compute_engine_usage_of_plan(
     tmp_path: Path, text: str, the_plan: Plan, added: dict[str, float]
 ) -> None:
-    lines = compute_lines(
-        load(tmp_path, text), the_plan, Region(REGION, MUCH), adds_nodes=adds_nodes(the_plan)
-    )
+    stack = load(tmp_path, text)
+    new_nodes = count_new_nodes(stack, the_plan)
+    lines = compute_lines(stack, the_plan, Region(REGION, MUCH), new_nodes=new_nodes)
     assert {line.limit: line.added for line in lines} == added
     assert all(line.left == 990 - line.added for line in lines)
     assert all(line.place == REGION for line in lines)
@@ -255,7 +257,7 @@ def compute_stack(folder: Path, **settings: str) -> Stack:
 def compute_lines_of(stack: Stack, **limits: float) -> list[QuotaLine]:
     ids = {"family": FAMILY, "preemptible": PREEMPTIBLE}
     allowed = {(ids[key], "us-east5"): at for key, at in limits.items()}
-    return list(tpu_lines(stack, plan(), [], allowed, adds_nodes=True))
+    return list(tpu_lines(stack, plan(), [], allowed, new_nodes=len(stack.nodes)))
 
 
 def test_compute_engine_counts_chips_in_its_own_pool(tmp_path: Path) -> None:
@@ -266,7 +268,9 @@ def test_compute_engine_counts_chips_in_its_own_pool(tmp_path: Path) -> None:
     (unknown,) = compute_lines_of(stack)
     assert (unknown.is_known, unknown.is_short) == (False, False)
     in_api = InventoryItem(TpuNode, "x", "", "us-east5-a", "READY", "v6e-16")
-    (line,) = tpu_lines(stack, plan(), [in_api], {(FAMILY, "us-east5"): 32}, adds_nodes=True)
+    (line,) = tpu_lines(
+        stack, plan(), [in_api], {(FAMILY, "us-east5"): 32}, new_nodes=len(stack.nodes)
+    )
     assert line.used == 0, "nodes of the Cloud TPU API use its pool"
 
 
@@ -292,7 +296,8 @@ def test_reservations_of_compute_engine_used_quota_when_they_were_made(tmp_path:
     on_demand = InventoryItem(TpuInstance, "y", "", "us-east5-b", "READY", "v6e-4")
     items = [in_reservation, on_demand]
     allowed: dict[tuple[str, str], float | None] = {(FAMILY, "us-east5"): 32}
-    (line,) = tpu_lines(compute_stack(tmp_path), plan(), items, allowed, adds_nodes=True)
+    stack = compute_stack(tmp_path)
+    (line,) = tpu_lines(stack, plan(), items, allowed, new_nodes=len(stack.nodes))
     assert line.used == 4
 
 
@@ -313,7 +318,7 @@ def test_room_in_pool_of_other_api_is_reported(
     allowed: dict[tuple[str, str], float | None] = {(FAMILY, "us-east5"): at_compute}
     if in_tpu_api is not None:
         allowed[ZONE_OF_TPU_API, "us-east5-a"] = in_tpu_api
-    lines = tpu_lines(stack, plan(), [], allowed, adds_nodes=True)
+    lines = tpu_lines(stack, plan(), [], allowed, new_nodes=len(stack.nodes))
     report = QuotaReport(tuple(lines), other_pool=other_pool(stack, plan(), [], allowed))
     (shortfall,) = report.shortfalls
     assert shortfall.summary == summary
@@ -337,3 +342,18 @@ def test_compute_engine_buckets_are_chosen_by_family_and_region() -> None:
     zones = ("us-east5-a", "us-east4-a")
     amounts = dict(allowed_amounts([metric], [limit], zones))
     assert amounts == {(FAMILY, "us-east5"): 32, (FAMILY, "us-east4"): 2}
+
+
+def test_one_missing_slice_needs_quota_for_one(tmp_path: Path) -> None:
+    """The slices that exist are in use, and are not requested again."""
+    zone = "us-east5-a"
+    stack = load(tmp_path, f"tpu: {{type: v6e-4, zones: [{zone}], api: compute, slices: 2}}")
+    first, second = stack.nodes
+    the_plan = Plan(
+        (Change(f"instance/{first}", NOTHING, ""), Change(f"instance/{second}", CREATE, ""))
+    )
+    there = InventoryItem(TpuInstance, first, "bert", zone, "READY", "v6e-4")
+    new_nodes = count_new_nodes(stack, the_plan)
+    limits: dict[tuple[str, str], float | None] = {(FAMILY, "us-east5"): 8}
+    (line,) = tpu_lines(stack, the_plan, [there], limits, new_nodes=new_nodes)
+    assert (line.used, line.added, line.is_short) == (4, 4, False)

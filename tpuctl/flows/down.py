@@ -65,12 +65,12 @@ async def down(
 
     No failure keeps what is charged from being deleted, except that of its own deletion: all are
     raised together at the end. `confirm` receives the plan first; it may raise to cancel. Raises
-    NotFound if there is neither a stack file nor a project.
+    NotFound for a project that does not exist, or is not visible, unless `up` would create it.
     """
     stack, cloud = context.stack, context.cloud
     await cloud.abandoned_calls()  # of an interrupted `up`: what they create is deleted, too
     teardown = await prepare_down(
-        stack, cloud, delete_bucket=delete_bucket, must_exist=not context.has_file
+        stack, cloud, delete_bucket=delete_bucket, has_file=context.has_file
     )
     errors = dict(teardown.errors)
     if not teardown.plan.is_empty:
@@ -139,20 +139,23 @@ def _outcome_text(
 
 
 async def prepare_down(
-    stack: Stack, cloud: Cloud, *, delete_bucket: bool = False, must_exist: bool = False
+    stack: Stack, cloud: Cloud, *, delete_bucket: bool = False, has_file: bool = True
 ) -> Teardown:
     """Plan the deletion of everything in the project that belongs to the stack.
 
     What cannot be read fails as a step of the plan, or is deleted if it is listed. Raises NotFound
-    if the project does not exist and `must_exist`, for a stack without a file, of which nothing is
-    known.
+    if the project does not exist, or is not visible, unless `up` would create it.
     """
-    unused_apis = frozenset[Api]() if must_exist else stack.unused_apis
+    unused_apis = stack.unused_apis if has_file else frozenset[Api]()
     resources = resources_of(stack, cloud, delete_bucket=delete_bucket)
     existing, snapshot, errors, problems = await _list_and_observe(  # listed again when it is done
-        cloud, stack, resources, unused_apis, must_exist=must_exist
+        cloud,
+        stack,
+        resources,
+        unused_apis,
+        must_exist=not (has_file and stack.file.project.create),
     )
-    was_up = must_exist
+    was_up = not has_file
     if any(isinstance(error, ApiDisabled) for error in (*errors.values(), *problems.values())):
         was_up = was_up or await was_brought_up(stack, cloud, existing)
     errors = _of_used(errors, was_up)

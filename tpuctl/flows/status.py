@@ -34,8 +34,9 @@ RECONNECT_SECONDS = 60.0  # before reconnecting to one that did not
 
 
 async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
-    """What exists in the cloud now. Raises NotFound if there is neither a stack file nor a
-    project, and the errors of what cannot be listed, unless the status may be partial.
+    """What exists in the cloud now. Raises NotFound for a project that does not exist, or is not
+    visible, unless `up` would create it; and the errors of what cannot be listed, unless the
+    status may be partial.
 
     Of a stack that was never up, disabled APIs have nothing.
     """
@@ -46,7 +47,7 @@ async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
         stack.project,
         stack=stack.name,
         include=lambda kind: kind.is_billable,
-        must_exist=not context.has_file,
+        must_exist=not (context.has_file and stack.file.project.create),
         unused_apis=stack.unused_apis if context.has_file else (),
         on_error=lambda kind, error: unlisted.update({f"{kind.kind}/*": error}),
     )
