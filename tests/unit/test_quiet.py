@@ -8,7 +8,16 @@ import pytest
 
 from tpuctl.cli.main import run
 
-NOTES = ("Next:", "To ", "Start", "For example", "From:", "No ", "Nothing", "not shown")  # begin advice
+NOTES = (
+    "Next:",
+    "To ",
+    "Start",
+    "For example",
+    "From:",
+    "No ",
+    "Nothing",
+    "not shown",
+)  # begin advice
 
 
 @pytest.fixture(autouse=True)
