@@ -70,6 +70,19 @@ def _parameters(command: Any) -> Iterator[str]:
         yield f"| {names} | {help_text} |"
 
 
+EXAMPLE_STACK = """\
+stack: bert                     # the prefix of resource names
+project: {id: my-project}
+tpu:
+  type: v5litepod-4             # one machine with 4 chips
+  zones: [us-west4-a]
+  capacity: spot                # cheaper, may be preempted
+job:
+  retries: {preemption: 5}      # then the job is started again
+limits: {idle: 30m}             # the machines delete themselves when idle
+"""
+
+
 def stack_page() -> str:
     """Every key of the stack file."""
     from tpuctl.model.schema import StackFile
@@ -79,6 +92,7 @@ def stack_page() -> str:
     lines += [
         "`tpuctl.yaml` defines one stack. Unknown keys are errors. Editors that support JSON",
         "schemas can use [stack.schema.json](stack.schema.json).\n",
+        f"```yaml\n{EXAMPLE_STACK}```\n",
         "| key | default | meaning |",
         "|---|---|---|",
     ]

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from tpuctl.model.schema import StackFile
+from tpuctl.model.stack import load_stack
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -27,6 +28,15 @@ def generator() -> ModuleType:
 def test_reference_is_current() -> None:
     for path, text in generator().pages().items():
         assert path.read_text("utf-8") == text, f"{path.name} is out of date: make docs"
+
+
+def test_stack_file_page_begins_with_valid_example(tmp_path: Path) -> None:
+    page = generator().stack_page()
+    before, _, rest = page.partition("```yaml\n")
+    assert "| key |" not in before
+    file = tmp_path / "tpuctl.yaml"
+    file.write_text(rest.partition("```")[0], "utf-8")
+    load_stack(file).require_valid()
 
 
 def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:

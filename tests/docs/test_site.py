@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,6 +30,9 @@ FETCHED = {
     ("image", "href"),
     ("form", "action"),
 }
+SEARCH = Path(__file__).with_name("search_site.js")
+# Of those on the page; lunr-languages has the list.
+KOREAN_STOP_WORDS = {"그리고", "다음으로", "반대로", "이어서"}
 PASSIVE = {"canonical", "prev", "next", "alternate"}  # relations of <link> that fetch nothing
 
 
@@ -126,6 +131,20 @@ def test_links_and_anchors_are_valid(built: dict[Path, Page]) -> None:
                 assert anchor in pages[other].anchors, f"{path.name} links to {link}"
             followed += 1
     assert followed > 500
+
+
+def test_search_finds_korean_words(site: Path) -> None:
+    """The page's own search program finds each word of the Korean tutorial, except particles."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    page = (ROOT / "docs" / "tutorial.ko.md").read_text("utf-8")
+    words = sorted(set(re.findall(r"[가-힣]{3,}", page)) - KOREAN_STOP_WORDS)
+    others = ["loss", "v2-8", "2.18.0"]  # "손실(loss)이" is on the Korean page
+    found = json.loads(succeed(["node", str(SEARCH), str(site), *words, *others]).stdout)
+    assert len(words) > 100
+    assert [word for word in words if "tutorial.ko.html" not in str(found[word])] == []
+    assert "tutorial.ko.html" in str(found["loss"])
+    assert all(found[word] for word in others)
 
 
 def test_site_contains_no_programs(site: Path) -> None:

@@ -53,6 +53,24 @@ def test_translation_has_same_number_of_sections(pair: tuple[Path, Path]) -> Non
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
+def test_paragraphs_and_their_commands_are_the_same(pair: tuple[Path, Path]) -> None:
+    """Each section has as many paragraphs, rows and items, which name the same commands."""
+
+    def sections(page: Path) -> list[tuple[int, int, set[str]]]:
+        text = re.sub(r"^```.*?^```|^<!--.*?-->", "", page.read_text("utf-8"), flags=re.M | re.S)
+        return [
+            (
+                len(re.findall(r"\n\n(?=\S)", section)),
+                len(re.findall(r"^(?:\||- )", section, re.MULTILINE)),
+                {" ".join(code.split()) for code in re.findall(r"`([^`]+)`", section)},
+            )
+            for section in re.split(r"^#+ .*$", text, flags=re.MULTILINE)
+        ]
+
+    assert sections(pair[0]) == sections(pair[1])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=pair_id)
 def test_links_are_the_same(pair: tuple[Path, Path]) -> None:
     assert links(pair[0]) == links(pair[1])
 

@@ -124,26 +124,22 @@ def write_pipeline(
     provider: Annotated[
         str,
         typer.Option(
-            "--provider", metavar="NAME", help="Full name of the workload identity provider."
+            "--provider", metavar="NAME", help="Workload identity provider, with its full name."
         ),
     ] = "",
     on_push: Annotated[
         str,
-        typer.Option(
-            "--on-push", metavar="BRANCH", help="Also train on every push to this branch."
-        ),
+        typer.Option("--on-push", metavar="BRANCH", help="Also train on each push to this branch."),
     ] = "",
     schedule: Annotated[
         str,
-        typer.Option(
-            "--schedule", metavar="CRON", help='Cron schedule in UTC, such as "0 3 * * 1".'
-        ),
+        typer.Option("--schedule", metavar="CRON", help='Also train then, in UTC: "0 3 * * 1".'),
     ] = "",
     hours: Annotated[
         float | None,
         typer.Option(
             "--hours",
-            help="Maximum duration of the job (default: limits.max_hours, or 4).",
+            help="Limit of the job (default: limits.max_hours, or 4).",
             min=0,
         ),
     ] = None,
@@ -152,7 +148,7 @@ def write_pipeline(
         typer.Option(
             "--install",
             metavar="REQUIREMENT",
-            help="What pip installs (default: this version of tpuctl).",
+            help="What pip installs, not this version of tpuctl.",
         ),
     ] = "",
     hash_: Annotated[

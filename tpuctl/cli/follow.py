@@ -20,7 +20,7 @@ PANEL = "Jobs"
 
 AllWorkers = Annotated[
     bool,
-    typer.Option("--all-workers", help="Show the logs of all workers, prefixed with the worker."),
+    typer.Option("--all-workers", help="Show all workers' logs, with their names."),
 ]
 
 

@@ -33,8 +33,9 @@ __all__ = [
 ]
 
 MAX_WIDTH, MIN_WIDTH = 100, 40
+SCREEN = 23  # rows, above the prompt; longer pages have no empty ones
 INDENT = "  "
-MAX_NAME_WIDTH = 24  # of an option with its value; longer ones get a separate row
+MAX_NAME_WIDTH = 26  # of an option with its value; longer ones get a separate row
 EXAMPLE = re.compile(r"(?m)^Example: *(.+(?:\n[ \t]+.+)*)")
 TYPES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 GLOBAL_OPTIONS = (
@@ -114,7 +115,10 @@ def _in_one_line(title: str, width: int) -> list[str]:
 
 
 def command_page(command: Any, context: Any) -> str:
-    """A command's usage, description, options and examples."""
+    """A command's usage, description, options and examples.
+
+    Options of a panel are only named below its title, so that a page is one screen.
+    """
     width = _width()
     lines = textwrap.wrap(
         f"Usage: {context.command_path} {' '.join(usage_of(command, context))}".rstrip(),
@@ -132,18 +136,40 @@ def command_page(command: Any, context: Any) -> str:
         [(argument_name(parameter), description_of(parameter, context)) for parameter in arguments],
         width,
     )
+    panels = {parameter.rich_help_panel: None for parameter in options}
     lines += _section(
         "Options",
-        [(option_names(parameter), description_of(parameter, context)) for parameter in options],
+        [
+            (option_names(parameter), description_of(parameter, context))
+            for parameter in options
+            if not parameter.rich_help_panel
+        ],
         width,
     )
+    for panel in filter(None, panels):
+        names = (_names(option) for option in options if option.rich_help_panel == panel)
+        lines += ["", *_in_paragraph(panel, names, width)]
     if hasattr(command, "list_commands"):
         lines += _section("Commands", _subcommands(command, context), width)
     if examples := example_of(command):
         lines += ["", _title("Example" if len(examples) == 1 else "Examples")]
         lines += [f"{INDENT}{example}" for example in examples]
     lines += ["", *textwrap.wrap(MORE, width, subsequent_indent=INDENT)]
+    if len(lines) > SCREEN:
+        lines = [line for line in lines if line]
     return "\n".join(lines)
+
+
+def _in_paragraph(title: str, words: Iterable[str], width: int) -> list[str]:
+    """Options that the documentation describes, by name, in as few lines as possible."""
+    text = f"{title}: " + ", ".join(word.replace(" ", "\N{NO-BREAK SPACE}") for word in words)
+    lines = textwrap.wrap(text, width, subsequent_indent=INDENT, break_on_hyphens=False)
+    lines[0] = lines[0].replace(f"{title}:", _title(title), 1)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
+def _names(parameter: Any) -> str:
+    return option_names(parameter).strip()
 
 
 def options_page(root: Any, context: Any) -> str:

@@ -24,21 +24,13 @@ fault_app = App(
     invoke_without_command=True,
 )
 _KINDS = (
-    "Kind of fault: stockout, queue-failure, stuck-provisioning (a queued resource stays in "
-    "PROVISIONING until the fault is removed), provisioning-failure (it is suspended in "
-    "PROVISIONING and then fails with an internal error, as large spot slices do), partial-group "
-    "(only --number instances of a managed group are created, even of a slice), quota, deny, "
-    "billing-disabled, api-disabled (the Cloud TPU API, or that of --method) and missing-role (of "
-    "the caller) until removed, "
-    "unavailable, error, drop-request (close the connection before the request is handled), "
-    "drop-response (close it after that), "
-    "truncate (a body), hold, slow, preempt, maintenance, ssh-key-refused, host-unreachable or "
-    "disk-full."
+    "stockout, queue-failure, stuck-provisioning, provisioning-failure, partial-group, quota, "
+    "deny, billing-disabled, api-disabled, missing-role, unavailable, error, drop-request, "
+    "drop-response, truncate, hold, slow, preempt, maintenance, ssh-key-refused, "
+    "host-unreachable or disk-full."
 )
-_METHOD = (
-    "Match these calls: CreateNode, storage.objects.insert, Networks/*, or mutating for all that "
-    "change something."
-)
+_LIMIT, _ERROR, _ONE_KIND = "Limit to", "For error", "For one kind"  # panels of its help
+_METHOD = "Calls to match: CreateNode, storage.objects.insert, Networks/*, mutating."
 Option = typer.Option
 
 
@@ -47,61 +39,105 @@ def add(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(help=_KINDS)],
     method: Annotated[str | None, Option("--method", help=_METHOD)] = None,
-    project: Annotated[str | None, Option("--project", help="Limit to this project.")] = None,
-    zone: Annotated[
-        str | None, Option("--zone", help="Limit to this zone (wildcards allowed).")
+    project: Annotated[
+        str | None, Option("--project", rich_help_panel=_LIMIT, help="Limit to this project.")
     ] = None,
-    region: Annotated[str | None, Option("--region", help="Limit to this region.")] = None,
+    zone: Annotated[
+        str | None,
+        Option("--zone", rich_help_panel=_LIMIT, help="Limit to this zone (wildcards allowed)."),
+    ] = None,
+    region: Annotated[
+        str | None, Option("--region", rich_help_panel=_LIMIT, help="Limit to this region.")
+    ] = None,
     type_name: Annotated[
-        str | None, Option("--type", help="Limit to nodes of this type or generation.")
+        str | None,
+        Option("--type", rich_help_panel=_LIMIT, help="Limit to nodes of this type or generation."),
     ] = None,
     name: Annotated[
-        str | None, Option("--name", help="Limit to names that contain this text.")
+        str | None,
+        Option("--name", rich_help_panel=_LIMIT, help="Limit to names that contain this text."),
     ] = None,
     caller: Annotated[
-        str | None, Option("--caller", help="Limit to this caller's email (wildcards allowed).")
+        str | None,
+        Option(
+            "--caller",
+            rich_help_panel=_LIMIT,
+            help="Limit to this caller's email (wildcards allowed).",
+        ),
     ] = None,
     times: Annotated[
         str | None, Option("--times", help="How many times it applies: a number, or unlimited. [1]")
     ] = None,
     at: Annotated[int | None, Option("--at", help="Trigger on the Nth matching call.")] = None,
-    text: Annotated[str | None, Option("--text", help="Error message.")] = None,
+    text: Annotated[
+        str | None, Option("--text", rich_help_panel=_ERROR, help="Error message.")
+    ] = None,
     google_error: Annotated[
         str | None,
         Option(
-            "--google-error", help="For error: one of Google's errors by name, such as quota-zone."
+            "--google-error",
+            rich_help_panel=_ERROR,
+            help="For error: one of Google's errors by name, such as quota-zone.",
         ),
     ] = None,
     code: Annotated[
-        str | None, Option("--code", help="For error: a google.rpc code, such as ABORTED.")
+        str | None,
+        Option(
+            "--code", rich_help_panel=_ERROR, help="For error: a google.rpc code, such as ABORTED."
+        ),
     ] = None,
-    http: Annotated[int | None, Option("--http", help="For error: HTTP status.")] = None,
+    http: Annotated[
+        int | None, Option("--http", rich_help_panel=_ERROR, help="For error: HTTP status.")
+    ] = None,
     fail_operation: Annotated[
-        bool, Option("--fail-operation", help="For error: accept the call and fail its operation.")
+        bool,
+        Option(
+            "--fail-operation",
+            rich_help_panel=_ERROR,
+            help="For error: accept the call and fail its operation.",
+        ),
     ] = False,
     hold_response: Annotated[
-        bool, Option("--hold-response", help="For hold: hold the response instead of the request.")
+        bool,
+        Option(
+            "--hold-response",
+            rich_help_panel=_ONE_KIND,
+            help="For hold: hold the response instead of the request.",
+        ),
     ] = False,
     body: Annotated[
         str | None,
-        Option("--body", help="For truncate: body to truncate, request or response."),
+        Option(
+            "--body",
+            rich_help_panel=_ONE_KIND,
+            help="For truncate: body to truncate, request or response.",
+        ),
     ] = None,
     after_bytes: Annotated[
         int | None,
         Option(
             "--after-bytes",
+            rich_help_panel=_ONE_KIND,
             help="For truncate: bytes to pass first (default: half). For disk-full: bytes that can "
             "still be written (default: 0).",
         ),
     ] = None,
     role: Annotated[
-        str | None, Option("--role", help="For missing-role: the role, such as tpu.admin.")
+        str | None,
+        Option(
+            "--role",
+            rich_help_panel=_ONE_KIND,
+            help="For missing-role: the role, such as tpu.admin.",
+        ),
     ] = None,
-    limit: Annotated[str | None, Option("--limit", help="For quota: id of the limit.")] = None,
+    limit: Annotated[
+        str | None, Option("--limit", rich_help_panel=_ONE_KIND, help="For quota: id of the limit.")
+    ] = None,
     number: Annotated[
         int | None,
         Option(
             "--number",
+            rich_help_panel=_ONE_KIND,
             help="For quota: value of the limit. For partial-group: instances created. [1]",
         ),
     ] = None,
@@ -109,18 +145,24 @@ def add(
         str | None,
         Option(
             "--node",
+            rich_help_panel=_ONE_KIND,
             help="Node or instance, for preempt, maintenance, ssh-key-refused, host-unreachable "
             "and disk-full; for preempt also a managed group.",
         ),
     ] = None,
     worker: Annotated[
         int | None,
-        Option("--worker", help="Worker index, for ssh-key-refused, host-unreachable, disk-full."),
+        Option(
+            "--worker",
+            rich_help_panel=_ONE_KIND,
+            help="Worker index, for ssh-key-refused, host-unreachable, disk-full.",
+        ),
     ] = None,
     mode: Annotated[
         str | None,
         Option(
             "--mode",
+            rich_help_panel=_ONE_KIND,
             help="For host-unreachable: silent (no reply) or refused (connection refused). "
             "[silent]",
         ),
@@ -128,11 +170,15 @@ def add(
     seconds: Annotated[
         float | None,
         Option(
-            "--seconds", help="For slow: delay to add. For other kinds: start in this many seconds."
+            "--seconds",
+            rich_help_panel=_ONE_KIND,
+            help="For slow: delay to add. For other kinds: start in this many seconds.",
         ),
     ] = None,
 ) -> None:
     """Add a fault, by default for one call. It stays until removed or `local reset`.
+
+    The page on the local cloud describes the kinds, and their options.
 
     Example: tpuctl local fault add stockout --zone us-central1-a
     """

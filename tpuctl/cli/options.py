@@ -56,7 +56,7 @@ OutputFormat = Annotated[
         "--format",
         "-o",
         metavar="FORMAT",
-        help="Output format: json, yaml, or wide (a table with more columns).",
+        help="json, yaml, or wide (a table with more columns).",
         show_choices=False,
     ),
 ]

@@ -53,26 +53,25 @@ def rehearse(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="Stop each of the two runs after DURATION (90s, 30m). [10m]",
+            help="Stop each of the two runs after 90s or 30m. [10m]",
         ),
     ] = "",
     sample: Annotated[
         list[str] | None,
         typer.Option(
             "--sample",
-            metavar="DIR=gs://BUCKET/PREFIX",
-            help="Upload a local folder to the local cloud's bucket of that name, for the script "
-            "to read. May be repeated.",
+            metavar="DIR=gs://PREFIX",
+            help="Let the script read a folder as that prefix.",
         ),
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option("--secret", metavar="NAME[=SOURCE]", help="Additional secret, as for run."),
+        typer.Option("--secret", metavar="NAME[=SOURCE]", help="Also pass a secret, as for run."),
     ] = None,
     tensorflow: Annotated[
         str,
         typer.Option(
-            "--tensorflow", metavar="VERSION", help="TensorFlow version (default: the runtime's)."
+            "--tensorflow", metavar="VERSION", help="TensorFlow version, not the runtime's."
         ),
     ] = "",
     no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
@@ -80,23 +79,19 @@ def rehearse(
         bool,
         typer.Option(
             "--compile",
-            help="Compile the step with the TPU compiler, without a TPU, instead of running it: "
-            "exact results for operations, memory and the largest batch. Not for PyTorch.",
+            help="Compile with the TPU's compiler instead of running.",
         ),
     ] = False,
-    type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
+    type_name: Annotated[str, type_option("With --compile: TPU type, not the stack's.")] = "",
     batch: Annotated[
         int | None,
-        typer.Option(
-            "--batch", help="With --compile: global batch size to compile, instead of searching."
-        ),
+        typer.Option("--batch", help="With --compile: this global batch size only."),
     ] = None,
 ) -> int:
     """Run a few steps of a script on this machine, as on the TPU, and report problems.
 
-    Uses the runtime's TensorFlow with XLA, or the job's JAX or PyTorch, and as many replicas as
-    the TPU has; gs:// is served by the local cloud. Nothing is sent to Google or charged. Exits
-    with 1 if something would not run on the TPU.
+    gs:// is the local cloud's; nothing is sent to Google or charged. Exits with 1 if something
+    would not run on the TPU.
 
     Example: tpuctl rehearse train.py -- --batch 64
     """

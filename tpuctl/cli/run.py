@@ -47,7 +47,7 @@ def run(
             "--module",
             "-m",
             metavar="NAME",
-            help="Run a module, like python -m; the current folder is uploaded.",
+            help="Run a module, like python -m.",
         ),
     ] = None,
     detach: Annotated[
@@ -55,22 +55,20 @@ def run(
         typer.Option(
             "--detach",
             "-d",
-            help="Return once the job has started on all workers.",
+            help="Return when all workers have started.",
         ),
     ] = False,
     up: Annotated[bool, typer.Option("--up", help="Bring the stack up first.")] = False,
     down: Annotated[
         bool,
-        typer.Option("--down", help="Delete the stack at the end in any case; the bucket is kept."),
+        typer.Option("--down", help="Delete the stack at the end in any case."),
     ] = False,
     each: Annotated[
         list[str] | None,
         typer.Option(
             "--each",
             metavar="NAME=VALUE,...",
-            help="Run one job per value, one after another, each with --NAME=VALUE added to the "
-            "script's arguments; then show a table of the results. If repeated, run one job per "
-            "combination.",
+            help="Run a job for each value, passed as --NAME=VALUE. May be repeated.",
         ),
     ] = None,
     secret: Annotated[
@@ -78,8 +76,7 @@ def run(
         typer.Option(
             "--secret",
             metavar="NAME[=SOURCE]",
-            help="Additional secret, as in job.secrets: NAME alone is read from the environment; "
-            "SOURCE is env:OTHER, or secret:NAME in Secret Manager. May be repeated.",
+            help="Also pass a secret: from the environment, or secret:NAME.",
         ),
     ] = None,
     wait: Annotated[
@@ -91,19 +88,15 @@ def run(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="Stop the job after DURATION (90s, 30m, 2h); exit code 124. The machines enforce "
-            "it; limits.max_hours also deletes them.",
+            help="Stop the job after 90s, 30m or 2h; exit code 124.",
         ),
     ] = "",
     all_workers: AllWorkers = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
 ) -> int:
-    """Run a script, module or command on the workers, follow its log, exit with its exit code.
+    """Run a script on the workers, follow its log, and exit with its exit code.
 
-    Ctrl-C detaches and leaves the job running; a second one stops it. With --down, the stack is
-    deleted at the end, and the exit code is 1 if the job succeeded but billable resources remain.
-    With --each, a job that fails does not prevent the next one, Ctrl-C does, and the exit code is
-    that of the first job that failed.
+    Ctrl-C detaches and leaves the job running; a second one stops it.
 
     Example: tpuctl run train.py -- --steps 1000
     Example: tpuctl run train.py --each lr=0.1,0.01

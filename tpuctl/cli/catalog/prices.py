@@ -34,7 +34,7 @@ def prices(
         typer.Option(
             "--budget",
             metavar="AMOUNT/PERIOD",
-            help="Show what fits a budget: 20/day, 5/8h, 300/month, or 50.",
+            help="Show what fits: 20/day, 5/8h, 300/month, or 50.",
         ),
     ] = "",
     capacity: CapacityName = "",
@@ -42,7 +42,7 @@ def prices(
     filters: Filters,
     every_zone: Annotated[
         bool,
-        typer.Option("--every-zone", help="Show every zone, not only the cheapest of each type."),
+        typer.Option("--every-zone", help="Show every zone, not only the cheapest."),
     ] = False,
     order: Order,
     machines: Annotated[

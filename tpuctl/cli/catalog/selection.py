@@ -55,6 +55,7 @@ __all__ = [
 
 Row = dict[str, Any]
 WIDTH = 80
+LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 
 TypeArgument = Annotated[
     str,
@@ -74,6 +75,7 @@ Zones = Annotated[
     str,
     typer.Option(
         "--zone",
+        rich_help_panel=LIMIT,
         metavar="ZONE",
         help="Limit to these zones: name, pattern ('us-*'), or a list.",
         autocompletion=complete_zones,
@@ -83,6 +85,7 @@ Regions = Annotated[
     str,
     typer.Option(
         "--region",
+        rich_help_panel=LIMIT,
         metavar="REGION",
         help="Limit to these regions.",
         autocompletion=complete_regions,
@@ -91,13 +94,17 @@ Regions = Annotated[
 Generation = Annotated[
     str,
     typer.Option(
-        "--generation", metavar="GENERATION", help="Limit to these generations, such as v5e."
+        "--generation",
+        rich_help_panel=LIMIT,
+        metavar="GENERATION",
+        help="Limit to these generations, such as v5e.",
     ),
 ]
 CapacityName = Annotated[
     str,
     typer.Option(
         "--capacity",
+        rich_help_panel=LIMIT,
         metavar="CAPACITY",
         help="Limit to on-demand, spot or flex-start.",
         autocompletion=complete_capacities,
@@ -115,10 +122,18 @@ class Filters:
     zone: Zones = ""
     region: Regions = ""
     min_chips: Annotated[
-        int, typer.Option("--min-chips", min=1, show_default=False, help="Minimum number of chips.")
+        int,
+        typer.Option(
+            "--min-chips",
+            rich_help_panel=LIMIT,
+            min=1,
+            show_default=False,
+            help="Minimum number of chips.",
+        ),
     ] = 1
     max_chips: Annotated[
-        int | None, typer.Option("--max-chips", min=1, help="Maximum number of chips.")
+        int | None,
+        typer.Option("--max-chips", rich_help_panel=LIMIT, min=1, help="Maximum number of chips."),
     ] = None
 
     def choice(self, types: str, *, is_live: bool = False) -> Choice:
