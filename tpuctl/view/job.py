@@ -21,7 +21,8 @@ WIDE = ("submitted (UTC)", "workers", "framework", "runtime", "node", "zone", "s
 def show_jobs(jobs: Sequence[JobSummary], now: datetime, *, is_wide: bool = False) -> None:
     """The jobs as a table, with the time since each was submitted, and how long it took so far.
 
-    Nothing without jobs. Columns that are the same for most stacks are left out if they have nothing to say.
+    Nothing without jobs. Columns that are the same for most stacks are left out if they have
+    nothing to say.
     """
     if not jobs:
         return
