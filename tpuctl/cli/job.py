@@ -259,7 +259,7 @@ def profile(
 
 def _show_profile(state: State, folder: str) -> None:
     print(folder)
-    state.say(
+    state.note(
         "\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
         f"    tensorboard --logdir {folder}"
     )
@@ -279,7 +279,7 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     summaries = state.wait_for(state.tpuctl().jobs())
     state.jobs += [job.record.id for job in summaries]
     if not summaries:
-        state.say(f"No jobs. To submit one:\n    {state.command_prefix} run SCRIPT")
+        state.note(f"No jobs. To submit one:\n    {state.command_prefix} run SCRIPT")
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
         lambda: show_jobs(summaries, is_wide=state.is_wide),

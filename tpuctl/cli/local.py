@@ -77,7 +77,7 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.say(text))
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.note(text))
     warn_shell(state)
 
 
@@ -94,7 +94,7 @@ def status(context: typer.Context) -> int:
     if cloud is None:
         text = "The local cloud is not running."
         state.answer(lambda: responses.local.LocalStatus(running=False), lambda: print(text))
-        state.say("Start it with\n    tpuctl local up")
+        state.note("Start it with\n    tpuctl local up")
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | report
@@ -123,7 +123,7 @@ def reset(context: typer.Context) -> None:
     server_process.reset(home)
     state.answer(
         lambda: responses.local.LocalReset(folder=home),
-        lambda: state.say("The local cloud is empty."),
+        lambda: state.note("The local cloud is empty."),
     )
     warn_shell(state)
 
