@@ -140,11 +140,11 @@ def test_search_finds_korean_words(site: Path) -> None:
     page = (ROOT / "docs" / "tutorial.ko.md").read_text("utf-8")
     words = sorted(set(re.findall(r"[가-힣]{3,}", page)) - KOREAN_STOP_WORDS)
     others = ["loss", "v2-8", "2.18.0"]  # "손실(loss)이" is on the Korean page
-    found = json.loads(succeed(["node", str(SEARCH), str(site), *words, *others]).stdout)
+    pages_of = json.loads(succeed(["node", str(SEARCH), str(site), *words, *others]).stdout)
     assert len(words) > 100
-    assert [word for word in words if "tutorial.ko.html" not in str(found[word])] == []
-    assert "tutorial.ko.html" in str(found["loss"])
-    assert all(found[word] for word in others)
+    assert [word for word in words if "tutorial.ko.html" not in str(pages_of[word])] == []
+    assert "tutorial.ko.html" in str(pages_of["loss"])
+    assert all(pages_of[word] for word in others)
 
 
 def test_site_contains_no_programs(site: Path) -> None:

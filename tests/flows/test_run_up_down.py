@@ -101,7 +101,7 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-        assert "The stack stays up for it and is charged" in terminal.output
+        assert "The stack stays up for it and is charged" in terminal.sentences
         [wait, down] = [
             line.split()
             for line in terminal.output.splitlines()
@@ -122,7 +122,7 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         terminal.press_ctrl_c()
         assert terminal.end() == 143
         assert "was stopped" in terminal.output
-        assert "No billable resources are left except bucket/" in terminal.output
+        assert "No billable resources are left except bucket/" in terminal.sentences
     assert remaining_resources(stack) == []
     delete_stack(stack)
 

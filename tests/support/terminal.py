@@ -65,14 +65,22 @@ class Terminal:
         """All output so far, without the cursor movements of live parts."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
+    @property
+    def sentences(self) -> str:
+        """All output so far in one line: sentences are wrapped at the terminal's width."""
+        return " ".join(self.output.split())
+
+    def _count(self, text: str) -> int:
+        return max(self.output.count(text), self.sentences.count(text))
+
     def wait_for(self, text: str, seconds: float = 240.0, *, times: int = 1) -> None:
         deadline = time.monotonic() + seconds
         with self._grew:
-            while self.output.count(text) < times:
+            while self._count(text) < times:
                 left = deadline - time.monotonic()
                 assert left > 0, f"no {text!r} in\n{self.output}"
                 has_ended = self._process.poll() is not None and not self._reader.is_alive()
-                is_shown = self.output.count(text) >= times
+                is_shown = self._count(text) >= times
                 assert not has_ended or is_shown, f"ended without {text!r}\n{self.output}"
                 self._grew.wait(min(left, 0.5))
 

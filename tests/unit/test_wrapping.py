@@ -41,7 +41,7 @@ class FakeTerminal(io.StringIO):
         raise io.UnsupportedOperation
 
 
-def shown(show: Callable[[], object], columns: int = 80, *, color: bool = False) -> str:
+def output_of(show: Callable[[], object], columns: int = 80, *, color: bool = False) -> str:
     """What is shown on a terminal of that width."""
     stream = FakeTerminal()
     with (
@@ -76,7 +76,7 @@ def test_errors_wrap_between_words(make: Callable[[], View]) -> None:
         "No capacity in the zone", f"{ENGLISH}\n{KOREAN}", f"{ENGLISH}:\n    {COMMAND}"
     )
     for width in WIDTHS:
-        text = shown(lambda: make().problems([error]), width)
+        text = output_of(lambda: make().problems([error]), width)
         require_wrapped(text, width, "No capacity in the zone", ENGLISH, KOREAN)
 
 
@@ -84,19 +84,19 @@ def test_notes_and_warnings_wrap_between_words() -> None:
     warning = WarningIssued(Diagnostic("Careful", KOREAN, f"Do\n    {COMMAND}"))
     for width in WIDTHS:
         for event in (Note(f"{KOREAN}\n    {COMMAND}"), warning):
-            text = shown(lambda event=event: Console().on(event), width)  # type: ignore[misc]
+            text = output_of(lambda event=event: Console().on(event), width)  # type: ignore[misc]
             require_wrapped(text, width, KOREAN)
 
 
 def test_text_after_a_result_wraps_between_words() -> None:
     for width in WIDTHS:
-        text = shown(lambda: State().say(f"{ENGLISH}\n{KOREAN}\n    {COMMAND}"), width)
+        text = output_of(lambda: State().note(f"{ENGLISH}\n{KOREAN}\n    {COMMAND}"), width)
         require_wrapped(text, width, ENGLISH, KOREAN)
 
 
 def test_question_wraps_with_room_for_the_answer() -> None:
     for width in WIDTHS:
-        lines = shown(lambda: State().confirm(f"{ENGLISH}. Continue?"), width).splitlines()
+        lines = output_of(lambda: State().confirm(f"{ENGLISH}. Continue?"), width).splitlines()
         assert [line for line in lines if cell_len(line) > width] == []
         assert lines[-1].rstrip().endswith("[Y/n]:")
 
@@ -105,7 +105,7 @@ def test_pipe_gets_one_line_for_each_sentence(capsys: pytest.CaptureFixture[str]
     stream = io.StringIO()
     Plain(out=stream).on(Note(ENGLISH * 10))
     assert stream.getvalue() == f"{ENGLISH * 10}\n"
-    State().say(ENGLISH * 10)
+    State().note(ENGLISH * 10)
     assert capsys.readouterr().out == f"{ENGLISH * 10}\n"
 
 
@@ -113,7 +113,7 @@ def test_pipe_gets_one_line_for_each_sentence(capsys: pytest.CaptureFixture[str]
 def test_hint_of_several_errors_is_shown_once(make: Callable[[], View]) -> None:
     zones = "Zones with v2-8: asia-east1-c, europe-west4-a."
     errors = [Diagnostic("TPU type not offered in zone", name, zones) for name in ("a", "b")]
-    text = shown(lambda: make().problems([*errors, Diagnostic("Other", "c", "Else.")]), 200)
+    text = output_of(lambda: make().problems([*errors, Diagnostic("Other", "c", "Else.")]), 200)
     assert text.count(zones) == 1
     assert text.index(" b\n") < text.index(zones) < text.index("Other")
 
@@ -129,14 +129,14 @@ def plan_of(unchanged: int) -> Plan:
 @pytest.mark.parametrize(("unchanged", "lines"), [(3, 6), (4, 4)])
 def test_plan_folds_what_stays_and_colors_the_rest(unchanged: int, lines: int) -> None:
     plan = plan_of(unchanged)
-    text = shown(lambda: show_plan(plan), color=True)
+    text = output_of(lambda: show_plan(plan), color=True)
     assert len(text.splitlines()) == lines
     assert ("4 unchanged" in text) == (unchanged == 4)
     assert "firewall/0" in text
     assert "\x1b[32m" in text
-    assert "\x1b[32m" not in shown(lambda: show_plan(plan, no_color=True), color=True)
+    assert "\x1b[32m" not in output_of(lambda: show_plan(plan, no_color=True), color=True)
 
 
 def test_total_of_the_cost_is_bold() -> None:
     cost = Cost((node_cost("v3-8", "europe-west4-a"),))
-    assert "\x1b[1mtotal" in shown(lambda: print_cost(cost), color=True)
+    assert "\x1b[1mtotal" in output_of(lambda: print_cost(cost), color=True)

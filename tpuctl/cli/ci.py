@@ -241,15 +241,15 @@ def _show(
 ) -> None:
     print(file)
     if include:
-        state.say(
+        state.note(
             "\nInclude it in .gitlab-ci.yml and add its stages:\n"
             f"    include: [{{local: {include}}}]\n    stages: [tpu-check, tpu-train, tpu-down]"
         )
     for placeholder, meaning in pipeline.placeholders.items():
-        state.say(f"\nReplace {placeholder}: {meaning}.")
-    state.say("\nOne-time setup, with gcloud, as a project administrator:")
+        state.note(f"\nReplace {placeholder}: {meaning}.")
+    state.note("\nOne-time setup, with gcloud, as a project administrator:")
     for step in steps:
-        state.say("\n".join([f"\n    # {step.title}", *(f"    {line}" for line in step.commands)]))
+        state.note("\n".join([f"\n    # {step.title}", *(f"    {line}" for line in step.commands)]))
     state.suggest(f"git add {shlex.join(added)}")
 
 

@@ -67,4 +67,4 @@ def debug_dump(
 
     text = f"Wrote {file}. Read it before you attach it to a report."
     data = {**vars(dump), "file": file}
-    state.answer(lambda: responses.checks.DebugDump.model_validate(data), lambda: state.say(text))
+    state.answer(lambda: responses.checks.DebugDump.model_validate(data), lambda: state.note(text))

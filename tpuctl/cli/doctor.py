@@ -55,7 +55,7 @@ def doctor(
     following = _following(state, diagnosis, project, is_up=is_up)
 
     def show() -> None:
-        state.say(f"\n{summary(diagnosis)}")
+        state.note(f"\n{summary(diagnosis)}")
         state.suggest(following)
 
     findings = [_as_typed(state, finding) for finding in diagnosis.findings]

@@ -122,5 +122,5 @@ def _show(state: State, exported: ExportedJobSet, output: Path | None) -> None:
     print(output)
     if exported.secret:
         lines = [f"\nOnce, create the secret {exported.secret}, with bash:"]
-        state.say("\n".join([*lines, *(f"    {line}" for line in exported.secret_command)]))
+        state.note("\n".join([*lines, *(f"    {line}" for line in exported.secret_command)]))
     state.suggest(f"kubectl apply -f {shlex.quote(str(output))}")

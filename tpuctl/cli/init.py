@@ -111,7 +111,7 @@ def init(
                 typed += f" --stack-file {shlex.quote(str(written.stack_file))}"
             suggested = ("doctor", "up", f"run {written.script}", "down")
             commands = [f"{typed} {command}" for command in suggested]
-        state.say("\n".join(["", "Next:", *(f"    {command}" for command in commands)]))
+        state.note("\n".join(["", "Next:", *(f"    {command}" for command in commands)]))
 
     state.answer(lambda: responses.stacks.WrittenFiles(files=written.files), show)
 

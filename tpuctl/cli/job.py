@@ -260,7 +260,7 @@ def profile(
 
 def _show_profile(state: State, folder: str) -> None:
     print(folder)
-    state.say(
+    state.note(
         "\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
         f"    tensorboard --logdir {folder}"
     )
@@ -282,7 +282,9 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
     if not summaries:
-        state.say(f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}")
+        state.note(
+            f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}"
+        )
     state.answer(
         lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
         lambda: show_jobs(summaries, now, is_wide=state.is_wide),

@@ -81,7 +81,7 @@ def down(context: typer.Context) -> None:
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
     text = "Stopped the local cloud." if stopped else "The local cloud is not running."
-    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.say(text))
+    state.answer(lambda: responses.local.LocalDown(stopped=stopped), lambda: state.note(text))
     warn_shell(state)
 
 
@@ -110,7 +110,7 @@ def status(context: typer.Context) -> int:
             lambda: responses.local.LocalStatus(running=False, **sizes),
             lambda: _print_facts({"running": "no", "folder": home} | disk),
         )
-        state.say("\nTo start it:\n    tpuctl local up")
+        state.note("\nTo start it:\n    tpuctl local up")
         return 1
     report = server_process.report(cloud)
     data = {"running": True, "url": cloud.url, "folder": str(cloud.home)} | sizes | report
@@ -141,7 +141,7 @@ def reset(context: typer.Context) -> None:
     server_process.reset(home)
     state.answer(
         lambda: responses.local.LocalReset(folder=home),
-        lambda: state.say("The local cloud is empty."),
+        lambda: state.note("The local cloud is empty."),
     )
     warn_shell(state)
 

@@ -266,7 +266,7 @@ def release(
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
     text = f"{counted(count, 'request')} {'dropped' if drop else 'released'}"
-    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: state.say(text))
+    state.answer(lambda: responses.local.ReleasedFaults(released=count), lambda: state.note(text))
 
 
 _LIST_HINT = "To list the faults:\n    tpuctl local fault list"
@@ -320,9 +320,9 @@ def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
 
 def _show_removed(state: State, removed: Sequence[Mapping[str, Any]]) -> None:
     for fault in removed:
-        state.say(f"{fault['id']} removed, applied {fault['applied']} of {fault['times']}")
+        state.note(f"{fault['id']} removed, applied {fault['applied']} of {fault['times']}")
     if not removed:
-        state.say("No faults to remove.")
+        state.note("No faults to remove.")
 
 
 # Settings.

@@ -219,8 +219,8 @@ def ssh_config(
             print(file.text(hosts), end="")
             return
         listed = names if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], "…", names[-1]]
-        state.say(f"ssh knows {', '.join(listed)}.")
-        state.say(f"\nFor example:\n    ssh {hosts[0].name}\n    rsync -a data {hosts[0].name}:")
+        state.note(f"ssh knows {', '.join(listed)}.")
+        state.note(f"\nFor example:\n    ssh {hosts[0].name}\n    rsync -a data {hosts[0].name}:")
 
     included_by = str(configuration.path) if includes else None
     state.answer(
@@ -247,9 +247,9 @@ def _remove_hosts(
     was_included = configuration.exclude_hosts()
 
     def show() -> None:
-        state.say(f"Removed {file.path}." if was_there else "The stack has no hosts here.")
+        state.note(f"Removed {file.path}." if was_there else "The stack has no hosts here.")
         if was_included:
-            state.say(f"{configuration.path} no longer includes the hosts.")
+            state.note(f"{configuration.path} no longer includes the hosts.")
 
     includes = configuration.includes_hosts()
     included_by = str(configuration.path) if includes else None

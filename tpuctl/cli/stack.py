@@ -84,8 +84,8 @@ def up(context: typer.Context, race: Race = False) -> None:
 
     def show() -> None:
         nothing = "Nothing to do: stack" if prepared.plan.is_empty else "Stack"
-        state.say(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
-        state.say(cost_sentence(prepared.cost, is_free=state.is_free))
+        state.note(f"{nothing} {stack.name} is up: {stack.counted_type} in {stack.zone}.")
+        state.note(cost_sentence(prepared.cost, is_free=state.is_free))
         state.suggest(f"{state.command_prefix} run {state.guess_script()}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
@@ -227,10 +227,10 @@ def down(
                 item.address for item in done.remaining if item.state == "kept" and item.is_billable
             ]
             rest = f" except {', '.join(kept_items)}, kept as requested" if kept_items else ""
-            state.say(f"\nNo billable resources are left{rest}.")
+            state.note(f"\nNo billable resources are left{rest}.")
             options = _stack_options(stack, project)
             if any(address.startswith("bucket/") for address in kept_items):
-                state.say(
+                state.note(
                     "To delete the bucket and everything in it:\n"
                     f"    {state.command_prefix} down --delete-bucket{options}"
                 )

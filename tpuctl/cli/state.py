@@ -250,7 +250,7 @@ class State:
         if not self.json and show is not None:
             show()
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print what a person reads beside the result, on stdout; nothing with --quiet or JSON."""
         if not (self.quiet or self.json):
             from tpuctl.view.text_wrapping import print_wrapped
@@ -259,7 +259,7 @@ class State:
 
     def suggest(self, command: str) -> None:
         """The line of advice after a success: one command."""
-        self.say(f"\nNext:\n    {command}")
+        self.note(f"\nNext:\n    {command}")
 
     def wait_for(self, work: Awaitable[T]) -> T:
         """Run a flow to its end."""

@@ -52,9 +52,9 @@ def wrap_lines(text: str, width: int | None, *, indent: str = "") -> str:
 def _wrapped_line(line: str, width: int | None, indent: str) -> str:
     if width is None or line.startswith(COMMAND) or cell_len(f"{indent}{line}") <= width:
         return line
-    own = line[: len(line) - len(line.lstrip())]
-    margin = f"{indent}{own}"
-    return own + wrap(line, width, used=cell_len(margin), indent=margin)
+    begin = line[: len(line) - len(line.lstrip())]
+    margin = f"{indent}{begin}"
+    return begin + wrap(line, width, used=cell_len(margin), indent=margin)
 
 
 def terminal_width(stream: IO[str]) -> int | None:

@@ -373,9 +373,9 @@ def answer_rows(
         if rows:
             print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
-            state.say(wrap(sentence, min(terminal_width(sys.stdout) or WIDTH, WIDTH)))
+            state.note(wrap(sentence, min(terminal_width(sys.stdout) or WIDTH, WIDTH)))
         if footer:
-            state.say(footer)
+            state.note(footer)
         is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
         if not rows and empty:
             state.view.on(Note(empty))
