@@ -246,6 +246,7 @@ async def test_settings_are_patched(cloud: Any) -> None:
         "propagation": 0,
         "address": "127.0.0.1",
         "reservations": [],
+        "devices": 0,
         "zones": [],
     }
     await asyncio.to_thread(change, quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})
@@ -271,6 +272,8 @@ async def test_settings_are_patched(cloud: Any) -> None:
         ({"quota": {"A": {"us-east5-aa": 4}}}, "Did you mean us-east5-a?"),
         ({"quota": {"A": {ZONE: -1}}}, "not -1"),
         ({"quota": {"A": {ZONE: True}}}, "not True"),
+        ({"devices": -1}, "not -1"),
+        ({"devices": True}, "not True"),
         ({"quota": {"": {ZONE: 1}}}, "Invalid quota limit ID"),
         ({"quota": {"A": 3}}, "zones or regions"),
         ({"policies": {"vmExternalIpAccess": True}}, "not a valid constraint"),

@@ -61,6 +61,17 @@ def test_policy_propagation_delay(
         remote_control.change_settings(null_cloud, propagation=0)
 
 
+def test_device_limit(
+    project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert answer(capsys, "set", "devices", "2")["devices"] == 2
+        assert remote_control.settings(null_cloud)["devices"] == 2
+        assert answer(capsys, "set", "devices", "all")["devices"] == 0
+    finally:
+        remote_control.change_settings(null_cloud, devices=0)
+
+
 def test_fault_for_one_caller(
     project: Project, null_cloud: LocalCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:

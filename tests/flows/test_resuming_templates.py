@@ -67,7 +67,7 @@ async def test_template_on_preempted_tpu_resumes_where_it_stopped(
         type_name="v5litepod-8",
         runtime="v2-alpha-tpuv5-lite, capacity: spot",
         zone="us-east1-b",
-        extra="job: {env: {PIP_RETRIES: '0', JAX_NUM_CPU_DEVICES: '8', OMP_NUM_THREADS: '1'}}\n",
+        extra="job: {env: {PIP_RETRIES: '0', OMP_NUM_THREADS: '1'}}\n",
     )
     script = copy_template(template, stack)
     await stack.up()
@@ -97,7 +97,7 @@ async def test_template_on_preempted_tpu_resumes_where_it_stopped(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("template", "parts"), [("jax", "chips: 4 (cpu), hosts: 4"), ("torch", "parts: 4 (CPU)")]
+    ("template", "parts"), [("jax", "chips: 16 (cpu), hosts: 4"), ("torch", "parts: 4 (CPU)")]
 )
 async def test_template_on_slice_survives_signals_of_one_worker(
     make_stack: Callable[..., Tpuctl], events: list[Event], template: str, parts: str
@@ -168,7 +168,7 @@ async def test_jax_template_on_two_slices_survives_loss_of_one(
     assert await stack.run(script, arguments) == 0
     log = log_of(events, 1)
     events.clear()
-    assert "chips: 4 (cpu), hosts: 4, slices: 2" in log
+    assert "chips: 16 (cpu), hosts: 4, slices: 2" in log
     undisturbed = losses(log)
     assert undisturbed[-1][1] < 0.8 * undisturbed[0][1], "it learns"
 

@@ -19,7 +19,7 @@ from tests.support.forking_server import client_command, forking_server
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.preflight.rehearsal.observations import Observation, ShimFailed, read
 
-SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
+SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "simulated_tpu"
 SCRIPTS = Path(__file__).parent / "scripts"
 FORKED_SCRIPTS = "tests.support.forked_scripts"
 OBSERVED = Path(__file__).with_name("observed_script.py")

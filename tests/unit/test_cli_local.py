@@ -27,6 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["policy", "compute.vmExternalIpAccess", "yes"], "yes is neither on nor off"),
         (["denied-permission", "tpu.nodes.create"], "denied-permission PERMISSION on|off"),
         (["address"], "address ADDRESS"),
+        (["devices", "few"], "few is neither a whole number nor all"),
     ],
 )
 def test_malformed_setting_does_not_start_local_cloud(

@@ -20,6 +20,8 @@ from tpuctl.model.log_tail_signatures import error_lines
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()
 HERE = Path(__file__).parent
+# What a program prints that does not find a TPU, or uses on the CPU what only a TPU has.
+NO_FAULT_OF_SCRIPT = ("no-chips", "backend-unknown", "tensorflow-no-tpu", "needs-tpu")
 
 # Class and text, as printed by jobs, libraries and Google.
 SEEN: list[tuple[str, str]] = [
@@ -259,6 +261,30 @@ def test_error_texts_are_classified(name: str, text: str) -> None:
     assert classified(b"hello\n" + text.encode()).name == name, "without a traceback"
     assert failure.cause.endswith(".")
     assert failure.hint
+
+
+@pytest.mark.parametrize("name", NO_FAULT_OF_SCRIPT)
+def test_script_is_not_blamed_for_what_the_local_cloud_lacks(name: str) -> None:
+    rows = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
+    text = next(row["text"] for row in rows if row["known"] == name)
+    google, local = (
+        classify({0: worker()}, {0: text.encode()}, READY, is_local=is_local)
+        for is_local in (False, True)
+    )
+    assert google is not None
+    assert local is not None
+    assert (google.name, local.name) == (name, name)
+    assert google.cause == table().by_name(name).cause
+    assert local.cause.startswith("The local cloud has no TPU chips")
+    assert "Google" in local.hint
+
+
+def test_other_errors_have_the_same_cause_on_the_local_cloud() -> None:
+    log = b"ModuleNotFoundError: No module named 'einops'\n"
+    google, local = (
+        classify({0: worker()}, {0: log}, READY, is_local=is_local) for is_local in (False, True)
+    )
+    assert google == local
 
 
 def test_every_known_error_has_a_seen_text() -> None:

@@ -222,7 +222,7 @@ def test_shim_failure_is_not_a_script_error() -> None:
 def test_failure_of_what_the_shim_calls_is_the_scripts() -> None:
     error = {"type": "RuntimeError", "message": "a Tensor with 8 elements", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    file = "/x/tpuctl/preflight/shim/script_calls.py"
+    file = "/x/tpuctl/simulated_tpu/script_calls.py"
     assessment = assessment_of(first(ended, exit_code=1, raised_in=file))
     finding = finding_of(assessment, "script")
     assert finding.message == "RuntimeError: a Tensor with 8 elements"
@@ -235,7 +235,7 @@ USER_CODE = """in user code:
 
     File "/job/train.py", line 31, in train  *
         return strategy.run(step, args=(x,))
-    File "/x/tpuctl/preflight/shim/script_calls.py", line 17, in call_script  *
+    File "/x/tpuctl/simulated_tpu/script_calls.py", line 17, in call_script  *
         return function(*arguments, **keywords)
 
     AttributeError: 'SymbolicTensor' object has no attribute 'numpy'
@@ -256,7 +256,8 @@ def test_autographs_calls_are_left_out() -> None:
     assert finding.message == f"step cannot be compiled: {text}"
 
 
-SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "preflight" / "shim"
+TPUCTL = Path(__file__).resolve().parents[2] / "tpuctl"
+SHIMS = (TPUCTL / "preflight" / "shim", TPUCTL / "simulated_tpu")
 
 
 def calls_of_script(file: Path) -> list[str]:
@@ -270,7 +271,11 @@ def calls_of_script(file: Path) -> list[str]:
     return [f"{file.name}:{call.lineno}" for call in called]
 
 
-@pytest.mark.parametrize("file", sorted(SHIM.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    sorted(file for folder in SHIMS for file in folder.glob("*.py")),
+    ids=lambda file: f"{file.parent.name}/{file.stem}",
+)
 def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -> None:
     unmarked = calls_of_script(file)
     if file.name == "lowering_session.py":

@@ -111,7 +111,7 @@ async def compile_script(
         cloud = await _local_cloud(bundle, arguments, stack, job, samples, emit)
         environment = _environment(job, cloud, packages, settings, folder)
         argv = [str(packages.python), as_argument(bundle.script), *arguments]
-        program = Path(_shim().parent, "compile", "compiler.py")
+        program = Path(_shim().parent, "preflight", "compile", "compiler.py")
         command = Command(argv, code.path, environment, source=script.parent.resolve())
         try:
             return await compile_step(
@@ -511,6 +511,6 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def _shim() -> Path:
-    import tpuctl.preflight
+    import tpuctl.simulated_tpu
 
-    return Path(tpuctl.preflight.__file__).resolve().parent / "shim"
+    return Path(tpuctl.simulated_tpu.__file__).resolve().parent

@@ -472,7 +472,7 @@ class RehearsalRun:
         return [str(self.packages.python), *start, *self.submission.args]
 
     def _environment(self, settings: Path) -> dict[str, str]:
-        import tpuctl.preflight
+        import tpuctl.simulated_tpu
         from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
         assert self.packages is not None
@@ -486,7 +486,7 @@ class RehearsalRun:
             self.cloud,
             job_variables(self.submission, self.folder.name, self.program, self.output),
             home=self.home,
-            shim=Path(tpuctl.preflight.__file__).parent / "shim",
+            shim=Path(tpuctl.simulated_tpu.__file__).parent,
             settings=settings,
             programs=packages.programs or (str(packages.python.parent),),
             modules=modules,

@@ -280,7 +280,7 @@ def set_setting(
         str | None,
         typer.Argument(
             help="nodes, quota, policy, denied-permission, propagation, address, reservation, "
-            "zone or pace (default: show all)."
+            "zone, devices or pace (default: show all)."
         ),
     ] = None,
     values: Annotated[list[str] | None, typer.Argument(help="New value.")] = None,
@@ -290,7 +290,8 @@ def set_setting(
     `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy CONSTRAINT on|off`,
     `denied-permission PERMISSION on|off`, `propagation SECONDS` (delay of policy changes),
     `address ADDRESS` (of this computer, for firewall rules), `reservation NAME on|off`,
-    `zone ZONE on|off` (one that Google opens to selected projects only), `pace instant|quick|real`.
+    `zone ZONE on|off` (one that Google opens to selected projects only), `devices NUMBER|all`
+    (TPU devices that a program sees at most), `pace instant|quick|real`.
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """
@@ -314,6 +315,7 @@ _FORMS = {
     "address": "address ADDRESS",
     "reservation": "reservation NAME on|off",
     "zone": "zone ZONE on|off",
+    "devices": "devices NUMBER|all",
     "pace": "pace instant|quick|real",
 }
 _SWITCHES = {
@@ -341,17 +343,25 @@ def _changes(name: str, values: Sequence[str]) -> dict[str, Any]:
             return {name: float(values[0])}
         except ValueError:
             raise _malformed(name, f"{values[0]} is not a number of seconds") from None
+    if name == "devices":
+        if values[0] != "all" and not _is_number(values[0]):
+            raise _malformed(name, f"{values[0]} is neither a whole number nor all")
+        return {name: 0 if values[0] == "all" else int(values[0])}
     if name == "quota":
         limit, place, number = values
         if number == "unlimited":
             return {"quota": {limit: {place: None}}}
-        if not (number.isascii() and number.isdigit()):
+        if not _is_number(number):
             raise _malformed(name, f"{number} is neither a whole number nor unlimited")
         return {"quota": {limit: {place: int(number)}}}
     item, switch = values
     if switch not in ("on", "off"):
         raise _malformed(name, f"{switch} is neither on nor off")
     return {_SWITCHES[name]: {item: switch == "on"}}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _malformed(name: str, problem: str) -> Usage:
@@ -364,6 +374,7 @@ def _show_settings(settings: Mapping[str, Any]) -> None:
     rows = [("pace", str(settings["pace"])), ("nodes", str(settings["nodes"]))]
     rows.append(("propagation", f"{settings['propagation']:g} s"))
     rows.append(("address", str(settings["address"])))
+    rows.append(("devices", str(settings["devices"] or "all")))
     for limit, places in settings["quota"].items():
         rows += [("quota", f"{limit} {place} {number}") for place, number in places.items()]
     for name, key in _SWITCHES.items():

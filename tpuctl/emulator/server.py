@@ -111,6 +111,7 @@ class Server:
             self.registry.in_background,
         )
         self.host.disk_limit = scheduled.disk_limit
+        self.host.device_limit = lambda: self.registry.settings.get("devices")
         policy = NetworkPolicy(self.registry)
         policy.watch(self.host.refresh_firewall)
         self.host.enforce(policy)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
@@ -53,14 +54,15 @@ async def find_failure(
     May wait until the cloud reports the state of unreachable machines, and emits a note if so.
     """
     logs = await read_log_tails(store, record, workers)
-    failure = classify(workers, logs, Machines())
-    if failure == classify(workers, logs, Machines("PREEMPTED", is_remote=stack.is_node)):
+    explain = partial(classify, workers, logs, is_local=cloud.endpoint.is_local)
+    failure = explain(Machines())
+    if failure == explain(Machines("PREEMPTED", is_remote=stack.is_node)):
         return failure  # independent of the machines' state
     has_reported = False
     deadline = cloud.clock.now() + SETTLE_SECONDS
     for delay in SETTLE.delays():
         machines = await inspect_machines(stack, cloud, record)
-        failure = classify(workers, logs, machines)
+        failure = explain(machines)
         is_unclear = failure is not None and failure.name in UNCLEAR_FAILURES
         left = deadline - cloud.clock.now()
         if failure is None or not is_unclear or left <= 0:

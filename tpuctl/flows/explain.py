@@ -46,7 +46,8 @@ async def explain(context: Context, record: JobRecord) -> Explanation:
             record, status, attempts=attempts, is_unqueried=machines is None, hangs=hangs
         )
     logs = await read_log_tails(store, record, workers)
-    failure = classify(workers, logs, machines or Machines())
+    is_local = context.cloud.endpoint.is_local
+    failure = classify(workers, logs, machines or Machines(), is_local=is_local)
     if failure is not None and failure.name == "limit" and status.state != "timed_out":
         status = replace(status, state="timed_out", exit_code=EXIT_TIMED_OUT, detail=failure.cause)
     worker = failure.worker if failure is not None else status.worker

@@ -37,6 +37,11 @@ DELETED_STATES = ("", "DELETING")
 
 RETRY_HINT = "Retried automatically within job.retries. To retry now:\n    tpuctl wait"
 LIMIT_HINT = "Raise limits.{} in the stack file."
+NO_CHIPS_CAUSE = (
+    "The local cloud has no TPU chips, and the CPU that simulates them lacks what the script uses. "
+    "The script may be right: on Google, a TPU may have it."
+)
+NO_CHIPS_HINT = "Run it on Google, or skip that part where TPUCTL_CLOUD is local."
 RESUBMIT_HINT = "Create the stack and submit the job again:\n    tpuctl up\n    tpuctl run"
 
 
@@ -70,20 +75,27 @@ class Failure:
 
 
 def classify(
-    workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], machines: Machines
+    workers: Mapping[int, WorkerRecord],
+    logs: Mapping[int, bytes],
+    machines: Machines,
+    *,
+    is_local: bool = False,
 ) -> Failure | None:
     """Why the attempt failed; None if it succeeded or has not ended.
 
     `workers` are the final records ("lost" for workers without one), `logs` the last LOG_TAIL bytes
     of their logs. A failure of the script, as shown by the log, remains that whatever happened to
-    the node afterwards.
+    the node afterwards. If it ran on the local cloud (`is_local`), it is not blamed for what that
+    lacks.
     """
     decisive = first_failure(workers.values())
     if decisive is None:
         return None
     failure = _intentional_end(decisive)
     if failure is None:
-        log_failure = _requested_retry(decisive) or _from_logs(workers, logs, decisive)
+        log_failure = _requested_retry(decisive) or _from_logs(
+            workers, logs, decisive, is_local=is_local
+        )
         if log_failure is not None and log_failure.kind == "failure":
             failure = log_failure
         else:
@@ -121,7 +133,11 @@ def _requested_retry(worker: WorkerRecord) -> Failure | None:
 
 
 def _from_logs(
-    workers: Mapping[int, WorkerRecord], logs: Mapping[int, bytes], decisive: WorkerRecord
+    workers: Mapping[int, WorkerRecord],
+    logs: Mapping[int, bytes],
+    decisive: WorkerRecord,
+    *,
+    is_local: bool,
 ) -> Failure | None:
     """The failure shown by the log of the worker that failed first, or by another's.
 
@@ -137,10 +153,10 @@ def _from_logs(
         if match is not None:
             known_error, line = match
             kind = known_error.fault or "failure"
-            hint = known_error.hint(extract_facts(line))
-            failures.append(
-                Failure(kind, known_error.name, known_error.cause, hint, worker.worker, line)
-            )
+            cause, hint = known_error.cause, known_error.hint(extract_facts(line))
+            if is_local and known_error.needs_chips:
+                cause, hint = NO_CHIPS_CAUSE, NO_CHIPS_HINT
+            failures.append(Failure(kind, known_error.name, cause, hint, worker.worker, line))
     failure = min(failures, key=lambda failure: failure.kind != "failure", default=None)
     if failure is not None and failure.kind == "infrastructure":
         return next(filter(None, map(_requested_retry, order)), failure)

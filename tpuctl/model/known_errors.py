@@ -68,6 +68,7 @@ class KnownError:
     log_pattern: str = ""
     weak: bool = False  # matches only if the text has no other error
     fault: Fault | None = None
+    needs_chips: bool = False  # a machine without chips is at fault, if the script may need them
     source: str = ""
 
     @cached_property

@@ -75,6 +75,7 @@ class LocalHost:
         self._home = home.absolute()
         self.refuses_key: Callable[[str], bool] = lambda name: False
         self.disk_limit: Callable[[str], int | None] = lambda name: None
+        self.device_limit: Callable[[], int] = lambda: 0
         self._api_address = api_address
         self._images = images or ImageStore()
         self._ssh = ssh
@@ -188,6 +189,7 @@ class LocalHost:
             pip_variables=variables,
             downloads=self._images.downloads,
             proxy=gateway.machine_url,
+            device_limit=lambda: self.device_limit(),  # noqa: PLW0108 - set by the owner
         )
 
     async def reserve(self, names: Sequence[str]) -> list[Endpoint]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from tpuctl.catalog import accelerator_type
+
 __all__ = [
     "ALLOWED",
     "ConnectionPolicy",
@@ -77,6 +79,17 @@ class MachineSpec:
         """Whether its programs find TPU chips: workers, and instances that are TPUs."""
         return self.kind == "worker" or (self.kind == "instance" and bool(self.accelerator_type))
 
+    @property
+    def slice_devices(self) -> int:
+        """The TPU devices of the slice, as JAX and TensorFlow count them; 0 without chips."""
+        accelerator = accelerator_type(self.accelerator_type) if self.has_chips else None
+        return accelerator.devices if accelerator is not None else 0
+
+    @property
+    def devices(self) -> int:
+        """The devices of this machine."""
+        return self.slice_devices // len(self.endpoints)
+
     def attribute(self, key: str) -> str | None:
         """A metadata value of the machine, or else of its project."""
         return self.metadata.get(key, self.project_metadata.get(key))
@@ -137,6 +150,8 @@ class Host(Protocol):
     refuses_key: Callable[[str], bool]
     # Called when a machine's programs start: how many bytes they may write, None for no limit.
     disk_limit: Callable[[str], int | None]
+    # Called when a machine's programs start: how many TPU devices they see at most, 0 for no limit.
+    device_limit: Callable[[], int]
 
     def enforce(self, policy: ConnectionPolicy) -> None:
         """Allow only the connections that the policy allows; without one, all are."""

@@ -112,7 +112,8 @@ class Machine:
 
         Cleans up on MachineError.
         """
-        await asyncio.to_thread(self._folder.create, self._image)
+        create = functools.partial(self._folder.create, has_chips=self.spec.has_chips)
+        await asyncio.to_thread(create, self._image)
         if self.spec.kind == "instance":
             write_program(self._folder.python / "bin")
         if self.spec.kind != "node":

@@ -10,12 +10,14 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import venv
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import tpuctl.simulated_tpu
 from tpuctl.emulator.machines.images import image_interpreter, site_packages
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.processes import user_ids
@@ -97,6 +99,11 @@ class MachineFolder:
         return self.path / "node_server.py"
 
     @property
+    def simulated_tpu(self) -> Path:
+        """Where Python finds the hooks that give it a TPU's devices."""
+        return self.python / "simulated_tpu"
+
+    @property
     def console(self) -> Path:
         return self.path / "console.log"
 
@@ -130,7 +137,7 @@ class MachineFolder:
             (home / ".bashrc").write_text(_BASHRC, "utf-8")
         return home
 
-    def create(self, image: Path) -> None:
+    def create(self, image: Path, *, has_chips: bool) -> None:
         """Create the machine's disk; existing files stay."""
         for folder in (self.homes, self.temporary, self.settings):
             folder.mkdir(parents=True, exist_ok=True)
@@ -139,6 +146,21 @@ class MachineFolder:
         self.image.symlink_to(image)
         self.temporary.chmod(0o1777)
         self._create_python(image)
+        if has_chips:
+            self._install_simulated_tpu(image)
+
+    def _install_simulated_tpu(self, image: Path) -> None:
+        """Copy the hooks, and let the machine's Python start them, whatever PYTHONPATH is.
+
+        The folder is the machine's, so that its Python stores the compiled modules there.
+        """
+        source = Path(tpuctl.simulated_tpu.__file__).parent
+        self.simulated_tpu.mkdir(exist_ok=True)
+        for module in source.glob("*.py"):
+            shutil.copy2(module, self.simulated_tpu)
+        packages = site_packages(self.python, image_interpreter(image).minor)
+        line = f"import sys; sys.path.insert(0, {str(self.simulated_tpu)!r})\n"
+        (packages / "simulated_tpu.pth").write_text(line, "utf-8")
 
     def _create_python(self, image: Path) -> None:
         """A virtual environment on top of the image's packages: pip cannot change the image."""
@@ -205,6 +227,7 @@ class SharedEnvironment:
     pip_variables: Mapping[str, str]
     downloads: Path
     proxy: Callable[[str], str]  # URL of the gateway for a machine, with credentials
+    device_limit: Callable[[], int]  # of TPU devices that a program sees; 0 for no limit
 
     def variables(
         self, spec: MachineSpec, folder: MachineFolder, metadata_port: int, user: str, note: str
@@ -231,7 +254,7 @@ class SharedEnvironment:
             # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
             **({NOTE_VARIABLE: note} if note else {}),
-            **(_jax_variables(spec) if spec.has_chips else {}),
+            **(_tpu_variables(spec, folder, self.device_limit()) if spec.has_chips else {}),
             # Modules are compiled when they are imported, not all thousands of a library's.
             "PIP_COMPILE": "0",
             **dict(self.pip_variables),
@@ -250,17 +273,25 @@ class SharedEnvironment:
         return variables | {"https_proxy": proxy, "HTTPS_PROXY": proxy}
 
 
-def _jax_variables(spec: MachineSpec) -> dict[str, str]:
-    """What stands in for chips: `jax.distributed.initialize()` finds the other workers by it.
+def _tpu_variables(spec: MachineSpec, folder: MachineFolder, limit: int) -> dict[str, str]:
+    """What stands in for chips: CPU devices, as many as the worker and its slice have.
 
-    JAX detects TPU VMs by their chips. Told to run as on one, it takes the workers from variables,
-    as on GKE (jax 0.10: cloud_tpu_init.py, clusters/cloud_tpu_cluster.py).
+    `tpuctl.simulated_tpu` reads their numbers. JAX_FORCE_TPU_INIT is for
+    `jax.distributed.initialize()`, which finds the other workers: JAX detects TPU VMs by chips.
+    Told to run as on one, it takes the workers from variables, as on GKE (jax 0.10:
+    cloud_tpu_init.py, clusters/cloud_tpu_cluster.py).
     """
+    counts = (spec.devices, spec.slice_devices)
+    devices, in_slice = (min(count, limit or count) for count in counts)
     return {
-        "JAX_FORCE_TPU_INIT": "1",
-        "JAX_PLATFORMS": "cpu",
         "TPU_WORKER_ID": str(spec.worker),
         "TPU_WORKER_HOSTNAMES": ",".join(endpoint.address for endpoint in spec.endpoints),
+        "TPUCTL_TPU_DEVICES": str(devices),
+        "TPUCTL_TPU_SLICE_DEVICES": str(in_slice),
+        "PYTHONPATH": str(folder.simulated_tpu),
+        "JAX_FORCE_TPU_INIT": "1",
+        "JAX_PLATFORMS": "cpu",
+        "PJRT_DEVICE": "CPU",
     }
 
 

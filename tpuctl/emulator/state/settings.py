@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "propagation": 0,  # seconds until a policy change takes effect; reads show it immediately
     "address": "127.0.0.1",  # of this computer, for firewall rules; private ones are inside
     "reservations": [],  # existing ones: "projects/P/locations/Z/reservations/R"
+    "devices": 0,  # of TPUs that a program on a machine sees at most; 0 for as many as there are
     "zones": [],  # of those that Google opens to selected projects, the open ones
 }
 _MAX_SECONDS = 10**6
@@ -80,6 +81,8 @@ class Settings:
                 current[name] = _address(value)
             elif name == "propagation":
                 current[name] = _seconds(name, value)
+            elif name == "devices":
+                current[name] = _devices(value)
             elif name in _NAMES:
                 current[name] = _switch_names(name, current[name], value)
             else:
@@ -113,6 +116,12 @@ def _seconds(name: str, value: Any) -> float:
     if not is_number or not 0 <= value <= _MAX_SECONDS:
         raise invalid(f"{name} must be a number of seconds, 0 or more, not {value!r}.")
     return float(value)
+
+
+def _devices(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise invalid(f"devices must be a whole number, or 0 for no limit, not {value!r}.")
+    return value
 
 
 def _quota(current: Mapping[str, Any], changes: Any) -> dict[str, Any]:

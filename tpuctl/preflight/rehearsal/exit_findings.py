@@ -197,7 +197,8 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
 
 def _is_shim_error(run: Pass) -> bool:
     """Whether the exception was raised in the shim, not by what it calls for the script."""
-    return "/preflight/shim/" in run.raised_in and not run.raised_in.endswith("/script_calls.py")
+    is_in_shim = any(folder in run.raised_in for folder in ("/preflight/shim/", "/simulated_tpu/"))
+    return is_in_shim and not run.raised_in.endswith("/script_calls.py")
 
 
 def _is_xla_refusal(run: Pass) -> bool:

@@ -30,7 +30,7 @@ TENSORFLOW_LOG_LINE = re.compile(
     r"|WARNING: All log messages before absl"
 )
 FRAME = re.compile(r'  File "(?P<file>[^"]+)"')
-LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/")
+LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/", "/simulated_tpu/")
 MAX_LINE_LENGTH = 200  # longer lines are truncated
 
 

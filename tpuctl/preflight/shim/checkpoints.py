@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...simulated_tpu.script_calls import call_script
 from .context import Rehearsal
-from .script_calls import call_script
 
 __all__ = ["install", "install_keras", "install_orbax", "install_torch"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...simulated_tpu.observer import Observer
 from .observation_writer import Writer
 from .process_exit import ScriptExit
 from .settings import Settings
@@ -23,6 +24,15 @@ class Trace(NamedTuple):
     trains: bool = False
 
 
+class RehearsalObserver(Observer):
+    """Writes what the stubs of a TPU report."""
+
+    def __init__(self, writer: Writer, user_lines: UserLines) -> None:
+        self.attempt = writer.attempt  # type: ignore[method-assign]
+        self.write = writer.write  # type: ignore[method-assign]
+        self.line = user_lines.current  # type: ignore[method-assign]
+
+
 class Rehearsal:
     """One rehearsed process."""
 
@@ -30,6 +40,7 @@ class Rehearsal:
         self.settings = settings
         self.writer = Writer(settings.observations)
         self.user_lines = UserLines(settings.root)
+        self.observer = RehearsalObserver(self.writer, self.user_lines)
         self.script_exit = ScriptExit(self.writer, settings.grace)
         self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported

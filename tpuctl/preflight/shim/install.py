@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...simulated_tpu.import_hooks import AfterImport
 from . import settings
 from .context import Rehearsal
-from .import_hooks import AfterImport
 from .process_exit import ScriptExit
 
 if TYPE_CHECKING:
@@ -79,14 +79,17 @@ class Hooks:
         self.others.append(module.__name__)
 
     def _watch_jax(self, jax: ModuleType) -> None:
-        from . import jax_setup
+        from ...simulated_tpu import jax_devices
         from .jax_functions import JaxFunctions
 
         rehearsal = self.rehearsal
         self._record_other(jax)
         attempt = rehearsal.writer.attempt
         rehearsal.report_jax = self._report_jax
-        attempt("JAX", jax_setup.install, rehearsal, jax)
+        settings = rehearsal.settings
+        devices = jax_devices.Devices(settings.devices, settings.slices)
+        attempt("JAX", jax_devices.install, rehearsal.observer, jax, devices)
+        attempt("JAX's processes", jax_devices.start_alone, rehearsal.observer, jax)
         self.jax_functions = JaxFunctions(rehearsal, jax, self.dumps)
         attempt("JAX", self.jax_functions.install)
         self._watch_written_files()
@@ -118,9 +121,11 @@ class Hooks:
         self._watch_written_files()
 
     def _watch_xla(self, torch_xla: ModuleType) -> None:
-        from . import torch_setup
+        from ...simulated_tpu import torch_devices
 
-        torch_setup.install(self.rehearsal)
+        observer = self.rehearsal.observer
+        torch_devices.install(self.rehearsal.settings.torch_devices)
+        observer.attempt("PyTorch's processes", torch_devices.spawn_here, observer)
         if self.torch_training is not None:
             self.torch_training.install_xla(torch_xla)
 
@@ -147,7 +152,8 @@ class Hooks:
         self.dumps.install()
 
     def _watch_tensorflow(self, tensorflow: ModuleType) -> None:
-        from . import checkpoints, data_waits, opened_files, soft_placement, tpu_stubs, tracing
+        from ...simulated_tpu import tensorflow_stubs
+        from . import checkpoints, data_waits, opened_files, soft_placement, tracing
         from .compile_failures import Refusals
         from .graphs import Graphs
         from .strategy_run import StrategyRuns
@@ -158,7 +164,15 @@ class Hooks:
         attempt = rehearsal.writer.attempt
         graphs = Graphs(tensorflow)
         refusals = Refusals(rehearsal)
-        attempt("TPU stubs", tpu_stubs.install, rehearsal, tensorflow)
+        settings = rehearsal.settings
+        replicas = tensorflow_stubs.Replicas(
+            settings.replicas,
+            is_mirrored=settings.mode == "replicas",
+            reports_all=rehearsal.is_compile,
+            is_node=settings.kind != "vm",
+        )
+        observer = rehearsal.observer
+        attempt("TPU stubs", tensorflow_stubs.install, observer, tensorflow, replicas)
         attempt("soft placement", soft_placement.install, rehearsal, graphs)
         functions = Functions(rehearsal, graphs, refusals)
         attempt("functions", functions.install)

@@ -16,9 +16,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...simulated_tpu.script_calls import call_script
 from .context import Rehearsal
 from .jax_values import CallSignature, batch_size, device_count, loss_of, parameter_names
-from .script_calls import call_script
 from .xla_dumps import XlaDumps
 
 __all__ = ["JaxFunctions"]

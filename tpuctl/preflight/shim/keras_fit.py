@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ...simulated_tpu.keras_models import exclude_from_checks
+from ...simulated_tpu.script_calls import call_script
+from ...simulated_tpu.tensorflow_stubs import is_stub
 from . import checkpoints
 from .context import Rehearsal
-from .script_calls import call_script
 from .tensors import number
-from .tpu_stubs import exclude_stubs, is_stub
 
 __all__ = ["install"]
 
@@ -25,12 +26,7 @@ def install(rehearsal: Rehearsal, keras: Any) -> None:
         return
     attempt = rehearsal.writer.attempt
     attempt("Keras' checkpoints", checkpoints.install_keras, rehearsal, keras)
-    for path in ("src.backend", "backend"):
-        try:
-            module = importlib.import_module(f"{keras.__name__}.{path}")
-            exclude_stubs(module, "is_tpu_strategy")
-        except (ImportError, AttributeError):
-            continue
+    exclude_from_checks(keras)
     hooks = KerasHooks(rehearsal, keras)
     model = keras.Model
     methods: dict[str, Callable[..., Any]] = {

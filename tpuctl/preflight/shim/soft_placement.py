@@ -10,10 +10,10 @@ import functools
 import importlib
 from typing import Any
 
+from ...simulated_tpu.script_calls import call_script
+from ...simulated_tpu.tensorflow_stubs import replace
 from .context import Rehearsal
 from .graphs import Graphs
-from .script_calls import call_script
-from .tpu_stubs import replace
 
 __all__ = ["install"]
 

@@ -7,14 +7,14 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ...simulated_tpu.script_calls import call_script
+from ...simulated_tpu.tensorflow_stubs import is_stub
 from .compile_failures import Refusals
 from .context import Rehearsal
 from .graphs import Graphs
-from .script_calls import call_script
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras
-from .tpu_stubs import is_stub
 
 __all__ = ["StrategyRuns"]
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from ...simulated_tpu.script_calls import call_script
 from .context import Rehearsal
-from .script_calls import call_script
 from .user_lines import Where
 from .xla_dumps import XlaDumps
 

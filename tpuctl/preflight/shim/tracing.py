@@ -6,10 +6,10 @@ import functools
 import importlib
 from typing import Any
 
+from ...simulated_tpu.script_calls import call_script
 from .compile_failures import Refusals
 from .context import Rehearsal, Trace
 from .graphs import Graphs
-from .script_calls import call_script
 from .tensors import shape_of
 
 __all__ = ["install"]

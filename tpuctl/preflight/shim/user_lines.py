@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["UserLines", "Where"]
 
 Where = dict[str, Any]
-HERE = os.path.dirname(os.path.abspath(__file__))
+TPUCTL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 AUTOGRAPH_FILE = "__autograph_generated_file"
 # A frame in TensorFlow's messages about converted functions and about operations.
@@ -31,7 +31,7 @@ class UserLines:
         """The absolute path of a user's file; None for other files."""
         if name not in self._files:
             real = os.path.realpath(name)
-            is_users = real.startswith(self.root) and not real.startswith(HERE + os.sep)
+            is_users = real.startswith(self.root) and not real.startswith(TPUCTL + os.sep)
             is_users = is_users and not any(part in real for part in PACKAGE_FOLDERS)
             is_users = is_users and AUTOGRAPH_FILE not in real and os.path.isfile(real)
             self._files[name] = real if is_users else None

@@ -82,7 +82,7 @@ class Environment(Response):
 
 class Settings(Response):
     """`quota` has limits by id and location; null is unlimited. `zones` are closed ones that were
-    opened."""
+    opened. `devices` is how many of a TPU's a program sees at most; 0 is no limit."""
 
     pace: str
     nodes: str
@@ -92,6 +92,7 @@ class Settings(Response):
     propagation: Number
     address: str
     reservations: list[str]
+    devices: int
     zones: list[str]
 
 

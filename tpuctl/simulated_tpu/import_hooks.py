@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import Any
 
 from .script_calls import call_script
+
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 __all__ = ["AfterImport"]
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
+class AfterImport:
     """Calls a module's function after its code has run; functions must not raise."""
 
     def __init__(self, functions: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -31,9 +32,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         if fullname not in self.functions or fullname in self._searching:
             return None
+        import importlib.util
+
         self._searching.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)

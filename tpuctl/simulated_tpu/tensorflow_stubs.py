@@ -8,12 +8,13 @@ import importlib
 import math
 import os
 import socket
+from dataclasses import dataclass
 from typing import Any
 
-from .context import Rehearsal
+from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["install", "is_stub", "replace"]
+__all__ = ["Replicas", "exclude_stubs", "install", "is_stub", "replace"]
 
 # Functions that detect a TPU strategy by its name, to do what only works on a TPU.
 TPU_CHECKS = (
@@ -23,20 +24,36 @@ TPU_CHECKS = (
 STRATEGIES = ("distribute.TPUStrategy", "distribute.experimental.TPUStrategy")
 
 
+@dataclass(frozen=True)
+class Replicas:
+    """What a TPUStrategy becomes.
+
+    It is mirrored over logical devices, or has one device. With `reports_all` it has one device
+    but reports all replicas, and splits batches accordingly.
+    """
+
+    count: int
+    is_mirrored: bool = True
+    reports_all: bool = False
+    is_node: bool = False  # a TPU node (API v1), which has addresses
+    hosts: int = 1
+
+
 def is_stub(strategy: Any) -> bool:
     """Whether a strategy was created by a stub."""
     return bool(getattr(strategy, "_tpuctl_is_stub", False))
 
 
-def install(rehearsal: Rehearsal, tensorflow: Any) -> None:
+def install(observer: Observer, tensorflow: Any, replicas: Replicas) -> None:
     """Install all stubs."""
-    attempt = rehearsal.writer.attempt
-    attempt("logical devices", _make_devices, rehearsal, tensorflow)
-    attempt("TPUClusterResolver", _replace_resolver, rehearsal, tensorflow)
-    attempt("TPUStrategy", _replace_strategies, rehearsal, tensorflow)
-    attempt("connecting to a TPU", _replace_calls, rehearsal, tensorflow)
-    attempt("lists of devices", _replace_device_lists, rehearsal, tensorflow)
-    if rehearsal.settings.mode == "replicas":
+    attempt = observer.attempt
+    devices = Devices(tensorflow, replicas)
+    attempt("logical devices", devices.create)
+    attempt("TPUClusterResolver", _replace_resolver, observer, tensorflow, replicas)
+    attempt("TPUStrategy", _replace_strategies, observer, tensorflow, replicas)
+    attempt("connecting to a TPU", _replace_calls, observer, tensorflow)
+    attempt("lists of devices", devices.replace_lists)
+    if replicas.is_mirrored:
         attempt("weights read from files", _accept_h5py_arrays, tensorflow)
     for module, name in TPU_CHECKS:
         with contextlib.suppress(ImportError, AttributeError):
@@ -61,44 +78,67 @@ def replace(tensorflow: Any, name: str, value: Any) -> None:
         setattr(holder, last, value)
 
 
-def _make_devices(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    if rehearsal.settings.mode != "replicas" or rehearsal.settings.replicas < 2:
-        return
-    config = tensorflow.config
-    configuration = getattr(config, "LogicalDeviceConfiguration", None)
-    configure = getattr(config, "set_logical_device_configuration", None)
-    configuration = configuration or config.experimental.VirtualDeviceConfiguration
-    configure = configure or config.experimental.set_virtual_device_configuration
-    processor = config.list_physical_devices("CPU")[0]
-    configure(processor, [configuration() for _ in range(rehearsal.settings.replicas)])
+class Devices:
+    """The logical devices: the CPU's, of which replicas use several, and those of the TPU."""
+
+    def __init__(self, tensorflow: Any, replicas: Replicas) -> None:
+        self.tensorflow, self.replicas = tensorflow, replicas
+        self.config = tensorflow.config
+        self.processor: Any = None
+        self.configured: list[Any] = []
+
+    def create(self) -> None:
+        """Create the CPU's devices, before the script uses one: TensorFlow cannot do it later."""
+        if not self.replicas.is_mirrored or self.replicas.count < 2:
+            return
+        configuration = self._function("LogicalDeviceConfiguration", "VirtualDeviceConfiguration")
+        configure = self._function(
+            "set_logical_device_configuration", "set_virtual_device_configuration"
+        )
+        self.configured = [configuration() for _ in range(self.replicas.count)]
+        self.processor = self.config.list_physical_devices("CPU")[0]
+        configure(self.processor, self.configured)
+
+    def _function(self, name: str, old_name: str) -> Any:
+        return getattr(self.config, name, None) or getattr(self.config.experimental, old_name)
+
+    def is_changed(self) -> bool:
+        """Whether the script has configured the CPU's devices itself."""
+        find = self._function(
+            "get_logical_device_configuration", "get_virtual_device_configuration"
+        )
+        return find(self.processor) is not self.configured
+
+    def replace_lists(self) -> None:
+        """Show the TPU's devices, and one CPU, as on a TPU VM."""
+        numbers = range(self.replicas.count)
+        prefix = "/job:worker" if self.replicas.is_node else "/job:localhost/replica:0/task:0"
+        self._replace_list("LogicalDevice", [f"{prefix}/device:TPU:{each}" for each in numbers])
+        self._replace_list("PhysicalDevice", [f"/physical_device:TPU:{each}" for each in numbers])
+
+    def _replace_list(self, kind: str, names: list[str]) -> None:
+        make = getattr(self.config, kind, None)
+        if make is None:
+            return
+        name = "list_logical_devices" if kind == "LogicalDevice" else "list_physical_devices"
+        original = getattr(self.config, name)
+
+        @functools.wraps(original)
+        def list_devices(device_type: Any = None) -> Any:
+            chips = [make(name=each, device_type="TPU") for each in names]
+            if device_type == "TPU":
+                return chips
+            devices = call_script(original, device_type)
+            if self.configured and not self.is_changed():
+                processors = [device for device in devices if device.device_type == "CPU"]
+                devices = [device for device in devices if device not in processors[1:]]
+            return devices if device_type else [*devices, *chips]
+
+        for path in ("config", "config.experimental"):
+            replace(self.tensorflow, f"{path}.{name}", list_devices)
 
 
-def _replace_device_lists(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    replicas = rehearsal.settings.replicas
-    config = tensorflow.config
-    logical, physical = config.list_logical_devices, config.list_physical_devices
-    prefix = "/job:localhost/replica:0/task:0" if rehearsal.settings.kind == "vm" else "/job:worker"
-    make_logical = getattr(config, "LogicalDevice", None)
-    make_physical = getattr(config, "PhysicalDevice", None)
-
-    def list_logical_devices(device_type: Any = None) -> Any:
-        if device_type == "TPU" and make_logical is not None:
-            names = [f"{prefix}/device:TPU:{number}" for number in range(replicas)]
-            return [make_logical(name=name, device_type="TPU") for name in names]
-        return call_script(logical, device_type)
-
-    def list_physical_devices(device_type: Any = None) -> Any:
-        if device_type == "TPU" and make_physical is not None:
-            names = [f"/physical_device:TPU:{number}" for number in range(replicas)]
-            return [make_physical(name=name, device_type="TPU") for name in names]
-        return call_script(physical, device_type)
-
-    for path in ("config", "config.experimental"):
-        replace(tensorflow, f"{path}.list_logical_devices", list_logical_devices)
-        replace(tensorflow, f"{path}.list_physical_devices", list_physical_devices)
-
-
-def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
+def _replace_resolver(observer: Observer, tensorflow: Any, replicas: Replicas) -> None:
     resolver = tensorflow.distribute.cluster_resolver.TPUClusterResolver
     sockets: list[socket.socket] = []
 
@@ -106,7 +146,7 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
         self._tpu = tpu if tpu is not None else os.environ.get("TPU_NAME", "local")
         self._tpuctl_is_stub = True
         self.task_type = self.task_id = None
-        rehearsal.writer.write("resolver", where=rehearsal.user_lines.current(), initialized=None)
+        observer.write("resolver", where=observer.line(), initialized=None)
 
     def cluster_spec(self: Any) -> Any:
         if self._tpu == "local":
@@ -118,32 +158,31 @@ def _replace_resolver(rehearsal: Rehearsal, tensorflow: Any) -> None:
 
     def connect(tpu: Any = None, *arguments: Any, **keywords: Any) -> Any:
         created = resolver(tpu)
-        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
+        observer.write("resolver", where=None, initialized=observer.line())
         return created
 
     def master(self: Any, *arguments: Any, **keywords: Any) -> str:
         workers = cluster_spec(self).as_dict().get("worker", [])
         return f"grpc://{workers[0]}" if workers else ""
 
-    count = rehearsal.settings.replicas
     resolver.__init__ = __init__
     resolver.cluster_spec = cluster_spec
     resolver.connect = staticmethod(connect)
     resolver.master = resolver.get_master = master
     resolver.get_job_name = lambda self: "worker"
-    resolver.num_accelerators = lambda self, *arguments, **keywords: {"TPU": count}
+    resolver.num_accelerators = lambda self, *arguments, **keywords: {"TPU": replicas.count}
     resolver.__enter__ = lambda self: self
     resolver.__exit__ = lambda self, *arguments: None
     resolver.environment = property(lambda self: "")
     resolver.__deepcopy__ = lambda self, memo: self
 
 
-def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
+def _replace_calls(observer: Observer, tensorflow: Any) -> None:
     def do_nothing(*arguments: Any, **keywords: Any) -> None:
         return None
 
     def initialize_tpu_system(cluster_resolver: Any = None) -> None:
-        rehearsal.writer.write("resolver", where=None, initialized=rehearsal.user_lines.current())
+        observer.write("resolver", where=None, initialized=observer.line())
 
     replace(tensorflow, "config.experimental_connect_to_cluster", do_nothing)
     replace(tensorflow, "config.experimental_connect_to_host", do_nothing)
@@ -151,15 +190,11 @@ def _replace_calls(rehearsal: Rehearsal, tensorflow: Any) -> None:
     replace(tensorflow, "tpu.experimental.shutdown_tpu_system", do_nothing)
 
 
-def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
-    """Replace TPUStrategy with a CPU strategy of the same name.
-
-    In mode `replicas` it is mirrored over logical devices. Otherwise it has one device; in mode
-    `compile` it reports all replicas, and splits batches accordingly.
-    """
-    mode, replicas = rehearsal.settings.mode, rehearsal.settings.replicas
+def _replace_strategies(observer: Observer, tensorflow: Any, replicas: Replicas) -> None:
+    """Replace TPUStrategy with a CPU strategy of the same name."""
+    is_mirrored = replicas.is_mirrored and replicas.count > 1
     base: Any = tensorflow.distribute.OneDeviceStrategy
-    if mode == "replicas" and replicas > 1:
+    if is_mirrored:
         base = tensorflow.distribute.MirroredStrategy
 
     class TPUStrategyV2(base):  # type: ignore[misc]
@@ -176,17 +211,22 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         ) -> None:
             self._tpuctl_resolver = tpu_cluster_resolver
             self._tpuctl_quiet = True
-            if base is tensorflow.distribute.OneDeviceStrategy:
-                super().__init__("/cpu:0")
+            if is_mirrored:
+                # Collectives, the default, fail in conditionals and loops of a graph: there Keras 3
+                # has its steps per execution, and a function that creates variables its first call.
+                super().__init__(
+                    [f"/cpu:{number}" for number in range(replicas.count)],
+                    tensorflow.distribute.ReductionToOneDevice(),
+                )
             else:
-                super().__init__([f"/cpu:{number}" for number in range(replicas)])
-            self.extended.num_hosts = 1
-            self.extended.num_replicas_per_host = self.num_replicas_in_sync
-            rehearsal.writer.write(
+                super().__init__("/cpu:0")
+            self.extended.num_hosts = replicas.hosts
+            self.extended.num_replicas_per_host = self.num_replicas_in_sync // replicas.hosts
+            observer.write(
                 "strategy",
                 name="TPUStrategy",
                 replicas=self.num_replicas_in_sync,
-                where=rehearsal.user_lines.current(),
+                where=observer.line(),
                 is_stub=True,
             )
 
@@ -194,8 +234,8 @@ def _replace_strategies(rehearsal: Rehearsal, tensorflow: Any) -> None:
         def cluster_resolver(self) -> Any:
             return self._tpuctl_resolver
 
-    if mode == "compile" and replicas > 1:
-        _report_replicas(rehearsal, TPUStrategyV2, replicas)
+    if replicas.reports_all and replicas.count > 1:
+        _report_replicas(observer, TPUStrategyV2, replicas.count)
     TPUStrategyV2.__qualname__ = "TPUStrategyV2"
     for name in STRATEGIES:
         replace(tensorflow, name, TPUStrategyV2)
@@ -218,12 +258,11 @@ def _accept_h5py_arrays(tensorflow: Any) -> None:
     values.on_read_assign_cross_replica = on_read_assign_cross_replica
 
 
-def _report_replicas(rehearsal: Rehearsal, strategy: Any, replicas: int) -> None:
+def _report_replicas(observer: Observer, strategy: Any, replicas: int) -> None:
     distribute = strategy.experimental_distribute_dataset
-    writer = rehearsal.writer
 
     def experimental_distribute_dataset(self: Any, dataset: Any, options: Any = None) -> Any:
-        part = writer.attempt("a replica's batch", _replica_dataset, dataset, replicas)
+        part = observer.attempt("a replica's batch", _replica_dataset, dataset, replicas)
         return call_script(distribute, self, dataset if part is None else part, options)
 
     strategy.num_replicas_in_sync = property(lambda self: replicas)

@@ -1,4 +1,4 @@
-"""Gives a PyTorch/XLA script the slice's devices as CPU devices, all in one process."""
+"""Gives a PyTorch/XLA script a TPU's devices as CPU devices, all in one process."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .context import Rehearsal
+from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["install"]
+__all__ = ["install", "spawn_here"]
 
 DEVICES_VARIABLE = "CPU_NUM_DEVICES"  # read when the script first uses a device
 
 
-def install(rehearsal: Rehearsal) -> None:
-    """Configure PyTorch/XLA after its import."""
-    os.environ[DEVICES_VARIABLE] = str(rehearsal.settings.torch_devices)
-    rehearsal.writer.attempt("PyTorch's processes", _watch_spawn, rehearsal)
+def install(devices: int) -> None:
+    """Configure PyTorch/XLA after its import, whatever device the script's environment names."""
+    os.environ["PJRT_DEVICE"] = "CPU"
+    os.environ[DEVICES_VARIABLE] = str(devices)
 
 
-def _watch_spawn(rehearsal: Rehearsal) -> None:
+def spawn_here(observer: Observer) -> None:
     """Let `torch_xla.launch` and `xmp.spawn` call the function in this process, for one device."""
     module: Any = importlib.import_module("torch_xla._internal.pjrt")
     original: Callable[..., Any] = module.spawn
@@ -32,7 +32,7 @@ def _watch_spawn(rehearsal: Rehearsal) -> None:
         function: Any, nprocs: Any = None, start_method: str = "spawn", args: Any = ()
     ) -> Any:
         if nprocs is None:
-            rehearsal.writer.write("distributed", where=rehearsal.user_lines.current())
+            observer.write("distributed", where=observer.line())
             os.environ[DEVICES_VARIABLE] = "1"
             nprocs = 1
         return call_script(original, function, nprocs, start_method, args)

@@ -1,0 +1,60 @@
+"""The hooks of a program on a machine of the local cloud."""
+
+from __future__ import annotations
+
+from .import_hooks import AfterImport
+from .observer import Observer
+
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = ["start"]
+
+
+def start(environment: Mapping[str, str]) -> None:
+    """Give this process the TPU's devices when it imports a library that uses them."""
+    observer = Observer()
+    devices = int(environment["TPUCTL_TPU_DEVICES"])
+    slice_devices = int(environment.get("TPUCTL_TPU_SLICE_DEVICES") or devices)
+
+    def simulate_for_tensorflow(tensorflow: Any) -> None:
+        from .tensorflow_stubs import Replicas, install
+
+        # A program on one worker of a slice that names the node trains on the whole slice.
+        is_slice = environment.get("TPU_NAME", "local") not in ("", "local")
+        count = slice_devices if is_slice else devices
+        install(observer, tensorflow, Replicas(count, hosts=count // devices))
+
+    def simulate_for_keras(keras: Any) -> None:
+        import tensorflow  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+        from .keras_models import install
+
+        install(keras, tensorflow)
+
+    def simulate_for_jax(jax: Any) -> None:
+        from .jax_devices import Devices, install
+
+        slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
+        install(observer, jax, Devices(devices, slices))
+
+    def simulate_for_torch(torch_xla: Any) -> None:
+        from .torch_devices import install, spawn_here
+
+        install(devices)
+        spawn_here(observer)
+
+    hooks = {
+        "tensorflow": simulate_for_tensorflow,
+        "keras": simulate_for_keras,
+        "tf_keras": simulate_for_keras,
+        "jax": simulate_for_jax,
+        "torch_xla": simulate_for_torch,
+    }
+
+    def attempt(name: str) -> Any:
+        return lambda module: observer.attempt(name, hooks[name], module)
+
+    AfterImport({name: attempt(name) for name in hooks}).install()
