@@ -113,6 +113,8 @@ def test_ctrl_c_detaches_and_second_ctrl_c_stops_and_takes_down(make_stack: Make
         _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 124, stderr
     assert "is still running" in stderr
+    with start(stack, "stop", wait[2]) as stopping:
+        assert stopping.wait(60) == 0
     with Terminal(folder, "run", "--down", job) as terminal:
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()

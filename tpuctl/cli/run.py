@@ -24,6 +24,7 @@ from tpuctl.errors import TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
+    from tpuctl.flows.chip_holder import Decision
     from tpuctl.flows.run import RunState
     from tpuctl.flows.submission import Submission
     from tpuctl.model.job import JobRecord
@@ -81,6 +82,10 @@ def run(
             "SOURCE is env:OTHER, or secret:NAME in Secret Manager. May be repeated.",
         ),
     ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="If another job uses the TPU, wait until it has ended."),
+    ] = False,
     timeout: Annotated[
         str,
         typer.Option(
@@ -127,7 +132,7 @@ def run(
 
     submission = check() if no_check else _check_as_step(tpuctl, check, up=up)
     if detach:
-        return state.wait_for(_run_detached(state, tpuctl, submission, up=up))
+        return state.wait_for(_run_detached(state, tpuctl, submission, up=up, wait=wait))
     if sweep:
         _confirm_sweep(state, tpuctl, submission, len(sweep))
     return _run_attached(
@@ -137,6 +142,7 @@ def run(
         sweep,
         up=up,
         down=down,
+        wait=wait,
         all_workers=all_workers,
         seconds=seconds,
     )
@@ -185,14 +191,33 @@ def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: 
         state.confirm(f"{sweep_sentence(expected, is_free=state.is_free)} Continue?")
 
 
-async def _run_detached(state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool) -> int:
+def _decide_to_wait(state: State, *, wait: bool) -> Decision:
+    """Wait for another job if --wait is set, or if the user agrees in a terminal."""
+
+    def decide(job: str) -> bool:
+        question = f"{job}\nThe TPU runs one job at a time. Wait until this one has ended?"
+        return wait or (not state.yes and state.can_ask and state.asks_permission(question))
+
+    return decide
+
+
+async def _run_detached(
+    state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool, wait: bool
+) -> int:
     from tpuctl.flows.run import RunState, up_and_start
+    from tpuctl.flows.workers import kept_connections
 
     ran = RunState()
     with _recording_result(state, ran):
-        record = await up_and_start(
-            tpuctl.context, submission, ran, up=up, confirm=lambda plan: confirm_up(state, plan)
-        )
+        async with kept_connections(tpuctl.context) as context:
+            record = await up_and_start(
+                context,
+                submission,
+                ran,
+                up=up,
+                confirm=lambda plan: confirm_up(state, plan),
+                waits=_decide_to_wait(state, wait=wait),
+            )
     state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
@@ -211,6 +236,7 @@ def _run_attached(
     *,
     up: bool,
     down: bool,
+    wait: bool,
     all_workers: bool,
     seconds: float | None,
 ) -> int:
@@ -230,6 +256,7 @@ def _run_attached(
                     down=down,
                     each=sweep,
                     confirm=lambda plan: confirm_up(state, plan),
+                    waits=_decide_to_wait(state, wait=wait),
                     all_workers=all_workers,
                     part=tpuctl.with_worker_names(None),
                     seconds=seconds,

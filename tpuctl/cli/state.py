@@ -244,19 +244,19 @@ class State:
                 raise typer.BadParameter(f"{text} is not a number from 1 to {len(options)}")
             return numbers.index(text)
 
-        def ask() -> int:
+        def prompt() -> int:
             typer.echo("\n".join([question, *lines]), err=True)
             index: int = typer.prompt("Number", value_proc=parse, err=True)
             return index
 
-        return self._ask(ask)
+        return self._ask(prompt)
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _ask(self, prompt: Callable[[], T]) -> T:
         self.view.close()
         # Inside a flow, asyncio defers Ctrl-C to the next await; the prompt needs it immediately.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return ask()
+            return prompt()
         except typer.Abort:
             typer.echo(err=True)  # ^C was echoed on the prompt's line
             raise Declined from None

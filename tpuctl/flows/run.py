@@ -15,6 +15,7 @@ from pathlib import Path
 from tpuctl.catalog import host_architecture
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
+from tpuctl.flows.chip_holder import Decision, refuse_to_wait, require_free_chips
 from tpuctl.flows.context import Context
 from tpuctl.flows.down import down as take_down
 from tpuctl.flows.follow import follow
@@ -116,6 +117,7 @@ async def run(
     down: bool = False,
     each: Sequence[SweepValues] = (),
     confirm: Callable[[Prepared], None] | None = None,
+    waits: Decision = refuse_to_wait,
     all_workers: bool = False,
     part: LogRange = WHOLE_LOG,
     seconds: float | None = None,
@@ -123,6 +125,9 @@ async def run(
 ) -> int:
     """Bring the stack up if requested, start the job, follow it to its end, and take the
     stack down if requested, also after an error, unless the job was left running.
+
+    If another job uses the chips, waits for its end if `waits` says so, and otherwise raises
+    Conflict.
 
     With `each`, one job after another runs with these values appended to the script's arguments,
     all with the files as they are now. A job that fails does not prevent the next one; Ctrl-C does.
@@ -147,6 +152,7 @@ async def run(
                             signals,
                             up=up and not state.records,
                             confirm=confirm,
+                            waits=waits,
                         )
                     )
                     result = await _follow(
@@ -195,9 +201,11 @@ async def up_and_start(
     *,
     up: bool,
     confirm: Callable[[Prepared], None] | None,
+    waits: Decision = refuse_to_wait,
 ) -> JobRecord:
-    """Bring the stack up if requested, and start the job."""
+    """Bring the stack up if requested, and start the job, once no other uses the chips."""
     signals = signals or NoSignals()
+    await require_free_chips(context, submission, waits)  # nothing has started until then
     if up:
         context = replace(context, stack=context.stack.for_framework(submission.framework))
         prepared = await plan(context)
@@ -213,7 +221,7 @@ async def up_and_start(
     state.has_started = True
     signals.listen(signal.SIGTERM)
     state.job_ended = None
-    state.record = await start(context, submission, is_first=not state.records)
+    state.record = await _start(context, submission, is_first=not state.records)
     state.records.append(state.record)
     return state.record
 
@@ -422,9 +430,17 @@ def prepare_program(
     return replace(submission, framework=stack.framework, workers=stack.job_workers())
 
 
-async def start(context: Context, submission: Submission, *, is_first: bool = True) -> JobRecord:
-    """Upload a submission and start it on the workers. Emits advice, if it `is_first` of its
-    sweep."""
+async def start(
+    context: Context, submission: Submission, waits: Decision = refuse_to_wait
+) -> JobRecord:
+    """Upload a submission and start it on the workers; for `waits`, see `run`."""
+    async with kept_connections(context) as connected:
+        await require_free_chips(connected, submission, waits)
+        return await _start(connected, submission)
+
+
+async def _start(context: Context, submission: Submission, *, is_first: bool = True) -> JobRecord:
+    """Start it whatever else runs. Emits advice, if it `is_first` of its sweep."""
     stack, cloud, emit = context.stack, context.cloud, context.emit
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
