@@ -23,6 +23,7 @@ def start(environment: Mapping[str, str]) -> None:
     slice_devices = int(environment.get("TPUCTL_TPU_SLICE_DEVICES") or devices)
 
     def simulate_for_tensorflow(tensorflow: Any) -> None:
+        from .chip_lock import hold_for_tensorflow
         from .tensorflow_stubs import Replicas, install
 
         # A program on one worker of a slice that names the node trains on the whole slice.
@@ -31,6 +32,7 @@ def start(environment: Mapping[str, str]) -> None:
         count = min(on_tpu, MAX_REPLICAS)
         hosts = max(1, count // devices)
         install(observer, tensorflow, Replicas(count, hosts=hosts, on_tpu=on_tpu))
+        hold_for_tensorflow(tensorflow)
 
     def simulate_for_keras(keras: Any) -> None:
         import tensorflow  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -40,10 +42,12 @@ def start(environment: Mapping[str, str]) -> None:
         install(keras, tensorflow)
 
     def simulate_for_jax(jax: Any) -> None:
+        from .chip_lock import hold_for_jax
         from .jax_devices import Devices, install
 
         slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
         install(observer, jax, Devices(devices, slices))
+        hold_for_jax()
 
     def simulate_for_torch(torch_xla: Any) -> None:
         from .torch_devices import install, spawn_here

@@ -149,7 +149,8 @@ def stop_left_over(left_over: list[Holder], folder: Folder, devices: list[str]) 
 
 def free_chips(folder: Folder, spec: dict[str, Any]) -> str:
     """Free the chips; returns "", or an error that names the processes that hold them."""
-    devices = device_files(spec)
+    # A machine of the local cloud has no devices; there, a program holds the lock alone.
+    devices = device_files(spec) or lock_files(spec)
     deadline = time.monotonic() + (spec.get("accelerator") or {}).get("timeout_seconds", TIMEOUT)
     while True:
         current = [Holder(pid) for pid in holders(devices)]
