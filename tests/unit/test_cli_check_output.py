@@ -48,6 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     names = ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES", "GITHUB_WORKSPACE")
     for name in names:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path
 
 
@@ -191,6 +192,15 @@ def test_run_summarizes_costs(here: Path) -> None:
     assert event.diagnostic.detail == "1 cost"
     assert "    tpuctl check train.py" in event.diagnostic.hint
     assert [finding.code for finding in stack.check("train.py").findings] == ["TPU201"]
+
+
+def test_advice_comes_once_for_each_version_of_script(here: Path) -> None:
+    (here / "tpuctl.yaml").write_text(STACK, "utf-8")
+    for script, count in ((COSTLY, 1), (COSTLY, 0), (f"{COSTLY}\n", 1)):
+        write(here, train=script)
+        seen: list[Event] = []
+        Tpuctl("tpuctl.yaml", emit=seen.append).submission("train.py")
+        assert len(seen) == count
 
 
 def test_no_check_skips_check(here: Path) -> None:

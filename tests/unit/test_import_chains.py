@@ -13,8 +13,9 @@ from tests.support.import_chains import longest_chain
         # Both end with the tables of the catalog.
         ("", False, 25),
         ("", True, 30),
-        # A resize request grows a managed group of instances, which capacity is reserved for.
-        ("tpuctl.emulator.", True, 19),
+        # A resize request grows a managed group of instances, which capacity is reserved for; a
+        # fault may answer it, with the message of a project whose API is disabled.
+        ("tpuctl.emulator.", True, 20),
         # A role for what groups of machines need, which are created from templates.
         ("tpuctl.resources.", True, 8),
         ("tpuctl.flows.", True, 7),

@@ -30,7 +30,7 @@ _KINDS = (
     "host-unreachable or disk-full."
 )
 _LIMIT, _ERROR, _ONE_KIND = "Limit to", "For error", "For one kind"  # panels of its help
-_METHOD = "Calls to match: CreateNode, storage.objects.insert, Networks/*, mutating."
+_METHOD = "Calls to match, such as CreateNode or Networks/*."
 Option = typer.Option
 
 

@@ -81,7 +81,7 @@ def run(
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="If another job uses the TPU, wait until it has ended."),
+        typer.Option("--wait", help="Wait until the job that uses the TPU has ended."),
     ] = False,
     timeout: Annotated[
         str,
@@ -332,7 +332,8 @@ def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord
     if ran.down_exit_code:
         command = "down"
     elif ran.job_ended is not None and ran.job_ended.state == "succeeded":
-        if not is_new_advice("result", content_of(tpuctl.stack, record.bundle, record.script)):
+        content = content_of(tpuctl.stack, record.bundle, record.script)
+        if not is_new_advice("result", tpuctl.stack, content):
             return
         command = f"jobs show {record.id}"
     if not state.json:

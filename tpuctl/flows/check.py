@@ -51,7 +51,7 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     file = as_argument(str(program.file))
     words = ["-m", program.program] if program.form == "module" else [file]
     warning = warning_for(report, f"tpuctl check {shlex.join(words)}")
-    if warning is not None and is_new_advice("check", _content(stack, program, report)):
+    if warning is not None and is_new_advice("check", stack, _content(stack, program, report)):
         emit(WarningIssued(warning))
     return report
 

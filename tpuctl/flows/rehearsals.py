@@ -3,6 +3,8 @@ advice is given twice for the same version of a script."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tpuctl.files import cache_home
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import Stack
@@ -24,9 +26,11 @@ def content_of(stack: Stack, digest: str, program: str) -> Content:
     return Content(digest, program, stack.accelerator.name, stack.runtime.version, kind)
 
 
-def is_new_advice(topic: str, content: Content) -> bool:
-    """Whether this advice was not given for this content on this machine; from now on it was."""
+def is_new_advice(topic: str, stack: Stack, content: Content) -> bool:
+    """Whether this advice was not given on this machine for this content in this stack; from now
+    on it was."""
     history = RehearsalHistory(cache_home() / "advice" / topic)
+    content = replace(content, program=f"{stack.project}/{stack.name}/{content.program}")
     is_new = not history.has(content)
     if is_new:
         history.record(content, {})

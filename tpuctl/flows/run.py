@@ -466,11 +466,11 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
     can_be_rehearsed = not submission.additions and context.controller is None
     content = content_of(stack, record.bundle, record.script)
     is_untried = is_first and can_be_rehearsed and not rehearsed_before(stack, record)
-    if is_untried and is_new_advice("rehearse", content):
+    if is_untried and is_new_advice("rehearse", stack, content):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
     is_unattended = is_first and not is_watched and stack.is_spot and record.retries.preemption
-    if is_unattended and is_new_advice("recovery", content):
+    if is_unattended and is_new_advice("recovery", stack, content):
         emit(Note(NOT_RECOVERED))
     return record
 
