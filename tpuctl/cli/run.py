@@ -68,7 +68,7 @@ def run(
         typer.Option(
             "--each",
             metavar="NAME=VALUE,...",
-            help="Run a job for each value, passed as --NAME=VALUE. May be repeated.",
+            help="Run a job per value, as --NAME=VALUE; repeatable.",
         ),
     ] = None,
     secret: Annotated[
