@@ -21,7 +21,7 @@ def fail(bench: Bench, command: str) -> tuple[int, str]:
 
 BILLING = ("billing-disabled", {}, "billing", "gcloud billing projects link")
 ROLE = ("missing-role", {"role": "tpu.admin"}, "tpu.nodes.", "roles/tpu.admin")
-API = ("api-disabled", {}, "Cloud TPU API", "gcloud services enable tpu.googleapis.com")
+API = ("api-disabled", {}, "tpu.googleapis.com", "gcloud services enable tpu.googleapis.com")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ API = ("api-disabled", {}, "Cloud TPU API", "gcloud services enable tpu.googleap
     [
         *((command, *BILLING) for command in ("up", "run train.py", "down")),
         *((command, *ROLE) for command in ("up", "run train.py", "down")),
-        ("up", *API),
+        *((command, *API) for command in ("up", "run train.py", "down")),
     ],
 )
 async def test_cause_and_fix_are_reported(
@@ -47,7 +47,8 @@ async def test_cause_and_fix_are_reported(
     limits = {} if kind == "missing-role" else {"project": project.id}
     remote_control.add_fault(cloud, kind, **fields, **limits)
     code, text = fail(bench, command)
-    assert code == 77, text
+    # What `down` could not ask about may still be there.
+    assert code == (1 if (command, kind) == ("down", "api-disabled") else 77), text
     assert cause in text and hint in text
 
 
