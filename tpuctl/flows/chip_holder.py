@@ -42,7 +42,7 @@ async def require_free_chips(context: Context, submission: Submission, waits: De
     """
     if submission.kind == "notebook":
         return
-    while (record := await _holder(context, submission)) is not None:
+    while (record := await _find_holder(context, submission)) is not None:
         description = describe_job(record, context.cloud.server_clock.now())
         if not waits(description):
             raise Conflict(
@@ -55,6 +55,15 @@ async def require_free_chips(context: Context, submission: Submission, waits: De
             progress.report(description)
             await follow_to_end(replace(context, emit=ignore), record, show=False)
             progress.result = f"{record.id} has ended"
+
+
+async def _find_holder(context: Context, submission: Submission) -> JobRecord | None:
+    """None also if the machine cannot be asked, such as before the stack's first `up`: the steps
+    that need it report the cause."""
+    try:
+        return await _holder(context, submission)
+    except TpuctlError:
+        return None
 
 
 async def _holder(context: Context, submission: Submission) -> JobRecord | None:
