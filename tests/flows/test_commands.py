@@ -125,6 +125,7 @@ def test_job_environment_variables(shell: Shell) -> None:
     del status["TPUCTL_JOB"], status["TPUCTL_OUTPUT"], status["TPUCTL_FOLDER"]
     # The local cloud's, in place of what JAX asks TPU VMs.
     assert (status.pop("TPU_WORKER_ID"), status.pop("TPU_WORKER_HOSTNAMES")[:4]) == ("0", "127.")
+    assert (status.pop("TPUCTL_TPU_DEVICES"), status.pop("TPUCTL_TPU_SLICE_DEVICES")) == ("8", "8")
     assert {name: status[name] for name in status if name != "TPUCTL_MACHINE"} == {
         "TPUCTL_ATTEMPT": "1",
         "TPUCTL_WORKER": "0",

@@ -167,7 +167,7 @@ def test_explain_knows_why_up_failed(bench: Bench, local_cloud: LocalCloud) -> N
     bench.type("status")
     code, out, err = bench.type("explain")
     assert code == 0, err
-    for part in ("tpuctl up --yes", "exit code 75", "No capacity", "tpuctl explain JOB"):
+    for part in ("tpuctl up --yes", "exit code 75", "No capacity", "tpuctl jobs\n"):
         assert part in out
     data = bench.answer("explain")["data"]
     assert (data["exit_code"], data["meaning"]["name"]) == (75, "no-capacity")

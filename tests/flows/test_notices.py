@@ -18,7 +18,7 @@ MakeStack = Callable[..., Tpuctl]
 LISTENER = """
 import os, signal, sys, time, urllib.request
 
-def note(text):
+def say(text):
     os.write(1, text.encode() + b"\\n")
 
 def end(*_):

@@ -175,7 +175,8 @@ async def test_error_in_log_is_classified(stack_bench: Bench, case: dict[str, An
     assert (failure.kind, failure.name) == (case["fault"], case["known"])
     assert failure.cause == table().by_name(case["known"]).cause
     assert failure.detail == case["text"]
-    assert f"    {case['command']}" in failure.hint.splitlines()
+    command = case["command"].replace("SCRIPT", record.script)
+    assert f"    {command}" in failure.hint.splitlines()
 
 
 def test_explain_prints_classified_log_error(stack_bench: Bench) -> None:

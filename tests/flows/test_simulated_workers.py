@@ -40,6 +40,6 @@ async def test_run_logs_in_once_and_sends_one_command_to_each_worker(
     assert [worker.connections for worker in (first, *others)] == [1, 1, 1, 1]
     # One command sends and starts the supervisor, signals the start, and follows the log.
     assert [worker.commands for worker in others] == [["sh", "signal", "log"]] * 3
-    # The first worker is also asked whether the start signal was sent.
-    assert [name for name in first.commands if name != "test"] == ["sh", "signal", "log"]
+    # The first worker is also asked which job uses its chips, and whether it was signaled.
+    assert [name for name in first.commands if name != "test"] == ["jobs", "sh", "signal", "log"]
     assert first.commands.count("test") <= 1

@@ -61,7 +61,7 @@ class Walk:
 
     def init(self, **changes: str) -> None:
         """Create the stack, with machines that have only Python: they start at once."""
-        self.succeed("init --name walk")
+        self.succeed("init --name walk --type v2-8")
         self.printed.pop("tpuctl run bert-pretraining/pretrain.py")  # `make demo` does that
         (self.folder / "train.py").write_text(TRAIN, "utf-8")
         path = self.folder / "tpuctl.yaml"
@@ -77,8 +77,9 @@ class Walk:
             if self.printed[command] is None and shlex.split(command)[1] in names:
                 done = self.type(command.removeprefix("tpuctl "))
                 self.printed[command] = done.returncode
-                # Following a job ends with the job's own exit code.
-                if done.returncode and " -f " not in command:
+                # Following a job ends with the job's own exit code; `orphans` with 1 until the
+                # project's APIs are enabled, since it cannot list everything.
+                if done.returncode and not re.search(r" -f | orphans\b", command):
                     failures.append(f"{command}: {done.stderr}")
         return failures
 
@@ -112,7 +113,7 @@ def test_commands_work_in_any_order(walk: Walk, order: tuple[str, ...]) -> None:
         if command == "rehearse":
             assert f"tpuctl run {'' if is_up else '--up '}train.py" in out
         for reader in itertools.islice(readers, 1 if order == SAMPLED else 3):
-            walk.succeed(reader)
+            walk.type(reader) if reader == "orphans" else walk.succeed(reader)
 
 
 @pytest.mark.soak
@@ -122,8 +123,9 @@ def test_printed_commands_work_when_pasted(walk: Walk) -> None:
     for words in ("doctor", "status", "jobs", "explain", "orphans", "run train.py", "stop"):
         walk.type(words)
     assert not walk.paste(*HARMLESS)
-    for words in ("rehearse train.py", "down", "orphans --all"):
+    for words in ("rehearse train.py", "down"):
         walk.succeed(words)
+    walk.type("orphans --all")
     assert not walk.paste(*HARMLESS, "down")
     # Each command that runs the job or brings the stack up, and what then suggests itself.
     assert not walk.paste("up", "run")
@@ -150,7 +152,8 @@ def test_printed_commands_work_when_pasted(walk: Walk) -> None:
 
 def test_stack_of_which_the_bucket_is_left_is_deleted_as_orphans_says(walk: Walk) -> None:
     walk.init()
-    walk.succeed("rehearse train.py")
+    walk.succeed("up")
+    walk.succeed("down")
     walk.printed.clear()
     assert "bucket/walk-local-project" in walk.succeed("orphans --all")
     assert not walk.paste("down")

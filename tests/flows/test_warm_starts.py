@@ -51,7 +51,7 @@ class Machines:
             self.folder / "wheels",
             "small-library",
             "3.0",
-            text="def note(): print('version', __version__)\n",
+            text="def say(): print('version', __version__)\n",
             programs=["say-version = small_library:say"],
         )
 

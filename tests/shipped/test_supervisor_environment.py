@@ -342,14 +342,14 @@ def run_with(machine: Machine, *argv: str) -> str:
 def test_project_is_built_on_top_of_dependencies(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     code = machine.folder / "code"
-    make_project(code, "model", "import small_library\ndef note(): print('first')\n")
+    make_project(code, "model", "import small_library\ndef say(): print('first')\n")
     install = {"dependencies": ["small-library>=2"], "project": "."}
     environment = machine.create_environment(bundle="1", **install)
     assert run_with(machine, "say-model") == "first"
     assert run_with(machine, "python", "-c", VERSION_OF.format("model")) == "1.0"
 
     # Changed code: only the project is built again.
-    make_project(code, "model", "import small_library\ndef note(): print('second')\n")
+    make_project(code, "model", "import small_library\ndef say(): print('second')\n")
     (machine.folder / "log").write_bytes(b"")
     assert machine.create_environment(bundle="2", **install) == environment
     assert run_with(machine, "say-model") == "second"

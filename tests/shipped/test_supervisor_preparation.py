@@ -248,7 +248,7 @@ def test_job_with_failed_setup_never_starts(new_worker: Worker) -> None:
 
 def test_setup_runs_before_installation_and_shell_after_it(new_worker: Worker) -> None:
     code = new_worker.folder / "code"
-    make_project(code / "model", "model", "value = 1\ndef note(): pass\n")
+    make_project(code / "model", "model", "value = 1\ndef say(): pass\n")
     shutil.move(code / "model/lib", code / "kept")
     setup = "python -c 'import sys; print(sys.version)' && mv kept model/lib"
     shell = 'python job.py; echo "$VIRTUAL_ENV"; command -v python; command -v say-model'

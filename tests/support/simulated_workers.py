@@ -51,7 +51,7 @@ class Received:
     """What a worker received before it sent the first line of its log."""
 
     connections: int = 0
-    commands: list[str] = field(default_factory=list)  # sh, signal, log, touch, test, start, tail
+    commands: list[str] = field(default_factory=list)  # jobs, sh, signal, log, touch, test, …
 
 
 @dataclass
@@ -75,7 +75,11 @@ class Worker:
     async def execute(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         assert process.command is not None
         argv = shlex.split(process.command)
-        where = next(match for word in argv if (match := FOLDER.search(word)))
+        where = next((match for word in argv if (match := FOLDER.search(word))), None)
+        if where is None:  # which jobs run here? None so far
+            self.received.commands.append("jobs")
+            process.exit(0)
+            return
         name = argv[4] if argv[0] == "python3" else argv[0]
         self.received.commands.append(name)
         code = await getattr(self, f"_{name}")(process, where)

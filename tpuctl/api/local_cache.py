@@ -90,13 +90,13 @@ def _items(
             return "used recently"
         if kind == "downloads":
             return ""  # pip does without
-        if is_rehearsing:
-            return "rehearsal running"
         if kind == "image" and (
             path.resolve() in linked
             or not all(try_exclusive(lock, locks) for lock in store.locks_of(path))
         ):
             return "in use"
+        if is_rehearsing:
+            return "rehearsal running"
         return ""
 
     for kind, path in _folders(store):

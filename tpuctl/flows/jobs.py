@@ -106,7 +106,7 @@ async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
 
 def describe_job(record: JobRecord, now: datetime) -> str:
     """The job in a line: its id, what it runs, and since when."""
-    age = format_duration((now - record.submitted).total_seconds())
+    age = format_duration(max(0.0, (now - record.submitted).total_seconds()))
     return f"{record.id}: {record.command}, since {record.submitted:%H:%M} UTC ({age})"
 
 

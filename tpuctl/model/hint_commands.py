@@ -39,9 +39,9 @@ def about_job(text: str, record: JobRecord) -> str:
     if record.kind == "notebook":
         text = NOTEBOOK.sub(r"\1notebook", text)
     elif record.kind == "shell":
-        text = WITH_ARGUMENTS.sub(lambda match: match[1] + record.command, text)
+        text = WITH_ARGUMENTS.sub(lambda match: match[1] + record.typed_command, text)
     else:
         module = "-m " if record.kind == "module" else ""
         program = record.script if module else record.script_path
-        text = with_script(text, module + shlex.quote(program), record.command)
+        text = with_script(text, module + shlex.quote(program), record.typed_command)
     return with_job(text, record.id)

@@ -194,15 +194,23 @@ class JobRecord(BaseModel):
 
     @property
     def command(self) -> str:
-        """The command, as typed after `tpuctl run`, without the values of secret arguments:
-        reports and logs of pipelines show it."""
+        """What it runs, as after `tpuctl run`, without the values of secret arguments: reports and
+        logs of pipelines show it."""
+        return self._command(as_argument(self.script))
+
+    @property
+    def typed_command(self) -> str:
+        """The same with the script's path as typed to submit it."""
+        return self._command(self.script_path)
+
+    def _command(self, script: str) -> str:
         from tpuctl.model.redaction import arguments_without_secrets
 
         if self.kind == "notebook":
             return NOTEBOOK
         before = {"script": "", "module": "-m ", "shell": "-- "}[self.kind]
         between = ["--"] if self.args and self.kind != "shell" else []
-        program = self.script_path if self.kind == "script" else self.script
+        program = script if self.kind == "script" else self.script
         return before + shlex.join([program, *between, *arguments_without_secrets(self.args)[0]])
 
     @property
@@ -213,7 +221,8 @@ class JobRecord(BaseModel):
     @property
     def command_line(self) -> str:
         """What was typed to submit it."""
-        return "tpuctl notebook" if self.kind == "notebook" else f"tpuctl run {self.command}"
+        is_notebook = self.kind == "notebook"
+        return "tpuctl notebook" if is_notebook else f"tpuctl run {self.typed_command}"
 
     @property
     def numbering(self) -> WorkerNumbering:

@@ -73,9 +73,12 @@ class Snapshot:
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """Suggested next steps, with regard to a job that has not ended."""
+        """Suggested next steps, with regard to a job that has not ended; none if not all of the
+        stack is known."""
         from tpuctl.model.advice import advice_on
 
+        if self.status.unlisted:
+            return ()
         open_jobs = (job.record.id for job in self.jobs if job.status.exit_code is None)
         return advice_on(self.status.inventory, next(open_jobs, ""))
 

@@ -52,6 +52,7 @@ async def test_full_disk_rejects_writes(booted: Any) -> None:
 
 
 async def test_limit_is_shared_by_all_folders(booted: Any) -> None:
+    await booted.run("python3 -c pass")  # compiles what gives programs the TPU's devices
     await booted.host.limit_disk(booted.name, MIB)
     assert booted.host.disk_free(booted.name) == MIB
     assert await write(booted, "~/x", MIB // 2) == (MIB // 2, 0)
@@ -64,6 +65,7 @@ async def test_limit_is_shared_by_all_folders(booted: Any) -> None:
 
 async def test_running_program_hits_limit_in_open_file(booted: Any) -> None:
     """It started after the limit, which it reaches while writing; then the limit is lifted."""
+    await booted.run("python3 -c pass")
     await booted.host.limit_disk(booted.name, MIB)
     program = WRITER.replace("print(", "input(); print(") + WRITER
     async with booted.connect() as connection:
