@@ -121,11 +121,13 @@ async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
 
 async def was_brought_up(stack: Stack, cloud: Cloud, items: Iterable[InventoryItem]) -> bool:
     """Whether anything suggests that the stack has been up, so that a disabled API may hide more of
-    it: an item other than its bucket, which rehearsals have, too, or its record in that bucket."""
+    it: an item other than its bucket, which rehearsals have, too, or what `up` left in its record
+    in that bucket, where `down` counts itself."""
     if any(item.kind != Bucket.kind for item in items):
         return True
     try:
-        return await Record(stack, cloud).read() is not None
+        record = await Record(stack, cloud).read()
+        return record is not None and bool(record.zones or record.grants or record.capacity)
     except TpuctlError:
         return True  # unknown
 
