@@ -221,7 +221,7 @@ def test_options_with_urls_are_not_cached_per_bundle(machine: Machine) -> None:
 def test_environment_is_installed_if_bucket_is_unreachable(machine: Machine) -> None:
     make_wheel(machine.wheels, "small-library", "3.0")
     cache = {"environments": "tpuctl/cache/environments"}
-    machine.spec = {"job": "j", "worker": 0, "bucket": "absent", "cache": cache}
+    machine.spec = {"job": "j", "attempt": 1, "worker": 0, "bucket": "absent", "cache": cache}
     machine.variables["GCE_METADATA_HOST"] = "127.0.0.1:9"
     environment = machine.create_environment("small-library\n")
     assert machine.evaluate(environment, VERSION_OF.format("small-library")) == "3.0"
