@@ -387,7 +387,8 @@ def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
         )
         return done.returncode, json.loads(done.stdout)["data"]
 
-    assert local("status") == (1, {"running": False})
+    code, status = local("status")
+    assert (code, status["running"], status["folder_bytes"]) == (1, False, 0)
     code, first = local("up")
     assert code == 0
     assert local("up")[1]["pid"] == first["pid"], "a second start finds the first"

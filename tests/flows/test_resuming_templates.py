@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,14 @@ def copy_template(name: str, stack: Tpuctl) -> Path:
     if name == "torch":
         (folder / "requirements.txt").write_text(CPU_TORCH, "utf-8")
     return folder / "train.py"
+
+
+@pytest.fixture
+async def one_device(reset_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
+    """The local cloud, with one device for each worker: sixteen share few processors badly."""
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=1)
+    yield reset_cloud
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=0)
 
 
 def losses(log: str) -> list[tuple[int, float]]:
@@ -97,10 +105,14 @@ async def test_template_on_preempted_tpu_resumes_where_it_stopped(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("template", "parts"), [("jax", "chips: 16 (cpu), hosts: 4"), ("torch", "parts: 4 (CPU)")]
+    ("template", "parts"), [("jax", "chips: 4 (cpu), hosts: 4"), ("torch", "parts: 4 (CPU)")]
 )
 async def test_template_on_slice_survives_signals_of_one_worker(
-    make_stack: Callable[..., Tpuctl], events: list[Event], template: str, parts: str
+    make_stack: Callable[..., Tpuctl],
+    one_device: LocalCloud,
+    events: list[Event],
+    template: str,
+    parts: str,
 ) -> None:
     stack = make_stack(
         name=f"{template}-slice",
@@ -151,7 +163,7 @@ async def test_template_on_slice_survives_signals_of_one_worker(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_jax_template_on_two_slices_survives_loss_of_one(
-    make_stack: Callable[..., Tpuctl], reset_cloud: LocalCloud, events: list[Event]
+    make_stack: Callable[..., Tpuctl], one_device: LocalCloud, events: list[Event]
 ) -> None:
     # Gloo waits 30 s for each process, and only the first one finds its compiled program again.
     env = "{PIP_RETRIES: '0', JAX_ENABLE_COMPILATION_CACHE: 'false'}"
@@ -168,7 +180,7 @@ async def test_jax_template_on_two_slices_survives_loss_of_one(
     assert await stack.run(script, arguments) == 0
     log = log_of(events, 1)
     events.clear()
-    assert "chips: 16 (cpu), hosts: 4, slices: 2" in log
+    assert "chips: 4 (cpu), hosts: 4, slices: 2" in log
     undisturbed = losses(log)
     assert undisturbed[-1][1] < 0.8 * undisturbed[0][1], "it learns"
 
@@ -177,7 +189,7 @@ async def test_jax_template_on_two_slices_survives_loss_of_one(
     (result,) = await stack.run_on_workers("pkill -KILL -f '^[^ ]*python train.py'", 3)
     assert (result.exit_code, result.slice) == (0, 1)
     await async_until(lambda: len(losses(log_of(events, 2))) > 4, "rows of attempt 2", 900)
-    await inject_fault(reset_cloud, "preempt", node=stack.stack.nodes[1])
+    await inject_fault(one_device, "preempt", node=stack.stack.nodes[1])
     assert await asyncio.wait_for(following, 900) == 0
 
     rows = dict(undisturbed)
