@@ -54,9 +54,7 @@ def logs() -> Iterator[Figure]:
 
 
 def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
-    long, short = (_submitted(stack, folder, text) for text in (MANY, "print('hello')"))
-    for record in (long, short):
-        asyncio.run(stack.follow(record, show=False))
+    long, short = (_ended(stack, folder, text) for text in (MANY, "print('hello')"))
     runs: dict[str, list[Run]] = {"cat": [], "logs": [], "cat one": [], "logs one": []}
     for _ in range(sized(7, 1)):  # alternating, so that all run under the same load
         for more, record in (("", long), (" one", short)):
@@ -106,6 +104,12 @@ def _submitted(stack: Tpuctl, folder: Path, text: str) -> JobRecord:
     script = folder / "job" / "job.py"
     script.write_text(text, "utf-8")
     return asyncio.run(stack.submit(script))
+
+
+def _ended(stack: Tpuctl, folder: Path, text: str) -> JobRecord:
+    record = _submitted(stack, folder, text)
+    asyncio.run(stack.follow(record, show=False))
+    return record
 
 
 def _follow(folder: Path, record: JobRecord) -> list[str]:

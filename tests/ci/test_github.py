@@ -85,7 +85,7 @@ def test_job_succeeds_and_nothing_is_left(make_bench: Callable[..., Bench]) -> N
         "gha-creds" not in shipped[1]
     )  # the credentials file that the auth action leaves in the checkout
     assert (train.outputs["job"],) == tuple(job["id"] for job in bench.jobs())
-    assert "| loss | 8 | 2.667 | 3 | `█▃▁` |" in down.summary
+    assert "| loss | 8 | 2.667 | step 3 | `█▃▁` |" in down.summary
     assert "tpu-report" in down.summary  # the artifact's address
     page = bench.actions.artifacts / "tpu-report" / "report.html"
     assert str(train.outputs["job"]) in page.read_text("utf-8")

@@ -39,6 +39,16 @@ async def reset_cloud(
     await asyncio.to_thread(remote_control.change_settings, local_cloud, pace="instant")
 
 
+@pytest.fixture
+async def one_device(
+    reset_cloud: server_process.LocalCloud,
+) -> AsyncIterator[server_process.LocalCloud]:
+    """The local cloud, with one device for each worker: sixteen share few processors badly."""
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=1)
+    yield reset_cloud
+    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=0)
+
+
 @pytest.fixture(scope="session")
 def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """A local cloud without real machines: everything is created immediately, logins fail."""

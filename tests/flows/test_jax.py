@@ -51,6 +51,7 @@ print("process", jax.process_index(), "of", jax.process_count(), "found", found)
     ],
     ids=["slice", "instance", "group"],
 )
+@pytest.mark.usefixtures("one_device")
 async def test_processes_of_slice_train_together(
     make_stack: Callable[..., Tpuctl], events: list[Event], tpu: dict[str, str], workers: int
 ) -> None:

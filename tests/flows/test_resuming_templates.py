@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,14 +41,6 @@ def copy_template(name: str, stack: Tpuctl) -> Path:
     if name == "torch":
         (folder / "requirements.txt").write_text(CPU_TORCH, "utf-8")
     return folder / "train.py"
-
-
-@pytest.fixture
-async def one_device(reset_cloud: LocalCloud) -> AsyncIterator[LocalCloud]:
-    """The local cloud, with one device for each worker: sixteen share few processors badly."""
-    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=1)
-    yield reset_cloud
-    await asyncio.to_thread(remote_control.change_settings, reset_cloud, devices=0)
 
 
 def losses(log: str) -> list[tuple[int, float]]:

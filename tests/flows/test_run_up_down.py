@@ -161,7 +161,7 @@ def test_failed_down_is_reported_with_exit_code(
     assert "tpuctl down" in stderr
     assert remaining_resources(stack) != []
     job = script(stack, "print('well done')\n")
-    with start(stack, "run", "--up", "--down", "--yes", job) as running:
+    with start(stack, "run", "--up", "--down", "--yes", "--wait", job) as running:
         out, stderr = running.communicate(timeout=90)
     assert (running.returncode, out) == (77, "well done\n"), stderr
     remote_control.remove_fault(local_cloud, fault["id"])
