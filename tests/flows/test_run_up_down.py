@@ -160,6 +160,8 @@ def test_failed_down_is_reported_with_exit_code(
     assert "error: Cannot take the stack down" in stderr
     assert "tpuctl down" in stderr
     assert remaining_resources(stack) != []
+    with start(stack, "stop") as stopping:  # its machine is still there, and so it may run
+        stopping.communicate(timeout=90)
     job = script(stack, "print('well done')\n")
     with start(stack, "run", "--up", "--down", "--yes", "--wait", job) as running:
         out, stderr = running.communicate(timeout=90)
