@@ -51,9 +51,9 @@ def test_template_lifecycle(
         assert after_up["run"] == then["run"]
         after_run = output_of(tmp_path, *after_up["run"], "--", *arguments)
         assert logged in after_run
-        shown = output_of(tmp_path, *commands_in(after_run)["jobs"])
-        assert "succeeded" in shown
-        output_of(tmp_path, *commands_in(shown)["report"])
+        job_page = output_of(tmp_path, *commands_in(after_run)["jobs"])
+        assert "succeeded" in job_page
+        output_of(tmp_path, *commands_in(job_page)["report"])
     finally:
         after_down = output_of(tmp_path, *then["down"], "--yes")
     assert "No billable resources are left except bucket/" in after_down
