@@ -136,3 +136,13 @@ def test_project_that_is_not_visible_may_have_the_stack(project: Project, comman
     assert code == 1, stderr
     assert f"project {project.id} does not exist, or you have no access to it" in stderr
     assert "No billable resources are left" not in out
+
+
+async def test_run_up_enables_disabled_api(project: Project) -> None:
+    bench = project.stack()
+    (bench.folder / "train.py").write_text("print(1)\n", "utf-8")
+    await bench.provision()
+    await set_api(bench, TPU, "disable")
+    errors = bench.type("run", "--up", "--yes", "train.py")[2]
+    assert "API not enabled" not in errors
+    assert (await bench.stack.node()).state == "READY"

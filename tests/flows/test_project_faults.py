@@ -65,12 +65,6 @@ async def test_api_disabled_midway_stops_up_at_the_node(
     await bench.provision()  # continues where it stopped
 
 
-def test_run_up_enables_disabled_api(project: Project) -> None:
-    bench = project.stack()
-    (bench.folder / "train.py").write_text("print(1)\n", "utf-8")
-    assert "API not enabled" not in fail(bench, "run --up train.py")[1]
-
-
 async def test_api_is_that_of_the_call(project: Project, cloud: LocalCloud) -> None:
     bench = project.stack()
     await bench.provision()

@@ -7,7 +7,7 @@ import shlex
 __all__ = ["JOB_SHELL", "in_job_environment"]
 
 _FILE = "~/.tpuctl/environment.sh"  # written by `shipped/preparation.py` when a job starts
-# After the profile, which may set PATH anew. The last shell is the user's own, and interactive.
+# After the profile, which may replace PATH. The last shell is the user's own, and interactive.
 _ENTER = f"""\
 . {_FILE}
 test -t 0 && echo "This shell has the environment of job $TPUCTL_JOB."

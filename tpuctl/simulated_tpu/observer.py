@@ -1,4 +1,4 @@
-"""What the hooks report, to a rehearsal or to nobody."""
+"""What the hooks report, to a rehearsal if there is one."""
 
 from __future__ import annotations
 

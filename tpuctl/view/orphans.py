@@ -97,7 +97,7 @@ class _Group:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether only its bucket is left, which `down` keeps unless told otherwise."""
+        """Whether only its bucket is left, which `down` keeps without --delete-bucket."""
         return all(row.item.kind == "bucket" for row in self.rows)
 
     def down(self, command: DownCommand) -> str:
