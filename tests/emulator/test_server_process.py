@@ -20,6 +20,7 @@ import requests
 
 from tests.support.locations import PARENT
 from tests.support.polling import until
+from tests.support.ports import free_port
 from tests.support.processes import await_end
 from tpuctl.emulator.client import server_process
 from tpuctl.emulator.client.server_process import LocalCloud
@@ -197,11 +198,6 @@ def test_folder_has_one_server_whatever_path_leads_to_it(home: Path, tmp_path: P
             server_process.start(path, port=free_port())
     assert server_process.stop(tmp_path / "link")
     assert server_process.status(home) is None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def serve_directly(home: Path) -> subprocess.Popen[str]:

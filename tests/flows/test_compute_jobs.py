@@ -210,9 +210,9 @@ async def test_workers_are_reached_through_iap_by_their_names(
     assert done.returncode == 9, done.stderr
     assert done.stdout.removeprefix("bytes").strip() in node.instances
 
-    async with serve_greeting(stack, 38472):
+    async with serve_greeting(stack) as port:
         events.clear()
-        async with stack.forward_ports([PortMapping(38472)], 0):
+        async with stack.forward_ports([PortMapping(port)], 0):
             assert await read_greeting(events) == GREETING
 
     hosts = await stack.ssh_hosts()

@@ -93,9 +93,9 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     assert (done.returncode, done.stdout.strip()) == (9, "1000000"), done.stderr
 
     # Ports.
-    async with serve_greeting(slice_, 38471):
+    async with serve_greeting(slice_) as port:
         events.clear()
-        async with slice_.forward_ports([PortMapping(38471)], 0):
+        async with slice_.forward_ports([PortMapping(port)], 0):
             assert await read_greeting(events) == GREETING
 
     methods = {call["method"] for call in remote_control.calls(local_cloud)}

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl
+from tests.support.ports import free_port
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
@@ -196,8 +196,7 @@ def test_forward_until_ctrl_c(shell: Shell) -> None:
             assert forward.wait(60) == 0
             assert forward.stderr is not None
             assert forward.stderr.read() == "Press Ctrl-C to stop.\n"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            free = probe.getsockname()[1]
+        free = free_port()
         # The local port first, as for ssh, docker, and kubectl.
         words = ("forward", f"{free}:{port}", "--worker", "1", "--json", "--events")
         with shell.background(*words) as forward:

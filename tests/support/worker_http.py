@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from tests.support.polling import until
+from tests.support.ports import free_port
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, PortForwarded
 
@@ -20,13 +20,14 @@ _SERVE_FOLDER = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port}
 
 
 @contextlib.asynccontextmanager
-async def serve_greeting(stack: Tpuctl, port: int) -> AsyncIterator[None]:
-    """Serve it at a port of worker 0 while in the block."""
+async def serve_greeting(stack: Tpuctl) -> AsyncIterator[int]:
+    """Serve it on worker 0 while in the block; yields the port."""
+    port = free_port()
     async with stack.connections() as transports:
         make = "mkdir -p tmp-served && echo from the worker > tmp-served/greeting"
         (await transports[0].run(["sh", "-c", make])).check("making a file")
         async with transports[0].stream(["sh", "-c", _SERVE_FOLDER.format(port=port)]):
-            yield
+            yield port
 
 
 async def read_greeting(events: Sequence[Event]) -> bytes:
@@ -38,10 +39,8 @@ async def read_greeting(events: Sequence[Event]) -> bytes:
 
 def _read(url: str) -> bytes | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    # Until the server listens. A connection to a free port of the loopback interface may even be
-    # given that port as its own, and answer with what it is sent.
-    unavailable = (OSError, http.client.HTTPException)
-    with contextlib.suppress(*unavailable), opener.open(url, timeout=60) as answer:
+    # Until the server listens.
+    with contextlib.suppress(OSError), opener.open(url, timeout=60) as answer:
         body: bytes = answer.read()
         return body
     return None

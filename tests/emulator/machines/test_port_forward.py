@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.ports import free_port
 from tpuctl.emulator.machines.port_forward import MachineNetwork
 from tpuctl.emulator.machines.processes import Init, View, find_problems
 from tpuctl.interpreters import current
@@ -106,11 +106,6 @@ async def exchange(place: tuple[str, int], word: bytes) -> bytes:
     answer = await reader.read()
     writer.close()
     return answer
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def test_only_named_addresses_are_reachable(begin: Begin, outside: Any) -> None:
