@@ -11,15 +11,22 @@ import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
+from tests.support.recovery_jobs import log_of
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict
 from tpuctl.flows.submission import Submission, bind_to_nodes
 from tpuctl.flows.submit import submit
 from tpuctl.flows.workers import ordered_nodes
-from tpuctl.model.events import ignore
+from tpuctl.model.events import Event, ignore
 from tpuctl.model.job import JobRecord
 
+SLOW_TO_STOP = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("began", flush=True)
+time.sleep(600)
+"""
 ENDLESS = "import time\nprint('began', flush=True)\ntime.sleep(600)\n"
 
 
@@ -74,6 +81,20 @@ async def test_second_job_waits_or_is_refused(stack: Tpuctl) -> None:
     code, output, errors = await waiting
     assert (code, output) == (0, "short\n"), errors
     assert f"{first.id} has ended" in errors
+
+
+async def test_job_that_is_being_stopped_is_waited_for(stack: Tpuctl, events: list[Event]) -> None:
+    folder = stack.stack_file.parent
+    (folder / "slow.py").write_text(SLOW_TO_STOP)
+    first = await stack.submit(folder / "slow.py", check=False)
+    following = asyncio.ensure_future(stack.follow(first))
+    await async_until(lambda: "began" in log_of(events, 1), "the script being deaf")
+    stopping = asyncio.ensure_future(stack.stop(first, grace=3))
+    await async_until(lambda: stack.store.exists(first.stop_name), "the request to stop")
+    second = await stack.submit(folder / "short.py", check=False)
+    assert (await stopping).state == "stopped"
+    assert await stack.follow(second) == 0
+    await following
 
 
 async def test_job_that_is_meant(stack: Tpuctl) -> None:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, TpuctlError
+from tpuctl.flows.attempts import is_stop_requested
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs import describe_job, load_job
 from tpuctl.flows.recover import follow_to_end
@@ -37,14 +38,15 @@ def refuse_to_wait(_: str) -> bool:
 async def require_free_chips(context: Context, submission: Submission, waits: Decision) -> None:
     """Return once no other job uses the chips that the submission needs.
 
-    Raises Conflict if one does, and `waits` decides against waiting for its end. A notebook is no
-    such job: its server needs no chips, and if a kernel has taken them, the new job says so.
+    Raises Conflict if one does, unless its stop was requested or `waits` decides to wait for its
+    end. A notebook is no such job: its server needs no chips, and if a kernel has taken them, the
+    new job says so.
     """
     if submission.kind == "notebook":
         return
     while (record := await _find_holder(context, submission)) is not None:
         description = describe_job(record, context.cloud.server_clock.now())
-        if not waits(description):
+        if not (await is_stop_requested(context.store, record) or waits(description)):
             raise Conflict(
                 "TPU in use",
                 f"it runs one job at a time, and one is running\n{description}",
