@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 DEFAULT_TEMPLATE = "bert-pretraining"
-WIDTH = 80
 
 
 def register(app: typer.Typer) -> None:
@@ -132,7 +132,7 @@ def _show_detected(draft: Draft, *, is_free: bool) -> None:
     from tpuctl.units import dollars
     from tpuctl.view.cost import on_google
     from tpuctl.view.tables import print_facts
-    from tpuctl.view.text_wrapping import wrap
+    from tpuctl.view.text_wrapping import readable_width, wrap
 
     assert draft.file is not None
     assert draft.job is not None
@@ -154,4 +154,4 @@ def _show_detected(draft: Draft, *, is_free: bool) -> None:
         )
     )
     for note in job.notes:
-        print(wrap(note, WIDTH))
+        print(wrap(note, readable_width(sys.stdout)))

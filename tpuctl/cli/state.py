@@ -32,7 +32,6 @@ __all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
 
 T = TypeVar("T")
 ANSWERS = " [Y/n]: "
-MAX_WIDTH = 80
 REPEAT = "Repeat the command to continue where it stopped."
 AFTER_INTERRUPT = {
     "up": (
@@ -281,11 +280,10 @@ class State:
                 hint="Pass --yes to confirm.",
                 where="--yes",
             )
-        from tpuctl.view.text_wrapping import terminal_width, wrap
+        from tpuctl.view.text_wrapping import readable_width, wrap
 
         # What follows the question belongs to its last line.
-        width = (terminal_width(sys.stderr) or MAX_WIDTH) - len(ANSWERS)
-        question = wrap(question, max(1, width))
+        question = wrap(question, readable_width(sys.stderr) - len(ANSWERS))
         if not self._ask(lambda: typer.confirm(question, default=default, err=True)):
             raise Declined
 

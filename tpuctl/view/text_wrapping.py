@@ -9,11 +9,20 @@ from typing import IO
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["cut", "plain", "print_wrapped", "terminal_width", "wrap", "wrap_lines"]
+__all__ = [
+    "cut",
+    "plain",
+    "print_wrapped",
+    "readable_width",
+    "terminal_width",
+    "wrap",
+    "wrap_lines",
+]
 
 TAB = "    "
 COMMAND = "    "  # what a line begins with that is to be copied, such as a command
 MIN_WIDTH = 20
+READABLE_WIDTH = 80  # of sentences; wider ones are hard to read
 
 
 def plain(text: str) -> str:
@@ -68,6 +77,11 @@ def terminal_width(stream: IO[str]) -> int | None:
     if "COLUMNS" in os.environ or not columns:
         columns = shutil.get_terminal_size().columns
     return max(columns, MIN_WIDTH)
+
+
+def readable_width(stream: IO[str]) -> int:
+    """The columns for sentences on a terminal, or in a file or pipe."""
+    return min(terminal_width(stream) or READABLE_WIDTH, READABLE_WIDTH)
 
 
 def print_wrapped(text: str, file: IO[str] | None = None) -> None:

@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-WIDTH = 80
 LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 
 TypeArgument = Annotated[
@@ -363,7 +362,7 @@ def answer_rows(
     """
     from tpuctl.model.events import Note
     from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import terminal_width, wrap
+    from tpuctl.view.text_wrapping import readable_width, wrap
 
     def show() -> None:
         columns_shown = columns
@@ -373,7 +372,7 @@ def answer_rows(
         if rows:
             print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
-            state.note(wrap(sentence, min(terminal_width(sys.stdout) or WIDTH, WIDTH)))
+            state.note(wrap(sentence, readable_width(sys.stdout)))
         if footer:
             state.note(footer)
         is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
