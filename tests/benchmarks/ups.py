@@ -15,7 +15,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.server import PACES
 from tpuctl.emulator.state.pace import Pace
-from tpuctl.flows.down import prepare_down
+from tpuctl.flows.stack.down import prepare_down
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 

@@ -23,10 +23,10 @@ from tests.support.gcloud import forked
 from tests.support.properties import given
 from tpuctl import __version__
 from tpuctl.errors import Conflict, Usage
-from tpuctl.flows.git_checkout import Checkout, checkout_of
-from tpuctl.flows.pipeline_setup import setup_steps
-from tpuctl.flows.pipeline_text import require_plain, yaml_scalar
-from tpuctl.flows.pipelines import SYSTEMS, Pipeline, PipelineOptions, output_path, render, write
+from tpuctl.flows.ci.git_checkout import Checkout, checkout_of
+from tpuctl.flows.ci.pipeline_setup import setup_steps
+from tpuctl.flows.ci.pipeline_text import require_plain, yaml_scalar
+from tpuctl.flows.ci.pipelines import SYSTEMS, Pipeline, PipelineOptions, output_path, render, write
 
 SCHEMAS = {
     "github": ["--builtin-schema", "vendor.github-workflows"],

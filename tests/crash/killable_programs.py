@@ -35,7 +35,12 @@ for package, service, _ in RPC.values():
     client_module(f"google.cloud.{package}", service)
 for module in (
     *("_strptime", "google.cloud.storage", "google.oauth2.credentials", "google_crc32c"),
-    *("grpc._interceptor", "tpuctl.api.local_cloud", "tpuctl.flows.down", "tpuctl.flows.up"),
+    *(
+        "grpc._interceptor",
+        "tpuctl.api.local_cloud",
+        "tpuctl.flows.stack.down",
+        "tpuctl.flows.stack.up",
+    ),
 ):
     importlib.import_module(module)
 for load_table in (accelerator_types, machine_types):

@@ -74,7 +74,7 @@ def test_page_has_summary_of_every_rule(texts: str) -> None:
     ],
 )
 def test_texts_of_module(source: str, expected: list[str]) -> None:
-    assert list(module_texts(source, "tpuctl/flows/up.py")) == expected
+    assert list(module_texts(source, "tpuctl/flows/stack/up.py")) == expected
 
 
 def test_docstring_of_command_is_a_text() -> None:

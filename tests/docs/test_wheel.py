@@ -11,7 +11,7 @@ import pytest
 
 import tpuctl
 from tpuctl import assets
-from tpuctl.flows.init import prepare
+from tpuctl.flows.stack.init import prepare
 from tpuctl.jobs.launch import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]

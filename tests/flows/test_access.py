@@ -15,7 +15,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Diagnostic, InvalidStack
 from tpuctl.flows.doctor import ProjectChecks
-from tpuctl.flows.workers import controller_transport
+from tpuctl.flows.machines.workers import controller_transport
 from tpuctl.model.diagnosis import CheckState
 from tpuctl.model.events import WarningIssued
 from tpuctl.remote.iap import Destination

@@ -15,9 +15,9 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.follow import follow
-from tpuctl.flows.submission import Submission
-from tpuctl.flows.submit import submit
+from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, StepFinished
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport

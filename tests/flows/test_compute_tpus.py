@@ -19,7 +19,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Usage
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Event, Note
 from tpuctl.model.inventory import InventoryItem, find_orphaned

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tpuctl.api import Tpuctl
-from tpuctl.flows.status import JobWatch
+from tpuctl.flows.reports.status import JobWatch
 from tpuctl.model.job import JobRecord, WorkerRecord
 
 GOOD = "20260304-000001-good"  # the last one

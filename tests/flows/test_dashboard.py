@@ -25,7 +25,7 @@ from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.dashboard import Dashboard
+from tpuctl.flows.reports.dashboard import Dashboard
 
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=[\w-]+")
 MARKUP = "<script>window.injected = 1</script><img src=x onerror='window.injected = 1'>"

@@ -21,7 +21,7 @@ from tpuctl.api.doctor import role_of
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
-from tpuctl.flows import permissions
+from tpuctl.flows.stack import permissions
 from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_text
 from tpuctl.view.responses.checks import Role

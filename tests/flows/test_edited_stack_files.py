@@ -14,7 +14,7 @@ import pytest
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, InvalidStack
-from tpuctl.flows.forward import PortMapping
+from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, StepStarted
 from tpuctl.model.stack import read_stack

@@ -99,7 +99,7 @@ def test_job_exit_code_is_distinguished_from_tpuctl_code(
 
 async def test_lost_job_exits_with_69(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process, to shorten the wait for a preemption report of the cloud."""
-    monkeypatch.setattr("tpuctl.flows.attempt_outcome.SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr("tpuctl.flows.jobs.attempt_outcome.SETTLE_SECONDS", 1.0)
     events: list[Event] = []
     stack = Tpuctl(shell.folder / "tpuctl.yaml", cloud="local", emit=events.append)
     job = shell.folder / shell.script("losing.py", KILL_PARENT)

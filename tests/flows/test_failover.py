@@ -12,7 +12,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded
-from tpuctl.flows.inventory import list_resources
+from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.model.events import Event, Note, StepStarted
 from tpuctl.model.inventory import InventoryItem
 

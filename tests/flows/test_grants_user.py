@@ -20,7 +20,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, TpuctlError
-from tpuctl.flows import permissions
+from tpuctl.flows.stack import permissions
 from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
 SAMPLE = 3  # permissions that are removed in the suite; `make soak` removes each one

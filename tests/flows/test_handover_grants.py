@@ -21,10 +21,10 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TpuctlError
-from tpuctl.flows.controller import find_controller
-from tpuctl.flows.handover import stack_file
-from tpuctl.flows.recover import remove_nodes
-from tpuctl.flows.workers import nodes_of
+from tpuctl.flows.jobs.recover import remove_nodes
+from tpuctl.flows.machines.controller import find_controller
+from tpuctl.flows.machines.handover import stack_file
+from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.model.events import ignore
 from tpuctl.resources.custom_roles import recovery_permissions
 from tpuctl.resources.iam_grants import USER

@@ -11,7 +11,7 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.recovery_jobs import script
 from tpuctl.api import Tpuctl
-from tpuctl.flows.attempts import read_attempts
+from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.model.events import Event
 from tpuctl.model.job import JobRecord
 

@@ -15,8 +15,8 @@ from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
-from tpuctl.flows import workers
-from tpuctl.flows.forward import PortMapping
+from tpuctl.flows.machines import workers
+from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
 

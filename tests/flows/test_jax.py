@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.flows.follow import follow
+from tpuctl.flows.jobs.follow import follow
 from tpuctl.model.events import Event, LogChunk
 
 # Least squares, of which each process has other data.

@@ -20,10 +20,10 @@ from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
-from tpuctl.flows.follow import follow
-from tpuctl.flows.log_output import emit_worker_logs, filter_lines, start_offsets
-from tpuctl.flows.submission import Submission
-from tpuctl.flows.submit import submit
+from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.log_output import emit_worker_logs, filter_lines, start_offsets
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange

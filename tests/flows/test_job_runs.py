@@ -19,11 +19,11 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, RemoteFailed
-from tpuctl.flows.follow import follow, stop
-from tpuctl.flows.jobs import latest_job, list_jobs, load_job, read_status
-from tpuctl.flows.status import JobWatch
-from tpuctl.flows.submission import Submission
-from tpuctl.flows.submit import submit
+from tpuctl.flows.jobs.follow import follow, stop
+from tpuctl.flows.jobs.jobs import latest_job, list_jobs, load_job, read_status
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.submit import submit
+from tpuctl.flows.reports.status import JobWatch
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssued
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.names import JOBS

@@ -17,7 +17,7 @@ from tpuctl.assets import program
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.follow import follow
+from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import logs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.events import Event, LogChunk, Note, WarningIssued

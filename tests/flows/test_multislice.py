@@ -17,9 +17,9 @@ from tpuctl.api import Tpuctl
 from tpuctl.api.rehearse import job_variables
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
-from tpuctl.flows.run import prepare
-from tpuctl.flows.submission import Submission
-from tpuctl.flows.workers import nodes_of
+from tpuctl.flows.jobs.run import prepare
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Event, JobEnded, LogChunk
 from tpuctl.model.stack_cost import cost_of

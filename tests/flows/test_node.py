@@ -16,7 +16,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NotFound
-from tpuctl.flows.controller import is_controller_gone
+from tpuctl.flows.machines.controller import is_controller_gone
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.polling import wait_until

@@ -11,7 +11,7 @@ import pytest
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
-from tpuctl.flows.controller import first_access
+from tpuctl.flows.machines.controller import first_access
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Event, LogChunk

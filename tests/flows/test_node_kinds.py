@@ -11,7 +11,7 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.submission import Submission, bind_to_nodes
+from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
 from tpuctl.model.plan import Action
 
 

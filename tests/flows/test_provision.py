@@ -14,7 +14,7 @@ from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.flows.down import prepare_down, verify_down
+from tpuctl.flows.stack.down import prepare_down, verify_down
 from tpuctl.model.events import Event, Outcome, StepFinished
 from tpuctl.resources.iam_grants import ROLES
 

@@ -15,7 +15,7 @@ from tpuctl.catalog.quota import quota_limit
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
-from tpuctl.flows.plan import Prepared
+from tpuctl.flows.stack.plan import Prepared
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.quota import QuotaLine, QuotaReport
 

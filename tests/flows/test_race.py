@@ -20,8 +20,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
-from tpuctl.flows.inventory import list_resources
-from tpuctl.flows.plan import Prepared
+from tpuctl.flows.machines.inventory import list_resources
+from tpuctl.flows.stack.plan import Prepared
 from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of

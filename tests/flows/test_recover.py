@@ -12,7 +12,7 @@ from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, s
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.attempts import read_attempts
+from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.model.events import Event, StepFinished, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]

@@ -20,8 +20,9 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
-from tpuctl.flows import attempt_outcome, jobs, recover, workers
-from tpuctl.flows.attempts import claim_attempt, read_attempts
+from tpuctl.flows.jobs import attempt_outcome, jobs, recover
+from tpuctl.flows.jobs.attempts import claim_attempt, read_attempts
+from tpuctl.flows.machines import workers
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, JobEnded, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord

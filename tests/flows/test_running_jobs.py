@@ -15,9 +15,9 @@ from tests.support.recovery_jobs import log_of
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict
-from tpuctl.flows.submission import Submission, bind_to_nodes
-from tpuctl.flows.submit import submit
-from tpuctl.flows.workers import ordered_nodes
+from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
+from tpuctl.flows.jobs.submit import submit
+from tpuctl.flows.machines.workers import ordered_nodes
 from tpuctl.model.events import Event, ignore
 from tpuctl.model.job import JobRecord
 

@@ -15,7 +15,7 @@ from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.flows.follow import follow
+from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import launch
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord

@@ -18,7 +18,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied
-from tpuctl.flows.down import measure_bucket
+from tpuctl.flows.stack.down import measure_bucket
 from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import CACHE

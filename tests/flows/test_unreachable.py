@@ -20,9 +20,9 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Transient, Unreachable
-from tpuctl.flows.follow import follow
-from tpuctl.flows.submission import Submission
-from tpuctl.flows.submit import submit
+from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote import transport
 from tpuctl.remote.transport import Result, Stream
@@ -84,7 +84,7 @@ async def test_run_ends_when_local_cloud_is_killed(
 ) -> None:
     home = tmp_path / "cloud"
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(home))
-    monkeypatch.setattr("tpuctl.flows.local_liveness.GONE_SECONDS", 1.0)
+    monkeypatch.setattr("tpuctl.flows.machines.local_liveness.GONE_SECONDS", 1.0)
     running = server_process.start(home, pace="instant")
     try:
 

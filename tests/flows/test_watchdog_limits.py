@@ -17,8 +17,8 @@ from tests.support.recovery_jobs import log_of
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
-from tpuctl.flows.inventory import list_resources
-from tpuctl.flows.up import ensure_watchdogs, prepare_machines, require_bucket_access
+from tpuctl.flows.machines.inventory import list_resources
+from tpuctl.flows.stack.up import ensure_watchdogs, prepare_machines, require_bucket_access
 from tpuctl.model.events import Event
 from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
@@ -318,7 +318,7 @@ async def test_machines_test_bucket_access(
             )
         assert messages
         # An account that is deleted and created again is another one, for which there is no wait.
-        monkeypatch.setattr("tpuctl.flows.up.NEW_ACCOUNT_SECONDS", 0.0)
+        monkeypatch.setattr("tpuctl.flows.stack.up.NEW_ACCOUNT_SECONDS", 0.0)
         iam, account = stack.cloud.client("iam"), stack.stack.service_account
         project = f"projects/{stack.stack.project}"
         iam.delete_service_account(request={"name": f"{project}/serviceAccounts/{account}"})

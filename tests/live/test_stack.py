@@ -24,7 +24,7 @@ from tests.support.stack_checks import (
 )
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.errors import NotFound, TpuctlError, Usage
-from tpuctl.flows.permissions import missing_permissions
+from tpuctl.flows.stack.permissions import missing_permissions
 from tpuctl.model.plan import Action
 from tpuctl.resources.network import Network
 from tpuctl.resources.tpu_node_v1 import RemoteNode

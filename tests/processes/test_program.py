@@ -47,7 +47,10 @@ def test_help_imports_no_google_library(arguments: list[str]) -> None:
         # Typer converts arguments with pydantic, unless they need no conversion.
         ("from tpuctl.cli.main import run; assert run(['check', 'a.py', 'b.py']) == 0", "pydantic"),
         # Only machines need it: imported while the cloud creates them.
-        ("import tpuctl.flows.up, tpuctl.flows.down, tpuctl.flows.status", "asyncssh"),
+        (
+            "import tpuctl.flows.stack.up, tpuctl.flows.stack.down, tpuctl.flows.reports.status",
+            "asyncssh",
+        ),
         # Only keys of service accounts sign anything.
         (
             "from tpuctl.cloud.clients import Cloud; from tpuctl.cloud.endpoints import Endpoint;"

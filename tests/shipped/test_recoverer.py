@@ -16,7 +16,7 @@ import pytest
 
 import tpuctl
 from tests.support.polling import until
-from tpuctl.flows.handover import RECOVERER
+from tpuctl.flows.machines.handover import RECOVERER
 from tpuctl.remote.keys import load_key
 
 PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"

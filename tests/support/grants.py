@@ -14,8 +14,8 @@ from tpuctl.emulator import server
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
-from tpuctl.flows import permissions
-from tpuctl.flows.permissions import ACT_AS, VIEW, required_permissions
+from tpuctl.flows.stack import permissions
+from tpuctl.flows.stack.permissions import ACT_AS, VIEW, required_permissions
 from tpuctl.model.role import CustomRole
 from tpuctl.resources.composition import kind_of, resources_of
 

@@ -26,7 +26,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.emulator.client import remote_control
 from tpuctl.emulator.client.server_process import LocalCloud, status
 from tpuctl.errors import NotFound
-from tpuctl.flows.plan import Prepared
+from tpuctl.flows.stack.plan import Prepared
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 

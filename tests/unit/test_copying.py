@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
-from tpuctl.flows.cp import CopyResult, copy
+from tpuctl.flows.machines.cp import CopyResult, copy
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued
 from tpuctl.remote.ssh import SshTransport

@@ -18,8 +18,8 @@ from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor import Check, machine_finding, run_checks
 from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
-from tpuctl.flows.permissions import required_permissions
-from tpuctl.flows.role import custom_role
+from tpuctl.flows.stack.permissions import required_permissions
+from tpuctl.flows.stack.role import custom_role
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.composition import KINDS

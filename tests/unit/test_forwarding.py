@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import Unreachable, Usage
-from tpuctl.flows.forward import PortMapping, forward_ports
+from tpuctl.flows.machines.forward import PortMapping, forward_ports
 from tpuctl.model.events import Event, PortForwarded, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 

@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.handover import install_result, stack_file
+from tpuctl.flows.machines.handover import install_result, stack_file
 from tpuctl.model.stack import Stack, load_stack
 from tpuctl.remote.transport import Result
 from tpuctl.resources.composition import resources_of

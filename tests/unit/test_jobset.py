@@ -15,7 +15,7 @@ from tests.support.command_lines import parse
 from tests.support.jobset_schema import jobset_validator
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Usage
-from tpuctl.flows.export import ExportedJobSet
+from tpuctl.flows.jobs.export import ExportedJobSet
 from tpuctl.jobs.jobset import JobSetSettings
 from tpuctl.model.events import Event, WarningIssued, ignore
 

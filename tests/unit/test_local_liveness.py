@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.emulator.client import server_process
 from tpuctl.errors import Unreachable
-from tpuctl.flows import local_liveness
+from tpuctl.flows.machines import local_liveness
 
 
 async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.emulator.iam.predefined_roles import known_permissions, predefined_roles
-from tpuctl.flows.permissions import required_permissions
+from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.resources import composition
 from tpuctl.resources.base import CloudKind, StackResource

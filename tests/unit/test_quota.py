@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.locations import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
-from tpuctl.flows.quota import allowed_amounts, count_new_nodes, name_words
+from tpuctl.flows.stack.quota import allowed_amounts, count_new_nodes, name_words
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.quota import (

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl.resources
-from tpuctl.flows.permissions import VIEW, required_permissions
+from tpuctl.flows.stack.permissions import VIEW, required_permissions
 from tpuctl.model.inventory import GROUPS, InventoryItem, ResourceKind
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import CloudKind, Query, StackResource

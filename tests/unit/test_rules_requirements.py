@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.rule_checker import RuleChecker
 from tpuctl.errors import Refused
-from tpuctl.flows.check import refuse_errors
+from tpuctl.flows.jobs.check import refuse_errors
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.installation import Installation
 from tpuctl.model.stack import load_stack

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.controller import shell_variables, with_source_lines
+from tpuctl.flows.machines.controller import shell_variables, with_source_lines
 from tpuctl.model.stack import load_stack
 from tpuctl.model.status import NodeStatus
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.flows.submission import Submission, worker_environment
+from tpuctl.flows.jobs.submission import Submission, worker_environment
 from tpuctl.model.job import JobRecord
 from tpuctl.model.stack import load_stack
 

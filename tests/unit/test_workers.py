@@ -10,7 +10,7 @@ from tests.support.fake_clock import FakeClock
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Unreachable
-from tpuctl.flows.workers import connect_workers, in_order
+from tpuctl.flows.machines.workers import connect_workers, in_order
 from tpuctl.remote.keys import default_key
 from tpuctl.remote.ssh import Address, SshTransport
 

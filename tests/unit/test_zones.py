@@ -18,7 +18,7 @@ from tpuctl.errors import (
     TpuctlError,
     Transient,
 )
-from tpuctl.flows.zones import (
+from tpuctl.flows.stack.zones import (
     Refusal,
     candidates_to_try,
     home,

@@ -13,7 +13,7 @@ from tpuctl.model.events import Emit, LogChunk, Note, WarningIssued
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.plan import Prepared
+    from tpuctl.flows.stack.plan import Prepared
     from tpuctl.model.events import Event
     from tpuctl.model.explanation import Explanation
     from tpuctl.model.job import JobRecord, JobStatus, JobSummary

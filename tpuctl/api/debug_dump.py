@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.debug_dump import job_files, supervisor_files
+from tpuctl.flows.reports.debug_dump import job_files, supervisor_files
 from tpuctl.model.command_record import read_records
 from tpuctl.model.debug_dump import Dump, DumpFile
 from tpuctl.model.redaction import (

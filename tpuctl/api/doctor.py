@@ -68,7 +68,7 @@ def role_of(tpuctl: Tpuctl) -> CustomRole:
     """The custom role needed to bring the stack up and take it down. Sends no request."""
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import GOOGLE
-    from tpuctl.flows.role import custom_role
+    from tpuctl.flows.stack.role import custom_role
 
     tpuctl.stack.require_valid()
     return custom_role(tpuctl.stack, Cloud(GOOGLE, tpuctl.stack.project))

@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 async def _connect(cloud: str, stack_file: str, machine: str) -> None:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.ssh import resolve_host
+    from tpuctl.flows.machines.ssh import resolve_host
     from tpuctl.remote.ports import connect_streams
 
     tpuctl = Tpuctl(stack_file, cloud=cloud, emit=_show_warning)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tpuctl.cloud.objects import ObjectStore
     from tpuctl.errors import TpuctlError
     from tpuctl.flows.context import Context, Keys
-    from tpuctl.flows.cp import CopyResult
-    from tpuctl.flows.down import Teardown
-    from tpuctl.flows.export import ExportedJobSet
-    from tpuctl.flows.forward import PortMapping
-    from tpuctl.flows.notebook import OpenNotebook
-    from tpuctl.flows.plan import Prepared
-    from tpuctl.flows.submission import Submission
-    from tpuctl.flows.workers import CommandResult
+    from tpuctl.flows.jobs.export import ExportedJobSet
+    from tpuctl.flows.jobs.notebook import OpenNotebook
+    from tpuctl.flows.jobs.submission import Submission
+    from tpuctl.flows.machines.cp import CopyResult
+    from tpuctl.flows.machines.forward import PortMapping
+    from tpuctl.flows.machines.workers import CommandResult
+    from tpuctl.flows.stack.down import Teardown
+    from tpuctl.flows.stack.plan import Prepared
     from tpuctl.jobs.jobset import JobSetSettings
     from tpuctl.model.command_record import RecordCall
     from tpuctl.model.comparison import Comparison
@@ -159,7 +159,7 @@ class Tpuctl:
 
     async def plan(self, zone: str | None = None, *, race: bool = False) -> Prepared:
         """What `up` would do, in a zone. Reads the cloud, changes nothing. Raises InvalidStack."""
-        from tpuctl.flows.plan import plan
+        from tpuctl.flows.stack.plan import plan
 
         self.stack.require_valid()  # before starting the local cloud
         candidate = None if zone is None else self.stack.in_zone(zone).candidate
@@ -173,7 +173,7 @@ class Tpuctl:
         `race` requests the TPU in all zones of the stack file at once, and keeps the first that is
         granted.
         """
-        from tpuctl.flows.up import up
+        from tpuctl.flows.stack.up import up
 
         self.stack.require_valid()  # before starting the local cloud
         return await up(self.context, confirm, race=race)
@@ -181,19 +181,19 @@ class Tpuctl:
     async def provision(self, prepared: Prepared) -> Prepared:
         """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with
         everything deleted again, if the stack was taken down at the same time."""
-        from tpuctl.flows.up import provision
+        from tpuctl.flows.stack.up import provision
 
         return await provision(self.context, prepared)
 
     async def status(self) -> StackStatus:
         """What exists in the cloud now. Raises the error of what could not be listed."""
-        from tpuctl.flows.status import status
+        from tpuctl.flows.reports.status import status
 
         return await status(self.context)
 
     async def snapshot(self) -> Snapshot:
         """The stack and its jobs now, read from the cloud and the bucket."""
-        from tpuctl.flows.status import take_snapshot
+        from tpuctl.flows.reports.status import take_snapshot
 
         return await take_snapshot(self.context)
 
@@ -202,7 +202,7 @@ class Tpuctl:
 
         The first snapshot raises its errors; later ones report them next to the last good state.
         """
-        from tpuctl.flows.status import watch
+        from tpuctl.flows.reports.status import watch
 
         return watch(self.context, seconds)
 
@@ -213,7 +213,7 @@ class Tpuctl:
         confirm: Callable[[Teardown], None] | None = None,
     ) -> Down:
         """Take the stack down, then check what remains of it."""
-        from tpuctl.flows.down import down
+        from tpuctl.flows.stack.down import down
 
         return await down(self.context, delete_bucket=delete_bucket, confirm=confirm)
 
@@ -225,7 +225,7 @@ class Tpuctl:
         The error of a kind that cannot be listed is passed to `on_unlisted`, and raised without it
         if the kind is billable.
         """
-        from tpuctl.flows.orphans import orphans
+        from tpuctl.flows.stack.orphans import orphans
 
         return await orphans(self.cloud, self.emit, on_unlisted)
 
@@ -238,7 +238,7 @@ class Tpuctl:
 
         Runs no code and uses no network. `submission` rejects a script with `errors`.
         """
-        from tpuctl.flows.check import check
+        from tpuctl.flows.jobs.check import check
 
         return check(self.stack, script, form, folder)
 
@@ -261,7 +261,7 @@ class Tpuctl:
         stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets
         to their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
         """
-        from tpuctl.flows.run import prepare
+        from tpuctl.flows.jobs.run import prepare
 
         return prepare(
             self.stack,
@@ -291,8 +291,8 @@ class Tpuctl:
 
         Without `upload`, no request is sent, and the manifest's bundle may not exist.
         """
-        from tpuctl.flows.export import export_jobset, exportable
-        from tpuctl.flows.run import prepare
+        from tpuctl.flows.jobs.export import export_jobset, exportable
+        from tpuctl.flows.jobs.run import prepare
         from tpuctl.jobs.jobset import JobSetSettings
 
         submission = prepare(
@@ -330,14 +330,14 @@ class Tpuctl:
     async def start(self, submission: Submission) -> JobRecord:
         """Upload a submission and start it on the workers. Raises Conflict if another job runs
         there: a TPU runs one at a time."""
-        from tpuctl.flows.run import start
+        from tpuctl.flows.jobs.run import start
 
         return await start(self.context, submission)
 
     async def wait_until_running(self, record: JobRecord) -> int | None:
         """Wait until the job runs on all its workers. If it fails on one, emit that worker's log
         and the error, and return the exit code."""
-        from tpuctl.flows.run import wait_until_running
+        from tpuctl.flows.jobs.run import wait_until_running
 
         return await wait_until_running(self.context, record)
 
@@ -356,7 +356,7 @@ class Tpuctl:
         or machine failure the next attempt is started here, within the job's retries, on a
         recreated stack if necessary. Cancelling does not stop the job.
         """
-        from tpuctl.flows.recover import follow_to_end
+        from tpuctl.flows.jobs.recover import follow_to_end
 
         return await follow_to_end(
             self.context,
@@ -384,7 +384,7 @@ class Tpuctl:
         the arguments: {"lr": [1e-3, 1e-4]} adds --lr=0.001, then --lr=0.0001. The exit code is
         then that of the first job that failed.
         """
-        from tpuctl.flows.run import run
+        from tpuctl.flows.jobs.run import run
         from tpuctl.model.sweep import combinations
 
         values = {name: list(map(str, options)) for name, options in (each or {}).items()}
@@ -403,7 +403,7 @@ class Tpuctl:
         self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None
     ) -> None:
         """Emit what an attempt has logged so far, or a part of it."""
-        from tpuctl.flows.log_output import emit_log
+        from tpuctl.flows.jobs.log_output import emit_log
 
         await emit_log(
             self.context, record, all_workers=all_workers, part=self.with_worker_names(part)
@@ -415,19 +415,19 @@ class Tpuctl:
         The record is of the last attempt, or of attempt number `attempt`; Usage if it is unknown.
         Raises NotFound, and Conflict if none is named and several are running.
         """
-        from tpuctl.flows.jobs import find_job
+        from tpuctl.flows.jobs.jobs import find_job
 
         return await find_job(self.context, name, attempt)
 
     async def jobs(self) -> list[JobSummary]:
         """All jobs of the stack, latest first; empty if the bucket does not exist."""
-        from tpuctl.flows.jobs import jobs
+        from tpuctl.flows.jobs.jobs import jobs
 
         return await jobs(self.context)
 
     async def stop(self, record: JobRecord, *, grace: float = 30.0) -> JobStatus:
         """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds."""
-        from tpuctl.flows.follow import stop_job
+        from tpuctl.flows.jobs.follow import stop_job
 
         return await stop_job(self.context, record, grace=grace)
 
@@ -435,25 +435,25 @@ class Tpuctl:
         self, record: JobRecord, seconds: float = 5.0, *, all_workers: bool = False
     ) -> Profile:
         """Trace the running job on its first worker, or all; the profile is in the bucket."""
-        from tpuctl.flows.profile import profile
+        from tpuctl.flows.jobs.profile import profile
 
         return await profile(self.context, record, seconds, all_workers=all_workers)
 
     async def explain(self, record: JobRecord) -> Explanation:
         """Why the record's attempt ended; works after its machines are gone."""
-        from tpuctl.flows.explain import explain
+        from tpuctl.flows.reports.explain import explain
 
         return await explain(self.context, record)
 
     async def report(self, record: JobRecord) -> RunReport:
         """Everything known about the job: attempts, cost, metrics; read from the bucket."""
-        from tpuctl.flows.report import report
+        from tpuctl.flows.reports.report import report
 
         return await report(self.context, record)
 
     async def compare(self, names: Sequence[str]) -> Comparison:
         """What differs between jobs, by their ids or last words. Raises Usage, NotFound."""
-        from tpuctl.flows.compare import compare
+        from tpuctl.flows.reports.compare import compare
 
         return await compare(self.context, names)
 
@@ -461,13 +461,13 @@ class Tpuctl:
 
     async def node(self) -> NodeStatus:
         """The stack's node, the first of several. Raises NotFound."""
-        from tpuctl.flows.workers import nodes_of
+        from tpuctl.flows.machines.workers import nodes_of
 
         return (await nodes_of(self.stack, self.cloud))[0]
 
     async def transports(self) -> dict[int, SshTransport]:
         """A connection to each worker, opened on first use; workers are numbered across nodes."""
-        from tpuctl.flows.workers import transports
+        from tpuctl.flows.machines.workers import transports
 
         return await transports(self.context)
 
@@ -475,21 +475,21 @@ class Tpuctl:
         self, *, required: bool = True
     ) -> AbstractAsyncContextManager[dict[int, SshTransport]]:
         """Connections to the workers, closed on exit; empty without a node, unless `required`."""
-        from tpuctl.flows.workers import connections
+        from tpuctl.flows.machines.workers import connections
 
         return connections(self.context, required=required)
 
     async def ssh_command(self, worker: int, line: str = "") -> list[str]:
         """The `ssh` command line that opens a shell on a worker, or runs a shell command there."""
         from tpuctl.api import tunnel
-        from tpuctl.flows.ssh import ssh_command
+        from tpuctl.flows.machines.ssh import ssh_command
 
         through = tunnel.command(self.cloud_name)
         return await ssh_command(self.context, worker, line, tunnel=through)
 
     async def ssh_hosts(self) -> list[Host]:
         """A host for ssh's configuration for each worker, and for the controller."""
-        from tpuctl.flows.ssh import ssh_hosts
+        from tpuctl.flows.machines.ssh import ssh_hosts
 
         return await ssh_hosts(self.context, HOST_TUNNEL, self.cloud_name)
 
@@ -498,15 +498,15 @@ class Tpuctl:
 
         Its output is emitted. An unreachable worker is reported, and the others continue.
         """
-        from tpuctl.flows.workers import connect_selected, run_on_workers
+        from tpuctl.flows.machines.workers import connect_selected, run_on_workers
 
         async with connect_selected(self.context, worker) as transports:
             return await run_on_workers(line, transports, self.emit)
 
     async def copy(self, request: CopyRequest, *, recursive: bool = False) -> list[CopyResult]:
         """Copy files between this machine and workers, atomically per file; results per worker."""
-        from tpuctl.flows.cp import copy
-        from tpuctl.flows.workers import connect_selected
+        from tpuctl.flows.machines.cp import copy
+        from tpuctl.flows.machines.workers import connect_selected
 
         async with connect_selected(self.context, request.worker) as transports:
             return await copy(request, transports, self.emit, recursive=recursive)
@@ -520,8 +520,8 @@ class Tpuctl:
         It is started with the files in `folder` (default: the stack file's), unless it runs
         already; it continues afterwards.
         """
-        from tpuctl.flows.notebook import notebook_submission, open_notebook, start_notebook
-        from tpuctl.flows.run import start, wait_until_running
+        from tpuctl.flows.jobs.notebook import notebook_submission, open_notebook, start_notebook
+        from tpuctl.flows.jobs.run import start, wait_until_running
 
         submission = notebook_submission(self.stack, folder, self.cloud_name)
         record = await start_notebook(self.context, submission, start, wait_until_running)
@@ -534,8 +534,8 @@ class Tpuctl:
         self, ports: Sequence[PortMapping], worker: int = 0
     ) -> AsyncIterator[None]:
         """Forward ports of this machine's loopback to the worker's ports while in the block."""
-        from tpuctl.flows.forward import forward_ports
-        from tpuctl.flows.workers import connect_selected
+        from tpuctl.flows.machines.forward import forward_ports
+        from tpuctl.flows.machines.workers import connect_selected
 
         is_local = self.endpoint.is_local  # its machines share this one's loopback
         async with (

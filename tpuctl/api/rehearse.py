@@ -31,7 +31,7 @@ from tpuctl.units import counted
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.api.local_buckets import Sample
-    from tpuctl.flows.submission import Submission
+    from tpuctl.flows.jobs.submission import Submission
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.findings import Target
@@ -80,8 +80,8 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     Python, and for a TensorFlow version without an image.
     """
     from tpuctl.emulator.machines.images import ImageStore
-    from tpuctl.flows.rehearsals import content_of, rehearsal_history
-    from tpuctl.flows.submit import make_bundle
+    from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
+    from tpuctl.flows.jobs.submit import make_bundle
     from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
@@ -509,7 +509,7 @@ class RehearsalRun:
 
 def job_variables(submission: Submission, name: str, program: str, output: str) -> dict[str, str]:
     """The variables that the supervisor of the first worker sets."""
-    from tpuctl.flows.submission import worker_environment
+    from tpuctl.flows.jobs.submission import worker_environment
     from tpuctl.local_ports import LOOPBACK
     from tpuctl.model.job import JobRecord
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.submission import Submission
+    from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.job import JobRecord
     from tpuctl.preflight.submit_gate import Runnable
 
@@ -131,7 +131,7 @@ class RemoteFunction(Generic[P, R]):
         return path
 
     def _wait(self, stack: BlockingTpuctl, record: JobRecord) -> R:
-        from tpuctl.flows.function_value import read_outcome
+        from tpuctl.flows.jobs.function_value import read_outcome
 
         try:
             stack.follow(record)
@@ -236,7 +236,7 @@ def _submission(
 
     from tpuctl.api.notebook_source import PROTOCOL, pickled
     from tpuctl.assets import program
-    from tpuctl.flows.run import prepare_program
+    from tpuctl.flows.jobs.run import prepare_program
 
     subject = f"An argument of {function.__name__}"
     with tempfile.TemporaryDirectory(prefix="tpuctl-") as scratch_name:

@@ -17,8 +17,8 @@ from tpuctl.errors import Usage
 from tpuctl.files import exists
 
 if TYPE_CHECKING:
-    from tpuctl.flows.pipeline_setup import SetupStep
-    from tpuctl.flows.pipelines import Pipeline
+    from tpuctl.flows.ci.pipeline_setup import SetupStep
+    from tpuctl.flows.ci.pipelines import Pipeline
     from tpuctl.view.responses.base import Response
 
 __all__ = ["register"]
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
 def listing(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
-    from tpuctl.flows.pipelines import SYSTEMS
+    from tpuctl.flows.ci.pipelines import SYSTEMS
     from tpuctl.view.tables import print_table
 
     state: State = context.obj
@@ -163,9 +163,9 @@ def write_pipeline(
         bool, typer.Option("--print", help="Print to stdout instead of writing a file.")
     ] = False,
 ) -> None:
-    from tpuctl.flows.git_checkout import checkout_of
-    from tpuctl.flows.pipeline_setup import setup_steps
-    from tpuctl.flows.pipelines import SYSTEMS, PipelineOptions, output_path, render, write
+    from tpuctl.flows.ci.git_checkout import checkout_of
+    from tpuctl.flows.ci.pipeline_setup import setup_steps
+    from tpuctl.flows.ci.pipelines import SYSTEMS, PipelineOptions, output_path, render, write
 
     state: State = context.obj
     name = context.info_name or ""

@@ -59,7 +59,7 @@ def dashboard(
         async def work() -> None:
             import asyncio
 
-            from tpuctl.flows.dashboard import Dashboard
+            from tpuctl.flows.reports.dashboard import Dashboard
             from tpuctl.model.events import Note
             from tpuctl.view.dashboard import document
             from tpuctl.view.dashboard_server import serve_dashboard

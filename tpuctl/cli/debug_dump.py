@@ -41,7 +41,7 @@ def debug_dump(
     """
     from tpuctl.api.debug_dump import collect
     from tpuctl.errors import Usage
-    from tpuctl.flows.debug_dump import require_absent, write_dump
+    from tpuctl.flows.reports.debug_dump import require_absent, write_dump
     from tpuctl.model.events import Note, ignore
     from tpuctl.view.debug_dump import show_contents
 

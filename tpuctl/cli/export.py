@@ -20,7 +20,7 @@ from tpuctl.cli.script_arguments import (
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.flows.export import ExportedJobSet
+    from tpuctl.flows.jobs.export import ExportedJobSet
     from tpuctl.view.responses.export import JobSet
 
 __all__ = ["register"]
@@ -76,7 +76,7 @@ def jobset(
 
     Example: tpuctl export jobset train.py -o jobset.yaml -- --steps 1000
     """
-    from tpuctl.flows.pipelines import require_new, write
+    from tpuctl.flows.ci.pipelines import require_new, write
     from tpuctl.jobs.jobset import JobSetSettings
 
     state: State = context.obj

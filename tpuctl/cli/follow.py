@@ -31,7 +31,7 @@ async def find_job(
 
     Without a terminal, raises SeveralRunning, which lists them.
     """
-    from tpuctl.flows.jobs import SeveralRunning
+    from tpuctl.flows.jobs.jobs import SeveralRunning
 
     try:
         return await tpuctl.job(name, attempt)

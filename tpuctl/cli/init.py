@@ -16,7 +16,7 @@ from tpuctl.cli.state import State
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.flows.init import Draft, TpuOptions
+    from tpuctl.flows.stack.init import Draft, TpuOptions
 
 __all__ = ["register"]
 
@@ -68,7 +68,7 @@ def init(
     Example: tpuctl init --type v5e-8 --spot --project my-project
     """
     state: State = context.obj
-    from tpuctl.flows.init import describe_templates, detect_job, prepare
+    from tpuctl.flows.stack.init import describe_templates, detect_job, prepare
     from tpuctl.model.stack_search import STACK_FILE
 
     if listing:
@@ -122,7 +122,7 @@ def _tpu_options(type_name: str, zone: str, spot: bool) -> TpuOptions | None:
         return None
     from tpuctl.catalog import zones
     from tpuctl.cli.suggestions import require_type, require_zones
-    from tpuctl.flows.init import TpuOptions
+    from tpuctl.flows.stack.init import TpuOptions
 
     accelerator = require_type(type_name) if type_name else None
     return TpuOptions(accelerator, require_zones(zone, zones()) or (), spot)

@@ -78,7 +78,7 @@ def logs(
 
     Example: tpuctl logs -f --tail 20
     """
-    from tpuctl.flows.interactive_follow import follow_interactive
+    from tpuctl.flows.jobs.interactive_follow import follow_interactive
     from tpuctl.flows.signals import SignalQueue
 
     state: State = context.obj

@@ -14,7 +14,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.forward import PortMapping
+    from tpuctl.flows.machines.forward import PortMapping
     from tpuctl.model.worker_numbering import WorkerNumbering
     from tpuctl.remote.openssh import HostsFile, UserConfiguration
 
@@ -346,7 +346,7 @@ def _worker(text: str, numbering: WorkerNumbering) -> int:
 
 def _port(text: str) -> PortMapping:
     from tpuctl.errors import Usage
-    from tpuctl.flows.forward import PortMapping
+    from tpuctl.flows.machines.forward import PortMapping
 
     # As for `ssh -L`, `docker run -p`, and `kubectl port-forward`.
     match = re.fullmatch(r"(?:([0-9]+):(?:(?:localhost|127\.0\.0\.1):)?)?([0-9]+)", text)

@@ -13,7 +13,7 @@ from tpuctl.cli import responses
 from tpuctl.cli.state import Interrupted, State
 
 if TYPE_CHECKING:
-    from tpuctl.flows.notebook import OpenNotebook
+    from tpuctl.flows.jobs.notebook import OpenNotebook
 
 __all__ = ["register"]
 

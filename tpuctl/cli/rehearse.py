@@ -19,7 +19,7 @@ from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.submission import Submission
+    from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.job import JobKind
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal

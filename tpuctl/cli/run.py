@@ -24,9 +24,9 @@ from tpuctl.errors import TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.chip_holder import Decision
-    from tpuctl.flows.run import RunState
-    from tpuctl.flows.submission import Submission
+    from tpuctl.flows.jobs.chip_holder import Decision
+    from tpuctl.flows.jobs.run import RunState
+    from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.job import JobRecord
     from tpuctl.model.sweep import SweepValues
 
@@ -164,7 +164,7 @@ def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
 def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
     """Run the check as a step; without `up`, it is the first of the planned phases."""
     from tpuctl.engine.step import step
-    from tpuctl.flows.run import PHASES, planned_phases
+    from tpuctl.flows.jobs.run import PHASES, planned_phases
 
     if not up:
         tpuctl.emit(planned_phases(PHASES))
@@ -176,7 +176,7 @@ def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool)
 
 def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: int) -> None:
     """Say how long the jobs may take and what that costs, and ask, unless --yes."""
-    from tpuctl.flows.sweep import estimate
+    from tpuctl.flows.reports.sweep import estimate
     from tpuctl.view.sweep import sweep_sentence
 
     if not state.yes:
@@ -197,8 +197,8 @@ def _decide_to_wait(state: State, *, wait: bool) -> Decision:
 async def _run_detached(
     state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool, wait: bool
 ) -> int:
-    from tpuctl.flows.run import RunState, up_and_start
-    from tpuctl.flows.workers import kept_connections
+    from tpuctl.flows.jobs.run import RunState, up_and_start
+    from tpuctl.flows.machines.workers import kept_connections
 
     ran = RunState()
     with _recording_result(state, ran):
@@ -235,7 +235,7 @@ def _run_attached(
     seconds: float | None,
 ) -> int:
     """Run the job or the jobs of a sweep to the end, and suggest the next command."""
-    from tpuctl.flows import run as flow
+    from tpuctl.flows.jobs import run as flow
     from tpuctl.flows.signals import SignalReceived
 
     ran = flow.RunState()
@@ -285,7 +285,7 @@ def _showing_sweep(
 
 
 def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState) -> None:
-    from tpuctl.flows.sweep import reports as read_reports
+    from tpuctl.flows.reports.sweep import reports as read_reports
     from tpuctl.view.sweep import print_sweep
 
     jobs = [record.id for record in ran.records]
@@ -325,7 +325,7 @@ def _recording_result(state: State, ran: RunState) -> Iterator[None]:
 def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
     """Suggest the next command after the job ended; after a success, once for each version of the
     script."""
-    from tpuctl.flows.rehearsals import content_of, is_new_advice
+    from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice
     from tpuctl.model.events import Note
 
     command = f"explain {record.id}"

@@ -15,8 +15,8 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.errors import TpuctlError
-    from tpuctl.flows.down import Teardown
-    from tpuctl.flows.plan import Prepared
+    from tpuctl.flows.stack.down import Teardown
+    from tpuctl.flows.stack.plan import Prepared
     from tpuctl.model.inventory import ResourceKind
     from tpuctl.model.snapshot import Snapshot
 
@@ -133,7 +133,7 @@ def status(
     Example: tpuctl status --watch
     """
     from tpuctl.cli.status import show_snapshot, watch_status
-    from tpuctl.flows.apply import combined_error
+    from tpuctl.flows.stack.apply import combined_error
     from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
@@ -255,7 +255,7 @@ def orphans(
     Example: tpuctl orphans --project my-project
     """
     from tpuctl.errors import ApiDisabled
-    from tpuctl.flows.apply import combined_error
+    from tpuctl.flows.stack.apply import combined_error
     from tpuctl.model.events import WarningIssued
     from tpuctl.view.orphans import Orphans, show_orphans
 

@@ -146,7 +146,7 @@ class State:
 
     def guess_script(self) -> str:
         """The script next to the stack file, quoted for a shell; `SCRIPT` if there is not one."""
-        from tpuctl.flows.init import guess_script
+        from tpuctl.flows.stack.init import guess_script
 
         return guess_script(self.stack_file)
 

@@ -261,7 +261,7 @@ def _show_live(
 ) -> None:
     from tpuctl.catalog import API_NAMES
     from tpuctl.errors import Usage
-    from tpuctl.flows.quota import read_room
+    from tpuctl.flows.stack.quota import read_room
     from tpuctl.model.quota import console_url, increase_command
 
     if not name:

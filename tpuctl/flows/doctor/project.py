@@ -13,8 +13,8 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.org_policies import policies_finding
-from tpuctl.flows.permissions import Missing, describe_missing, missing_permissions
-from tpuctl.flows.plan import (
+from tpuctl.flows.stack.permissions import Missing, describe_missing, missing_permissions
+from tpuctl.flows.stack.plan import (
     Prepared,
     access_warnings,
     allowed_sources,
@@ -22,7 +22,7 @@ from tpuctl.flows.plan import (
     prepare_up,
     unread_warnings,
 )
-from tpuctl.flows.role import path_of
+from tpuctl.flows.stack.role import path_of
 from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
 from tpuctl.model.stack import Stack
 from tpuctl.resources.cidr import free_range, ranges_in_use

@@ -1,0 +1,274 @@
+"""Hand a job over to the stack's controller, which recovers it unattended.
+
+The controller runs `tpuctl wait JOB` with the same version of tpuctl and a stack file in which
+every automatic choice is fixed. `jobs/shipped/recoverer.py` keeps it running there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.planner import observe, plan_up
+from tpuctl.engine.step import Step, step
+from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
+from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
+from tpuctl.flows.machines.workers import connect_workers, controller_transport
+from tpuctl.jobs.launch import build_archive
+from tpuctl.jobs.wheel import controller_wheel
+from tpuctl.model.events import Emit, WarningIssued
+from tpuctl.model.job import JobRecord
+from tpuctl.model.secret_sources import source_of
+from tpuctl.model.stack import Stack
+from tpuctl.polling import gather_all
+from tpuctl.remote.ssh import SshTransport
+from tpuctl.remote.transport import Result, Transport
+from tpuctl.resources.boot_image import DEFAULT_IMAGE
+from tpuctl.resources.composition import kind_of, resources_of
+from tpuctl.resources.instance_metadata import public_key_line, ssh_keys_with
+from tpuctl.resources.network import Network
+
+__all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]
+
+TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
+CONFIG = ".tpuctl/config"
+RECOVERER = ("folder.py", "recoverer.py")  # the first is imported by the second
+PROGRAMS = ".tpuctl/programs"
+JOBS = ".tpuctl/recover"
+STARTUP = "startup-script"
+NO_PYTHON = 4  # exit code of `installer.py`
+LAST_LINES = 3  # of its output, shown when it fails
+UNPACK = 'umask 077 && mkdir -p "$1" && tar -xf - -C "$1"'
+LOOK = (
+    f'{UNPACK} && python3 -S -I "$1/installer.py" find "$2" "$3"'
+    ' && python3 -S -I "$1/recoverer.py" key "$4"'
+)
+START = f'{UNPACK} && python3 -S -I "$1/recoverer.py" start "$1"'
+
+
+@dataclass(frozen=True)
+class _ControllerSetup:
+    """What is set up on the controller to recover jobs."""
+
+    program: str  # the path of its tpuctl
+    ssh_keys: str  # metadata value with the authorized keys for machines that it creates
+    node_range: str  # address range of the stack's TPU node; empty if there is none
+
+
+async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
+    """Set up the controller to recover jobs, if the stack wants that. Errors become warnings."""
+    if not stack.has_recovery:
+        return
+    because = "it recovers jobs after a preemption"
+    try:
+        transport = await _transport(stack, cloud, keys, emit)
+        try:
+            await connect_workers(cloud, [transport])
+            with step(emit, f"controller/{stack.names.controller}", "update", because) as progress:
+                await _install(stack, cloud, transport, keys, progress)
+        finally:
+            await transport.close()
+    except TpuctlError as error:
+        emit(WarningIssued(_warning("Controller cannot recover jobs", error)))
+
+
+async def hand_over(
+    stack: Stack,
+    cloud: Cloud,
+    record: JobRecord,
+    keys: Keys,
+    emit: Emit,
+) -> bool:
+    """Have the controller recover the job; return whether it will. Errors become warnings.
+
+    The job's environment, and secrets read from this one, are sent over SSH to files that only
+    the controller's user may read; they are deleted when the job has ended.
+    """
+    if not stack.has_recovery:
+        return False
+    in_zone = stack.in_zone(record.zone)
+    name = in_zone.names.controller
+    because = f"{name} recovers it unattended"
+    try:
+        transport = await _transport(in_zone, cloud, keys, emit)
+        try:
+            with step(emit, "job/recovery", "start", because) as progress:
+                setup = await _install(in_zone, cloud, transport, keys, progress)
+                network = await Network(in_zone, cloud).usable_name()
+                order = {
+                    "job": record.id,
+                    "argv": _command(setup.program, record),
+                    "env": {
+                        **_secret_variables(record),
+                        "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
+                        CONTROLLER: name,
+                        CLOUD: cloud.endpoint.name,
+                    },
+                }
+                file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
+                files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
+                # command.json last: a folder without it is ignored.
+                archive = build_archive(RECOVERER, {**files, "command.json": _json(order)})
+                argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
+                done = await transport.run(argv, input=archive)
+                done.check(f"controller {name}: starting job recovery")
+                progress.result = f"{name} recovers {record.id} after a preemption"
+        finally:
+            await transport.close()
+    except TpuctlError as error:
+        emit(WarningIssued(_warning("Controller does not recover the job", error)))
+        return False
+    return True
+
+
+def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> dict[str, Any]:
+    """The stack file for the controller: the same stack with every automatic choice fixed.
+
+    Machines that it creates authorize the same SSH keys as before.
+    """
+    content: dict[str, Any] = stack.file.model_dump(mode="json", exclude_defaults=True)
+    for section in ("bucket", "network", "access"):
+        content.setdefault(section, {})
+    content["stack"] = stack.name
+    content["project"] = {"id": stack.project}
+    content["tpu"]["zones"] = [stack.zone]
+    if stack.file.tpu.api is not None:
+        content["tpu"]["api"] = stack.api
+    if not stack.is_compute:  # otherwise its machines have the only image that there is
+        content["tpu"]["runtime"] = stack.runtime.version
+    content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
+    if stack.file.tpu.startup_script is not None:
+        content["tpu"]["startup_script"] = STARTUP
+    content["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
+    content["bucket"]["allow_egress"] = True  # its location was accepted when it was created
+    content["network"]["name"] = network
+    if node_range and stack.file.network.node_range == "auto":
+        content["network"]["node_range"] = node_range
+    content["access"] = {"user": stack.user}
+    if stack.controller is not None:
+        content["controller"] = stack.controller.model_dump(mode="json")
+    return content
+
+
+def _command(program: str, record: JobRecord) -> list[str]:
+    options = ("--cloud", "google", "--stack-file", "tpuctl.yaml", "--json", "--events")
+    return [program, *options, "wait", record.id]
+
+
+def _secret_variables(record: JobRecord) -> dict[str, str]:
+    """The variables of this machine that hold the job's secrets."""
+    sources = [source_of(name, text, record.project) for name, text in record.secrets.items()]
+    variables = {source.variable for source in sources if source.variable}
+    return {name: os.environ[name] for name in sorted(variables) if name in os.environ}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _startup_script(stack: Stack) -> dict[str, bytes]:
+    script = stack.file.tpu.startup_script
+    return {} if script is None else {STARTUP: (stack.folder / script).read_bytes()}
+
+
+async def _transport(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> SshTransport:
+    return await controller_transport(
+        stack, cloud, key=keys.pair.path, known_hosts=known_hosts(), emit=emit
+    )
+
+
+async def _install(
+    stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, progress: Step
+) -> _ControllerSetup:
+    """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
+    wheel = controller_wheel()
+    argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
+    done = await transport.run(argv, input=build_archive(["installer.py", *RECOVERER], {}))
+    done.check("checking tpuctl on the controller")
+    program, public = (json.loads(line) for line in done.stdout.splitlines())
+    if program["program"] is None:
+        progress.report("installing this tpuctl on the controller")
+        await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
+        installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
+        program = install_result(
+            await transport.run([*installer, "install", wheel.version, wheel.digest]), stack
+        )
+    # The next `up` from this machine needs the controller's key as well.
+    keys.save_controller_key(public["key"])
+    lines = "\n".join([keys.pair.public_line, public["key"]])
+    return _ControllerSetup(
+        program["program"], *await _authorize_keys(stack, cloud, lines, progress)
+    )
+
+
+def install_result(done: Result, stack: Stack) -> dict[str, Any]:
+    """The answer of `installer.py`. Raises RemoteFailed if the installation failed."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    last = "; ".join(line.strip() for line in lines[-LAST_LINES:])
+    if done.exit_code == NO_PYTHON:
+        raise RemoteFailed(
+            "Python on the controller is too old",
+            f"controller {stack.names.controller}: {lines[-1]}",
+            hint="Choose an image with Python 3.11 or newer, then recreate the stack:\n"
+            f"    controller: {{image: {DEFAULT_IMAGE}}}",
+        )
+    if done.exit_code != 0:
+        raise RemoteFailed(
+            "Cannot install tpuctl on the controller",
+            f"{stack.names.controller}: {last}",
+            hint="It needs access to a package index, or an image with this tpuctl. Then run\n"
+            "    tpuctl up",
+        )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step) -> tuple[str, str]:
+    """Authorize these keys on the machines that run jobs; return all authorized keys and the node
+    range, for the controller's stack file."""
+    resources = [
+        each
+        for each in resources_of(stack, cloud, public_key=lambda: keys)
+        if kind_of(each.address).is_machine
+    ]
+    snapshot = await observe(resources)
+    changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
+    if changes:
+        progress.report("authorizing the controller's SSH key")
+    by_address = {each.address: each for each in resources}
+    await gather_all(by_address[each.address].apply(each, progress.report) for each in changes)
+    observed = list(snapshot.values())
+    new_keys = public_key_line(stack.user, keys)
+    return ssh_keys_with(_authorized_keys(observed), new_keys), _node_range(
+        observed
+    ) if stack.is_node else ""
+
+
+def _authorized_keys(observed: Sequence[Any]) -> str:
+    """The metadata value with the SSH keys authorized on the stack's TPU VMs."""
+    for each in observed:
+        nodes = list(getattr(each, "nodes", {}).values()) or [each]
+        metadata: Any = getattr(nodes[0], "metadata", None)
+        if isinstance(metadata, Mapping):
+            return str(metadata.get("ssh-keys", ""))
+    return ""
+
+
+def _node_range(observed: Sequence[Any]) -> str:
+    """The address range of a TPU node (API v1)."""
+    return next((each.cidr_block for each in observed if hasattr(each, "cidr_block")), "")
+
+
+def _warning(summary: str, error: TpuctlError) -> Diagnostic:
+    """A warning with the error and its effect on jobs."""
+    diagnostic = error.diagnostics[0]
+    return Diagnostic(
+        summary,
+        f"{diagnostic.summary}: {diagnostic.detail}. Jobs still run, but after a preemption they "
+        "wait until you follow them again",
+        hint=diagnostic.hint or "Update it:\n    tpuctl up",
+    )

@@ -1,0 +1,53 @@
+"""`run --each`: how long a sweep may take, and what became of its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.jobs import jobs as list_jobs
+from tpuctl.flows.jobs.jobs import load_job
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.reports.report import report
+from tpuctl.model.job import JobRecord
+from tpuctl.model.report import RunReport
+from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.sweep import SweepEstimate
+
+__all__ = ["estimate", "reports"]
+
+READERS = 8
+
+
+async def estimate(context: Context, submission: Submission, count: int) -> SweepEstimate:
+    """The time that the stack's last successful job of the same program took, for `count` jobs."""
+    seconds = None
+    for job in await list_jobs(context):
+        finished = job.status.finished
+        if job.status.state == "succeeded" and finished and _is_same(job.record, submission):
+            seconds = (finished - job.record.submitted).total_seconds()
+            break
+    return SweepEstimate(
+        count, cost_of(context.stack).per_hour, seconds_each=seconds, timeout=submission.timeout
+    )
+
+
+def _is_same(record: JobRecord, submission: Submission) -> bool:
+    if record.kind != submission.kind:
+        return False
+    if submission.script is None:
+        return record.script == submission.program
+    return PurePosixPath(record.script).name == submission.script.name
+
+
+async def reports(context: Context, jobs: Sequence[str]) -> list[RunReport]:
+    """The report of each job, by its id."""
+    semaphore = asyncio.Semaphore(READERS)
+
+    async def read(job: str) -> RunReport:
+        async with semaphore:
+            return await report(context, await load_job(context.store, job))
+
+    return list(await asyncio.gather(*map(read, jobs)))

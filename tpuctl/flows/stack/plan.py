@@ -1,0 +1,423 @@
+"""`plan`: what `up` would do, in which zone, what it costs, and the quota it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from tpuctl.catalog import runtime, runtimes
+from tpuctl.cloud.address import caller_address_range
+from tpuctl.cloud.clients import Cloud
+from tpuctl.engine.planner import observe, plan_up
+from tpuctl.engine.resource import Resource
+from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.flows.context import Context
+from tpuctl.flows.machines.controller_recovery import recovery_plan
+from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.stack.permissions import require_permissions
+from tpuctl.flows.stack.quota import read_limits, read_region, report_of
+from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
+from tpuctl.model.candidates import Candidate
+from tpuctl.model.cost import Cost
+from tpuctl.model.events import WarningIssued
+from tpuctl.model.inventory import InventoryItem, ResourceKind
+from tpuctl.model.plan import Action, Plan
+from tpuctl.model.quota import QuotaReport
+from tpuctl.model.race_cost import RaceCost, race_cost
+from tpuctl.model.stack import Stack
+from tpuctl.model.stack_cost import cost_of, fallback_costs
+from tpuctl.remote.iap import RELAY_RANGE
+from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
+from tpuctl.resources.controller import Controller
+from tpuctl.resources.disk import DataDisk
+from tpuctl.resources.network import Network
+from tpuctl.resources.reservation import require_reservation
+from tpuctl.resources.secret_grants import removed_secret_grants
+from tpuctl.resources.service_account import require_account
+from tpuctl.resources.tpu_group_parts import GroupPart
+from tpuctl.resources.tpu_node_v1 import RemoteNode, closed_api_warning
+from tpuctl.resources.tpu_queued import QueuedNodes, Race
+from tpuctl.resources.worker_rule import closed_ports_warning
+from tpuctl.spelling import nearest
+
+__all__ = [
+    "Prepared",
+    "access_warnings",
+    "allowed_sources",
+    "bucket_warnings",
+    "plan",
+    "prepare_up",
+    "unread_warnings",
+]
+
+TUNNEL = "iap.tunnelInstances.accessViaIAP"
+ROLE = "roles/iap.tunnelResourceAccessor"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for `up` with what is needed to apply it. `stack` is set to the plan's candidate."""
+
+    stack: Stack
+    plan: Plan
+    resources: Sequence[Resource]
+    quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
+    race: Race | None = None  # between zones, one of which gets the TPU
+    unread: frozenset[str] = frozenset()  # kinds of a stack that was up, in disabled APIs
+
+    @property
+    def cost(self) -> Cost:
+        """What the stack costs while it is up."""
+        return cost_of(self.stack)
+
+    @property
+    def fallback_costs(self) -> dict[Candidate, Cost]:
+        """The cost of each candidate that `up` tries if this one fails, in order."""
+        return fallback_costs(self.stack)
+
+    @property
+    def race_cost(self) -> RaceCost | None:
+        """What the race may cost in addition."""
+        return None if self.race is None else race_cost(self.stack, self.race.zones)
+
+    @property
+    def enables_apis(self) -> bool:
+        """Whether APIs that the stack needs are not enabled yet."""
+        return any(each.is_work and each.address.startswith("apis/") for each in self.plan)
+
+    @property
+    def creates_tpu_node(self) -> bool:
+        """Whether the plan creates a TPU node, which Google no longer allows for most projects."""
+        return any(
+            change.action is Action.CREATE and change.address.startswith("tpu/")
+            for change in self.plan
+        )
+
+
+async def plan(
+    context: Context, candidate: Candidate | None = None, *, race: bool = False
+) -> Prepared:
+    """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
+
+    Quota in which it cannot fit is in the plan's report: `up` does not apply such a plan.
+
+    Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
+    once, unless it has a TPU in one of them. On the stack's controller the plan only creates
+    the TPU, since the controller may do nothing else.
+    """
+    stack, cloud, keys = context.stack, context.cloud, context.keys
+    stack.require_valid()
+    if race:
+        _require_raceable(stack)
+    if context.controller is not None:
+        return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
+    sources = await allowed_sources(stack, cloud)
+    preparing = prepare_up(
+        stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
+    )
+    prepared = await require_permissions(stack, cloud, preparing)
+    if candidate is None:
+        await require_account(stack, cloud)
+    if candidate is None and _creates_machines(prepared.plan):
+        await require_reservation(prepared.stack, cloud)
+    warnings = [
+        *unread_warnings(prepared),
+        *await access_warnings(stack, cloud, prepared.plan),
+        *await _worker_warnings(prepared, cloud),
+        *_runtime_warnings(prepared),
+        *bucket_warnings(prepared),
+    ]
+    if candidate is None and prepared.creates_tpu_node:
+        context.emit(WarningIssued(closed_api_warning(prepared.stack)))
+    shortfalls = () if prepared.quota.blocking else prepared.quota.shortfalls
+    for warning in (*warnings, *shortfalls):
+        context.emit(WarningIssued(warning))
+    return prepared
+
+
+async def prepare_up(
+    stack: Stack,
+    cloud: Cloud,
+    *,
+    sources: tuple[str, ...],
+    public_key: Callable[[], str],
+    candidate: Candidate | None = None,
+    race: bool = False,
+) -> Prepared:
+    """Read the cloud and plan for `candidate`, by default for the one where the stack is.
+
+    Resources of the stack in other zones, and TPUs of the other API, are left over from failed
+    tries and are deleted. A `race` adopts the requests in its zones; their other resources are left
+    to the plan for the winner.
+    """
+
+    def may_have(kind: type[ResourceKind]) -> bool:
+        if kind is Controller:
+            return stack.controller is not None
+        if kind is DataDisk:
+            return bool(stack.file.tpu.data_disks)
+        if issubclass(kind, GroupPart):
+            return any(each.api == "compute" for each in stack.candidates)
+        return kind.is_zonal
+
+    disabled: set[str] = set()
+
+    def note_disabled(kind: type[ResourceKind], error: TpuctlError) -> None:
+        if not isinstance(error, ApiDisabled):
+            raise error
+        disabled.add(kind.kind)
+
+    limits = asyncio.create_task(read_limits(stack, cloud)) if candidate is None else None
+    region = None
+    try:
+        in_project = await list_resources(
+            cloud,
+            stack.project,
+            stack=stack.name,
+            include=may_have,
+            other_nodes=candidate is None,
+            unused_apis=stack.unused_apis,
+            zones=stack.zones,
+            on_error=note_disabled,
+        )
+        of_stack = [item for item in in_project if item.stack == stack.name]
+        stack_in_use = stack.at(candidate or home(stack, of_stack))
+        zones = tuple(each.zone for each in stack.candidates if each.api == "tpu")
+        entered = Race(zones) if race and not has_active(of_stack) else None
+        region = (
+            asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
+        )
+        resources = resources_of(
+            stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
+        )
+        used_zones = {stack_in_use.zone} if entered is None else entered.zones
+        addresses = {resource.address for resource in resources}
+        refuse_other_slices(stack_in_use, of_stack, addresses)
+        resources += in_other_zones(
+            [item for item in of_stack if _is_left_over(item, stack_in_use, used_zones, addresses)],
+            stack_in_use,
+            cloud,
+            resources,
+            beside_creation=True,
+        )
+        resources += await removed_secret_grants(stack_in_use, cloud, resources)
+        plan = plan_up(resources, await observe(resources, enables_apis=True))
+        await _refuse_lost_account(stack_in_use, plan, resources)
+        if entered is not None:
+            plan = _with_zone_undecided(plan, beside_tpu(resources))
+        if limits is None or region is None:
+            return Prepared(stack_in_use, plan, resources)
+        quota = report_of(stack_in_use, plan, in_project, await limits, await region)
+        was_up = bool(disabled) and await was_brought_up(stack_in_use, cloud, of_stack)
+        unread = frozenset(disabled if was_up else ())
+        return Prepared(stack_in_use, plan, resources, quota, entered, unread)
+    finally:
+        for task in (limits, region):
+            if task is not None:
+                task.cancel()  # no longer needed if still running
+
+
+def unread_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """The warning that disabled APIs may have more of the stack."""
+    if not prepared.unread:
+        return ()
+    detail = (
+        f"{', '.join(f'{kind}/*' for kind in sorted(prepared.unread))}: their APIs are not enabled "
+        f"in project {prepared.stack.project}, so the plan does not know what exists there"
+    )
+    hint = "`up` enables the APIs first, then plans again with what it finds."
+    return (Diagnostic("Not checked", detail, hint),)
+
+
+async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Resource]) -> None:
+    """Raise Conflict if the stack's account no longer exists, but machines created with it do.
+
+    They keep its identity: another account of the same name gives them no access.
+    """
+    account = f"account/{stack.names.service_account}"
+    if not any(each.address == account and each.action is Action.CREATE for each in plan):
+        return
+    machines = [
+        change.address
+        for change in plan
+        if change.action in (Action.NOTHING, Action.UPDATE)
+        and kind_of(change.address).is_machine
+        and kind_of(change.address) is not RemoteNode  # has an account of Google's
+        and not (kind_of(change.address) is QueuedNodes and "readiness" in change.fields)
+    ]
+    if not machines:
+        return
+    # Another `up` may have created both since the account was looked for.
+    accounts = [resource for resource in resources if resource.address == account]
+    if (await observe(accounts, enables_apis=True))[account] is None:
+        raise Conflict(
+            "Machines' service account was deleted",
+            f"{stack.service_account} no longer exists. Another account of the same name gives no "
+            f"access to machines that were created with it: {', '.join(machines)}",
+            hint="Recreate the machines:\n    tpuctl down\n    tpuctl up\n"
+            "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
+            f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
+        )
+
+
+def _is_left_over(
+    item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
+) -> bool:
+    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
+    longer has."""
+    api = item.kind_class.api
+    is_of_other_api = api not in (None, stack.api)
+    is_of_other_slice = api == "compute" and item.local_address not in addresses
+    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
+
+
+def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
+    """The plan of a race, whose changes to `later` name no zone."""
+    because = "beside the TPU, once its zone is decided"
+    changes = (
+        replace(change, because=because) if change.is_work and change.address in later else change
+        for change in plan
+    )
+    return replace(plan, changes=tuple(changes))
+
+
+def _require_raceable(stack: Stack) -> None:
+    """Raise Usage if the stack cannot be requested in several zones at once."""
+    tpu = stack.file.tpu
+    summary = "Race not possible"
+    if stack.is_compute:
+        raise Usage(
+            summary,
+            "--race requests the TPU through queued resources, which Compute Engine does not have",
+            hint="Without --race, its zones are tried in order:\n    tpuctl up",
+            where="--race",
+        )
+    if stack.is_node:
+        raise Usage(
+            summary,
+            "--race requests TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot "
+            "be queued",
+            hint="Without --race, its zones are tried in order:\n    tpuctl up",
+            where="--race",
+        )
+    if stack.queue is None:
+        raise Usage(
+            summary,
+            "--race requests the TPU through queued resources, and tpu.queue is not set",
+            hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
+            where="--race",
+        )
+    if len({each.zone for each in stack.candidates if each.api == "tpu"}) == 1:
+        raise Usage(
+            summary,
+            f"--race needs several zones; the stack has only {stack.zone}",
+            hint=f"Add zones to tpu.zones. To list those that offer the type:\n"
+            f"    tpuctl zones {tpu.type}",
+            where="--race",
+        )
+    if tpu.data_disks:
+        raise Usage(
+            summary,
+            "a data disk exists in one zone only, so the TPU cannot be requested in others",
+            hint="Remove tpu.data_disks, or --race.",
+            where="--race",
+        )
+
+
+async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
+    """The source ranges that the stack's firewall rule allows.
+
+    With IAP, those of IAP; otherwise the ranges in the stack file, by default this machine's
+    address.
+    """
+    network = stack.file.network
+    if network.ssh == "iap":
+        return (RELAY_RANGE,)
+    return network.allow_from or (await caller_address_range(cloud.endpoint),)
+
+
+async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Diagnostic]:
+    """Warnings for a plan that creates machines without external addresses."""
+    if stack.file.network.ssh == "external" or not _creates_machines(plan):
+        return ()
+    warnings = [_without_addresses(stack)]
+    if stack.file.network.ssh == "iap" and not await _may_tunnel(stack, cloud):
+        warnings.append(_without_role(stack))
+    return warnings
+
+
+def _creates_machines(plan: Plan) -> bool:
+    return any(
+        change.action is Action.CREATE and kind_of(change.address).has_ssh for change in plan
+    )
+
+
+def bucket_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """Warnings about the stack's bucket."""
+    buckets = (each for each in prepared.resources if isinstance(each, Bucket))
+    return [warning for bucket in buckets for warning in bucket.warnings]
+
+
+async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:
+    """The warning that an existing network separates the workers."""
+    network = next(each for each in prepared.resources if isinstance(each, Network))
+    try:
+        networks = await network.existing()
+    except Denied:
+        return ()  # `up` creates the project
+    if networks is None or networks.usable is None:
+        return ()
+    warning = await closed_ports_warning(prepared.stack, cloud, networks.usable)
+    return () if warning is None else (warning,)
+
+
+def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """The warning that a new TPU is requested with a runtime that is in no list here."""
+    stack = prepared.stack
+    name = stack.file.tpu.runtime
+    if name == "auto" or stack.is_node or stack.is_compute or runtime(name) is not None:
+        return ()
+    if not _creates_machines(prepared.plan):
+        return ()
+    names = [each.version for each in runtimes() if each.fits(stack.accelerator)]
+    like = " or ".join(nearest(name, names)) or names[0]
+    detail = f"tpuctl does not know the runtime {name}, and requests it as it is"
+    hint = f"If Google refuses it, use {like}, or auto, which is {names[0]}."
+    return (Diagnostic("Unknown runtime", detail, hint),)
+
+
+def _without_addresses(stack: Stack) -> Diagnostic:
+    network = "default" if stack.file.network.name == "auto" else stack.file.network.name
+    return Diagnostic(
+        "Machines without external addresses",
+        "without Cloud NAT in the network they reach only the bucket and Google's APIs: no PyPI, "
+        "no downloads of data",
+        "Upload packages with the job (job: {wheels: wheels}), or create Cloud NAT, billed hourly:"
+        f"\n    gcloud compute routers create nat --project={stack.project} "
+        f"--network={network} --region={stack.region}"
+        f"\n    gcloud compute routers nats create nat --project={stack.project} --router=nat "
+        f"--region={stack.region} --auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges",
+    )
+
+
+async def _may_tunnel(stack: Stack, cloud: Cloud) -> bool:
+    """Whether the project grants the permission; True if that cannot be tested."""
+    request = {"resource": f"projects/{stack.project}", "permissions": [TUNNEL]}
+    client = cloud.client("projects")
+    try:
+        answer = await cloud.call("permissions", client.test_iam_permissions, request)
+    except TpuctlError:
+        return True
+    return TUNNEL in answer.permissions
+
+
+def _without_role(stack: Stack) -> Diagnostic:
+    return Diagnostic(
+        "IAP may deny access",
+        f"project {stack.project} does not grant you {TUNNEL}; "
+        "it may still be granted on single machines or by a conditional binding",
+        f"Ask an administrator to run\n    gcloud projects add-iam-policy-binding "
+        f"{stack.project} --member=user:YOU --role={ROLE}",
+    )

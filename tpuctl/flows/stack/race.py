@@ -1,0 +1,78 @@
+"""A race between the zones of a stack: the TPU is requested in all of them at once, and kept where
+it is granted first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tpuctl.engine import apply
+from tpuctl.engine.resource import Resource
+from tpuctl.errors import NoCapacity, Scope
+from tpuctl.flows.context import Context
+from tpuctl.flows.stack.apply import errors_of
+from tpuctl.flows.stack.capacity_history import record_attempts
+from tpuctl.flows.stack.zones import Refusal, no_zone_error, widest_error
+from tpuctl.model.candidates import Candidate
+from tpuctl.model.events import Note
+from tpuctl.model.plan import Plan
+from tpuctl.model.stack import Stack
+from tpuctl.resources.composition import beside_tpu
+from tpuctl.resources.tpu_queued import Race, RacedRequest
+from tpuctl.units import format_duration
+
+__all__ = ["run_race"]
+
+
+async def run_race(
+    context: Context, race: Race, stack: Stack, plan: Plan, resources: Sequence[Resource]
+) -> tuple[Candidate, Plan]:
+    """Apply the plan of a race until one zone has granted the TPU and the other requests are
+    deleted; return that zone, and the plan as it was applied.
+
+    The rest of the stack is left to the plan for that zone, which also lists the project again, and
+    deletes what is left in the other zones. A zone that refuses does not end the race. Raises the
+    error of all zones if none is left.
+    """
+    later = beside_tpu(resources)
+    now = [each for each in resources if each.address not in later]
+    after = {
+        address: needed - later for address, needed in plan.after.items() if address not in later
+    }
+    changes = tuple(change for change in plan if change.address not in later)
+    raced = Plan(changes, after)
+    results = await apply.apply(raced, now, context.emit)
+    await record_attempts(stack, context.cloud, raced, now, results)
+
+    requests = [each for each in now if isinstance(each, RacedRequest)]
+    zones = {request.address: request.stack.zone for request in requests}
+    errors = errors_of(results)
+    refusals = [
+        Refusal(Candidate(zone), errors[address])
+        for address, zone in zones.items()
+        if address in errors and zone != race.winner
+    ]
+    if race.winner:
+        won = next(request for request in requests if request.stack.zone == race.winner)
+        context.emit(Note(_outcome_text(won, zones.values(), refusals)))
+        return Candidate(race.winner), plan.with_results(results)
+    others = {address: error for address, error in errors.items() if address not in zones}
+    wide = {
+        address: error
+        for address, error in errors.items()
+        if error.scope not in (Scope.ZONE, Scope.REGION) and not isinstance(error, NoCapacity)
+    }
+    if others or wide:
+        raise widest_error(others or wide)
+    raise no_zone_error(refusals, stack, [Candidate(zone) for zone in race.zones])
+
+
+def _outcome_text(won: RacedRequest, zones: Iterable[str], refusals: Iterable[Refusal]) -> str:
+    winner, waited = won.stack.zone, format_duration(won.waited_seconds or 0.0)
+    refused = {refusal.candidate.zone: str(refusal) for refusal in refusals}
+    withdrawn = [zone for zone in zones if zone != winner and zone not in refused]
+    parts = [f"{winner} granted the TPU first, after {waited}."]
+    if withdrawn:
+        parts.append(f"Requests deleted in {', '.join(withdrawn)}.")
+    if refused:
+        parts.append(f"Refused: {'; '.join(refused.values())}.")
+    return " ".join(parts)
