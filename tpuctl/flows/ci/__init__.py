@@ -1,0 +1,1 @@
+"""Pipelines that use tpuctl: their files, and what they need in the project."""

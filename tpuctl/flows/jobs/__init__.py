@@ -1,0 +1,1 @@
+"""Jobs from the script to their end: checked, submitted, watched, recovered."""

@@ -1,0 +1,1 @@
+"""What a stack consists of: planned, created, found, charged for, deleted."""
