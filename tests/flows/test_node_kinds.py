@@ -25,8 +25,8 @@ async def test_pytorch_node(project: Project) -> None:
     job = Submission.of(bench.stack.stack, Path("train.py"), cloud="local")
     job = await bind_to_nodes(job, bench.stack.stack, bench.stack.cloud, [node])
     assert (job.workers, job.worker_count) == ((0,), 1)
-    assert job.endpoints == node.endpoints
-    assert job.first_access is not None
+    assert job.machines.endpoints == node.endpoints
+    assert job.machines.first_access is not None
     assert (await bench.stack.plan()).plan.is_empty
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 

@@ -18,8 +18,8 @@ def record_of(submission: Submission) -> JobRecord:
         id="20260304-120000-acorn",
         stack="bert",
         project="my-project",
-        zone=submission.zone,
-        node=submission.node,
+        zone=submission.machines.zone,
+        node=submission.machines.node,
         bucket="b",
         script="job.py",
         bundle="0" * 64,
@@ -89,7 +89,8 @@ def test_tpu_node_job_runs_on_controller_with_node_address(
         f"tpu: {{kind: node, type: v3-32, runtime: {runtime}, zones: [europe-west4-a]}}\n",
         "utf-8",
     )
-    submission = replace(Submission.of(load_stack(path), tmp_path / "job.py"), endpoints=endpoints)
+    submission = Submission.of(load_stack(path), tmp_path / "job.py")
+    submission = replace(submission, machines=replace(submission.machines, endpoints=endpoints))
     assert submission.workers == (0,)
     variables = worker_environment(submission, record_of(submission), 0)
     assert variables["TPU_NAME"] == "bert-tpu"

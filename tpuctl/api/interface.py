@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from tpuctl.flows.context import Context, Keys
     from tpuctl.flows.jobs.export import ExportedJobSet
     from tpuctl.flows.jobs.notebook import OpenNotebook
+    from tpuctl.flows.jobs.run_state import RunOptions, RunState
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.flows.machines.cp import CopyResult
     from tpuctl.flows.machines.forward import PortMapping
     from tpuctl.flows.machines.workers import CommandResult
+    from tpuctl.flows.reports.dashboard import Dashboard
     from tpuctl.flows.stack.down import Teardown
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.jobs.jobset import JobSetSettings
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from tpuctl.model.snapshot import Snapshot, StackStatus
     from tpuctl.model.stack import Stack
     from tpuctl.model.status import Down, NodeStatus
+    from tpuctl.model.sweep import SweepEstimate
     from tpuctl.preflight.findings import Report
     from tpuctl.remote.keys import KeyPair
     from tpuctl.remote.openssh import Host
@@ -206,6 +209,12 @@ class Tpuctl:
 
         return watch(self.context, seconds)
 
+    def dashboard(self, seconds: float) -> Dashboard:
+        """What a page shows of the stack and its jobs, read again after `seconds`."""
+        from tpuctl.flows.reports.dashboard import Dashboard
+
+        return Dashboard(self.context, seconds)
+
     async def down(
         self,
         *,
@@ -366,6 +375,20 @@ class Tpuctl:
             part=self.with_worker_names(part),
         )
 
+    async def follow_interactively(
+        self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None
+    ) -> int:
+        """`follow` in a terminal: Ctrl-C detaches from the job, and a second one stops it."""
+        from tpuctl.flows.jobs.interactive_follow import follow_interactive
+        from tpuctl.flows.signals import SignalQueue
+
+        part = self.with_worker_names(part)
+        with SignalQueue() as presses:
+            followed = await follow_interactive(
+                self.context, record, presses, all_workers=all_workers, part=part
+            )
+        return followed.exit_code
+
     async def run(
         self,
         script: str | Path,
@@ -385,19 +408,45 @@ class Tpuctl:
         then that of the first job that failed.
         """
         from tpuctl.flows.jobs.run import run
+        from tpuctl.flows.jobs.run_state import RunOptions
         from tpuctl.model.sweep import combinations
 
         values = {name: list(map(str, options)) for name, options in (each or {}).items()}
         sweep = combinations(values, arguments) if values else ()
         submission = self.submission(script, arguments)  # rejected before starting the local cloud
-        return await run(
-            self.context,
-            submission,
-            up=up,
-            down=down,
-            each=sweep,
-            part=self.with_worker_names(None),
-        )
+        options = RunOptions(up=up, down=down, each=sweep, part=self.with_worker_names(None))
+        return await run(self.context, submission, options)
+
+    async def run_interactively(
+        self, submission: Submission, options: RunOptions, state: RunState
+    ) -> int:
+        """`run` in a terminal: Ctrl-C detaches from the job or stops it. Keeps `state` current."""
+        from tpuctl.flows.jobs.run import run_interactively
+
+        options = replace(options, part=self.with_worker_names(options.part))
+        return await run_interactively(self.context, submission, options, state)
+
+    async def run_detached(
+        self, submission: Submission, options: RunOptions, state: RunState
+    ) -> JobRecord:
+        """Bring the stack up if requested, and start the job. Keeps `state` current."""
+        from tpuctl.flows.jobs.run import up_and_start
+        from tpuctl.flows.machines.workers import kept_connections
+
+        async with kept_connections(self.context) as connected:
+            return await up_and_start(connected, submission, options, state)
+
+    async def estimate_sweep(self, submission: Submission, count: int) -> SweepEstimate:
+        """How long `count` jobs may take, by earlier ones, and what that costs."""
+        from tpuctl.flows.reports.sweep import estimate
+
+        return await estimate(self.context, submission, count)
+
+    async def sweep_reports(self, jobs: Sequence[str]) -> list[RunReport]:
+        """The reports of these jobs, as far as they can be read."""
+        from tpuctl.flows.reports.sweep import reports
+
+        return await reports(self.context, jobs)
 
     async def log(
         self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None

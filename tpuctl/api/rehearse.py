@@ -513,12 +513,13 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
     from tpuctl.local_ports import LOOPBACK
     from tpuctl.model.job import JobRecord
 
+    machines = submission.machines
     record = JobRecord(
         id=name,
         stack=submission.stack,
         project=submission.project,
-        zone=submission.zone,
-        node=submission.node,
+        zone=machines.zone,
+        node=machines.node,
         bucket=submission.bucket,
         script=program,
         bundle="",
@@ -526,7 +527,7 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
         workers=submission.workers,
         submitted=datetime.now(UTC),
     )
-    submission = replace(submission, addresses=(LOOPBACK,))
+    submission = replace(submission, machines=replace(machines, addresses=(LOOPBACK,)))
     return {
         **submission.env,
         **worker_environment(submission, record, submission.workers[0]),

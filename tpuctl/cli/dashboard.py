@@ -59,12 +59,11 @@ def dashboard(
         async def work() -> None:
             import asyncio
 
-            from tpuctl.flows.reports.dashboard import Dashboard
             from tpuctl.model.events import Note
             from tpuctl.view.dashboard import document
             from tpuctl.view.dashboard_server import serve_dashboard
 
-            source = Dashboard(tpuctl.context, interval)
+            source = tpuctl.dashboard(interval)
             first = await source.state()  # raises what prevents all of them
             state.jobs += [job.record.id for job in first.snapshot.jobs]
 

@@ -78,9 +78,6 @@ def logs(
 
     Example: tpuctl logs -f --tail 20
     """
-    from tpuctl.flows.jobs.interactive_follow import follow_interactive
-    from tpuctl.flows.signals import SignalQueue
-
     state: State = context.obj
     part = _log_range(tail, since, grep, offset, all_workers=all_workers)
     if tail == 0 and not follow:
@@ -103,15 +100,7 @@ def logs(
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
             state.view.expect_log()
-            with SignalQueue() as presses:
-                followed = await follow_interactive(
-                    tpuctl.context,
-                    record,
-                    presses,
-                    all_workers=all_workers,
-                    part=tpuctl.with_worker_names(part),
-                )
-            return followed.exit_code
+            return await tpuctl.follow_interactively(record, all_workers=all_workers, part=part)
         await tpuctl.log(record, all_workers=all_workers, part=part)
         return 0
 

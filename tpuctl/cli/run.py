@@ -24,8 +24,7 @@ from tpuctl.errors import TpuctlError, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.jobs.chip_holder import Decision
-    from tpuctl.flows.jobs.run import RunState
+    from tpuctl.flows.jobs.run_state import Decision, RunOptions, RunState
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.job import JobRecord
     from tpuctl.model.sweep import SweepValues
@@ -101,6 +100,7 @@ def run(
     Example: tpuctl run train.py -- --steps 1000
     Example: tpuctl run train.py --each lr=0.1,0.01
     """
+    from tpuctl.flows.jobs.run_state import RunOptions
     from tpuctl.model.secret_sources import parse_option
     from tpuctl.model.sweep import parse_sweep
 
@@ -124,21 +124,20 @@ def run(
         )
 
     submission = check() if no_check else _check_as_step(tpuctl, check, up=up)
-    if detach:
-        return state.wait_for(_run_detached(state, tpuctl, submission, up=up, wait=wait))
-    if sweep:
-        _confirm_sweep(state, tpuctl, submission, len(sweep))
-    return _run_attached(
-        state,
-        tpuctl,
-        submission,
-        sweep,
+    options = RunOptions(
         up=up,
         down=down,
-        wait=wait,
+        each=sweep,
+        confirm=lambda plan: confirm_up(state, plan),
+        waits=_decide_to_wait(state, wait=wait),
         all_workers=all_workers,
         seconds=seconds,
     )
+    if detach:
+        return state.wait_for(_run_detached(state, tpuctl, submission, options))
+    if sweep:
+        _confirm_sweep(state, tpuctl, submission, len(sweep))
+    return _run_attached(state, tpuctl, submission, options)
 
 
 def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
@@ -176,11 +175,10 @@ def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool)
 
 def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: int) -> None:
     """Say how long the jobs may take and what that costs, and ask, unless --yes."""
-    from tpuctl.flows.reports.sweep import estimate
     from tpuctl.view.sweep import sweep_sentence
 
     if not state.yes:
-        expected = state.wait_for(estimate(tpuctl.context, submission, count))
+        expected = state.wait_for(tpuctl.estimate_sweep(submission, count))
         state.confirm(f"{sweep_sentence(expected, is_free=state.is_free)} Continue?")
 
 
@@ -195,22 +193,13 @@ def _decide_to_wait(state: State, *, wait: bool) -> Decision:
 
 
 async def _run_detached(
-    state: State, tpuctl: Tpuctl, submission: Submission, *, up: bool, wait: bool
+    state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions
 ) -> int:
-    from tpuctl.flows.jobs.run import RunState, up_and_start
-    from tpuctl.flows.machines.workers import kept_connections
+    from tpuctl.flows.jobs.run_state import RunState
 
     ran = RunState()
     with _recording_result(state, ran):
-        async with kept_connections(tpuctl.context) as context:
-            record = await up_and_start(
-                context,
-                submission,
-                ran,
-                up=up,
-                confirm=lambda plan: confirm_up(state, plan),
-                waits=_decide_to_wait(state, wait=wait),
-            )
+        record = await tpuctl.run_detached(submission, options, ran)
     state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
@@ -222,46 +211,20 @@ async def _run_detached(
     return 0
 
 
-def _run_attached(
-    state: State,
-    tpuctl: Tpuctl,
-    submission: Submission,
-    sweep: Sequence[SweepValues],
-    *,
-    up: bool,
-    down: bool,
-    wait: bool,
-    all_workers: bool,
-    seconds: float | None,
-) -> int:
+def _run_attached(state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions) -> int:
     """Run the job or the jobs of a sweep to the end, and suggest the next command."""
-    from tpuctl.flows.jobs import run as flow
+    from tpuctl.flows.jobs.run_state import RunState
     from tpuctl.flows.signals import SignalReceived
 
-    ran = flow.RunState()
-    with _recording_result(state, ran), _showing_sweep(state, tpuctl, sweep, ran):
+    ran = RunState()
+    with _recording_result(state, ran), _showing_sweep(state, tpuctl, options.each, ran):
         try:
-            exit_code = state.wait_for(
-                flow.run(
-                    tpuctl.context,
-                    submission,
-                    ran,
-                    up=up,
-                    down=down,
-                    each=sweep,
-                    confirm=lambda plan: confirm_up(state, plan),
-                    waits=_decide_to_wait(state, wait=wait),
-                    all_workers=all_workers,
-                    part=tpuctl.with_worker_names(None),
-                    seconds=seconds,
-                    interactive=True,
-                )
-            )
+            exit_code = state.wait_for(tpuctl.run_interactively(submission, options, ran))
         except SignalReceived:  # before the run began
             raise Interrupted from None
     followed = ran.follow_result
     if (
-        not sweep
+        not options.each
         and ran.record is not None
         and followed
         and not (followed.still_running or followed.is_urgent)
@@ -285,14 +248,13 @@ def _showing_sweep(
 
 
 def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState) -> None:
-    from tpuctl.flows.reports.sweep import reports as read_reports
     from tpuctl.view.sweep import print_sweep
 
     jobs = [record.id for record in ran.records]
     if not sweep or not jobs:
         return
     state.jobs += jobs
-    reports = state.wait_for(read_reports(tpuctl.context, jobs))
+    reports = state.wait_for(tpuctl.sweep_reports(jobs))
     command = "down" if ran.down_exit_code else f"jobs compare {' '.join(jobs)}"
 
     def show() -> None:

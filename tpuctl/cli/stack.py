@@ -208,7 +208,7 @@ def down(
         state.view.close()
         if not state.json:
             show_plan(teardown.plan, no_color=state.no_color)
-        has_file = tpuctl.context.has_file
+        has_file = tpuctl.bare is None
         folder = other_folder(teardown.stack, state.cloud.value) if has_file else None
         whose = "" if folder is None else f", brought up from {folder}"
         state.confirm(f"Delete these resources{whose}?", default=not delete_bucket)

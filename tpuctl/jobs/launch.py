@@ -117,6 +117,8 @@ class Launch:
     grace_seconds: float = GRACE_SECONDS
     first_access: FirstAccess | None = None
     secrets: Secrets = field(default_factory=Secrets)
+    # For which machines ask Secret Manager again, while access that was granted is not in effect.
+    secret_seconds: float = 0.0
     compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
     addresses: tuple[str, ...] = ()  # of workers that wait for each other; empty: they do not
     at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
@@ -144,7 +146,7 @@ async def start(
     workers = {worker: transports[worker] for worker in record.workers}
     # Compressed once for all: hundreds of workers are sent their own copies at the same time.
     programs = gzip.compress(_tar_entries({name: program(name).encode() for name in SHIPPED}))
-    secrets = _secrets_file(launch.secrets)
+    secrets = _secrets_file(launch)
     failed: list[int] = []
 
     async def start_worker(worker: int) -> WorkerRecord:
@@ -356,14 +358,14 @@ def cache_spec(compiled: str | None) -> dict[str, str] | None:
     }
 
 
-def _secrets_file(secrets: Secrets) -> dict[str, bytes]:
+def _secrets_file(launch: Launch) -> dict[str, bytes]:
     """Separate from the spec, since it is removed when the attempt has ended."""
-    if not secrets.sources:
+    if not launch.secrets.sources:
         return {}
     content = {
-        "values": dict(secrets.values),
-        "references": secrets.references,
-        "retry_seconds": secrets.retry_seconds,
+        "values": dict(launch.secrets.values),
+        "references": launch.secrets.references,
+        "retry_seconds": launch.secret_seconds,
     }
     return {"secrets.json": json.dumps(content).encode()}
 

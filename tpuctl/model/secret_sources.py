@@ -53,15 +53,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Secrets:
-    """A job's secrets: their sources, and the values of environment variables.
-
-    The machines fetch secrets from Secret Manager, retrying for `retry_seconds` while access that
-    was granted has not propagated.
-    """
+    """A job's secrets: their sources, and the values of environment variables."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
-    retry_seconds: float = 0.0
 
     @classmethod
     def of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -12,6 +11,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import is_stop_requested
 from tpuctl.flows.jobs.jobs import describe_job, load_job
 from tpuctl.flows.jobs.recover import follow_to_end
+from tpuctl.flows.jobs.run_state import Decision
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs.launch import supervisor_command
@@ -20,19 +20,13 @@ from tpuctl.model.events import ignore
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.transport import Transport
 
-__all__ = ["Decision", "refuse_to_wait", "require_free_chips"]
+__all__ = ["require_free_chips"]
 
 # Prints the folders of attempts that have not ended, as far as their records say.
 OPEN_RECORDS = """
 grep -lE '"state": "(preparing|ready|running)"' .tpuctl/jobs/*/*/record.json 2>/dev/null
 true
 """
-
-Decision = Callable[[str], bool]  # whether to wait for the job that is described
-
-
-def refuse_to_wait(_: str) -> bool:
-    return False
 
 
 async def require_free_chips(context: Context, submission: Submission, waits: Decision) -> None:

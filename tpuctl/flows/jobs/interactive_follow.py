@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.follow import stop_job
 from tpuctl.flows.jobs.recover import follow_to_end
+from tpuctl.flows.jobs.run_state import FollowResult
 from tpuctl.flows.signals import SignalQueue, SignalReceived
 from tpuctl.model.events import Event, LogChunk, Note
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import WHOLE_LOG, LogRange
 
-__all__ = ["FollowResult", "follow_interactive", "resume_flags"]
+__all__ = ["follow_interactive", "resume_flags"]
 
 INTERRUPTED, STOPPED, TIMED_OUT = 130, 143, 124
 CONFIRM_SECONDS = 3.0  # within which a second Ctrl-C stops the job
@@ -33,20 +34,6 @@ and take the stack down once it has ended:
     tpuctl wait {job}
     tpuctl down
 Press Ctrl-C again within {seconds:.0f} seconds to stop the job and take the stack down now."""
-
-
-@dataclass(frozen=True)
-class FollowResult:
-    """The result of following a job."""
-
-    exit_code: int
-    still_running: bool = False  # detached from the job
-    was_stopped: bool = False  # by Ctrl-C
-    is_urgent: bool = False  # this process is about to be killed: hurry
-
-    @property
-    def is_interrupted(self) -> bool:
-        return self.still_running or self.was_stopped
 
 
 async def follow_interactive(

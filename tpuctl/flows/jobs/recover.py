@@ -540,14 +540,15 @@ async def start_next_attempt(
     async with connections(context, required=True) as transports:
         nodes = await ordered_nodes(context)
         submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
-        assert submission.placement is not None
+        placement = submission.machines.placement
+        assert placement is not None
         job_transports = {worker: transports[worker] for worker in record.workers}
         before = set(record.placement.node_ids) if record.placement is not None else set()
-        if not before or before & set(submission.placement.node_ids):
+        if not before or before & set(placement.node_ids):
             await launch.stop(record, job_transports)  # leftover processes would hold the chips
         attempt = Attempt(
             number=record.attempt + 1,
-            placement=submission.placement,
+            placement=placement,
             verdict=verdict,
             started=context.cloud.server_clock.now(),
             started_by=user_at_host(),

@@ -7,27 +7,34 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tpuctl.catalog import accelerator_type, host_architecture
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs.chip_holder import Decision, refuse_to_wait, require_free_chips
+from tpuctl.flows.jobs.chip_holder import require_free_chips
 from tpuctl.flows.jobs.follow import follow
-from tpuctl.flows.jobs.interactive_follow import FollowResult, follow_interactive
+from tpuctl.flows.jobs.interactive_follow import follow_interactive
 from tpuctl.flows.jobs.recover import follow_to_end
 from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice, rehearsed_before
+from tpuctl.flows.jobs.run_state import (
+    Decision,
+    FollowResult,
+    RunOptions,
+    RunState,
+    refuse_to_wait,
+)
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, require_all_slices
 from tpuctl.flows.jobs.submit import submit, with_bundle
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.stack.down import down as take_down
-from tpuctl.flows.stack.plan import Prepared, plan
+from tpuctl.flows.stack.plan import plan
 from tpuctl.flows.stack.up import up as bring_up
 from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.candidates import Candidate
@@ -46,10 +53,9 @@ from tpuctl.model.events import (
 )
 from tpuctl.model.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.job import JobKind, JobRecord, as_argument
-from tpuctl.model.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.stack import Stack
 from tpuctl.model.stack_folder import other_folder_note
-from tpuctl.model.status import Down, NodeStatus
+from tpuctl.model.status import NodeStatus
 from tpuctl.model.sweep import SweepValues, describe_values
 from tpuctl.preflight.check import target_of
 from tpuctl.preflight.framework import runtime_warning
@@ -64,11 +70,11 @@ from tpuctl.preflight.submit_gate import (
 
 __all__ = [
     "PHASES",
-    "RunState",
     "planned_phases",
     "prepare",
     "prepare_program",
     "run",
+    "run_interactively",
     "start",
     "up_and_start",
     "wait_until_running",
@@ -94,123 +100,106 @@ NOT_RECOVERED = (
 )
 
 
-@dataclass
-class RunState:
-    """The state of a run, updated as it proceeds and so available after an exception too."""
+async def run(context: Context, submission: Submission, options: RunOptions) -> int:
+    """Bring the stack up if requested, start the job, follow it to its end, and take the stack
+    down if requested, also after an error.
 
-    is_coming_up: bool = False
-    has_started: bool = False  # resources may have been created, or the job started
-    record: JobRecord | None = None  # of the last job that was started
-    records: list[JobRecord] = field(default_factory=list)  # of all of them
-    job_ended: JobEnded | None = None  # the last job, if it has
-    follow_result: FollowResult | None = None
-    down_result: Down | None = None  # what remains of the stack after `down`
-    down_exit_code: int | None = None  # of `down` alone
+    If another job uses the chips, waits for its end if `options.waits` says so, and otherwise
+    raises Conflict. With `options.each`, one job after another runs, all with the files as they
+    are now; a job that fails does not prevent the next one.
 
-
-async def run(
-    context: Context,
-    submission: Submission,
-    state: RunState | None = None,
-    *,
-    up: bool = False,
-    down: bool = False,
-    each: Sequence[SweepValues] = (),
-    confirm: Callable[[Prepared], None] | None = None,
-    waits: Decision = refuse_to_wait,
-    all_workers: bool = False,
-    part: LogRange = WHOLE_LOG,
-    seconds: float | None = None,
-    interactive: bool = False,
-) -> int:
-    """Bring the stack up if requested, start the job, follow it to its end, and take the
-    stack down if requested, also after an error, unless the job was left running.
-
-    If another job uses the chips, waits for its end if `waits` says so, and otherwise raises
-    Conflict.
-
-    With `each`, one job after another runs with these values appended to the script's arguments,
-    all with the files as they are now. A job that fails does not prevent the next one; Ctrl-C does.
-
-    Returns the job's exit code, with `each` that of the first job that failed. If `interactive`,
-    Ctrl-C detaches from the job or stops it, errors are emitted before the stack is taken down, and
-    the exit code is that of the first error, including errors of `down`. Otherwise errors are
-    raised after `down`, and Conflict if the job succeeded but billable resources remain.
+    Returns the job's exit code, or that of the first job that failed. Raises Conflict if the job
+    succeeded but billable resources remain.
     """
-    state = state or RunState()
-    with SignalQueue() if interactive and down else NoSignals() as signals:
+    state = RunState()
+
+    async def follow(connected: Context, record: JobRecord) -> FollowResult:
+        part, all_workers = options.part, options.all_workers
+        code = await follow_to_end(connected, record, all_workers=all_workers, part=part)
+        return FollowResult(code)
+
+    try:
+        result = await _run_jobs(context, submission, options, state, NoSignals(), follow)
+    except BaseException:
+        if options.down and state.has_started:
+            await take_down(context)
+        raise
+    if options.down:
+        leaks = (await take_down(context)).leaks
+        if leaks and not result.exit_code:
+            charged = ", ".join(leak.address for leak in leaks)
+            raise Conflict("Still charged", charged, hint=DOWN_AGAIN)
+    return result.exit_code
+
+
+async def run_interactively(
+    context: Context, submission: Submission, options: RunOptions, state: RunState
+) -> int:
+    """The same in a terminal: Ctrl-C detaches from the job, or stops it and prevents the next one,
+    errors are emitted before the stack is taken down, and the stack stays up if the job was left
+    running. The exit code is that of the first error, including errors of `down`."""
+    with SignalQueue() if options.down else NoSignals() as signals:
+
+        async def follow(connected: Context, _: JobRecord) -> FollowResult:
+            return await _follow_as_step(connected, state, signals, options)
+
         try:
-            if each:
-                submission = await with_bundle(submission, context.emit)
-            async with kept_connections(context) as connected:
-                for job in _jobs(submission, each, context.emit):
-                    await signals.run(
-                        up_and_start(
-                            connected,
-                            job,
-                            state,
-                            signals,
-                            up=up and not state.records,
-                            confirm=confirm,
-                            waits=waits,
-                        )
-                    )
-                    result = await _follow(
-                        connected,
-                        state,
-                        signals,
-                        all_workers,
-                        part,
-                        seconds,
-                        interactive=interactive,
-                        down=down,
-                    )
-                    before, state.follow_result = state.follow_result, result
-                    if result.is_interrupted:
-                        break
-                    if before is not None and before.exit_code:
-                        state.follow_result = replace(result, exit_code=before.exit_code)
+            result = await _run_jobs(context, submission, options, state, signals, follow)
         except BaseException as error:
-            if not down or not state.has_started:
-                raise
-            if not interactive:
-                await take_down(context)
+            if not options.down or not state.has_started:
                 raise
             if not isinstance(error, TpuctlError | SignalReceived):
                 await _take_down(context, state, signals)
                 raise
-            state.follow_result = _report_failure(error, context.emit)
-        assert state.follow_result is not None
-        if not down or state.follow_result.still_running:
-            return state.follow_result.exit_code
-        if interactive:
-            state.down_exit_code = await _take_down(context, state, signals)
-            return state.follow_result.exit_code or state.down_exit_code
-        state.down_result = await take_down(context)
-    if state.down_result.leaks and not state.follow_result.exit_code:
-        charged = ", ".join(leak.address for leak in state.down_result.leaks)
-        raise Conflict("Still charged", charged, hint=DOWN_AGAIN)
-    return state.follow_result.exit_code
+            result = state.follow_result = _report_failure(error, context.emit)
+        if not options.down or result.still_running:
+            return result.exit_code
+        state.down_exit_code = await _take_down(context, state, signals)
+        return result.exit_code or state.down_exit_code
+
+
+async def _run_jobs(
+    context: Context,
+    submission: Submission,
+    options: RunOptions,
+    state: RunState,
+    signals: SignalQueue | NoSignals,
+    follow: Callable[[Context, JobRecord], Awaitable[FollowResult]],
+) -> FollowResult:
+    """Start and follow the job or the jobs, until one is interrupted; return how the last ended,
+    with the exit code of the first that failed."""
+    if options.each:
+        submission = await with_bundle(submission, context.emit)
+    async with kept_connections(context) as connected:
+        for job in _jobs(submission, options.each, context.emit):
+            starting = replace(options, up=options.up and not state.records)
+            record = await signals.run(up_and_start(connected, job, starting, state, signals))
+            result = await follow(connected, record)
+            before, state.follow_result = state.follow_result, result
+            if result.is_interrupted:
+                break
+            if before is not None and before.exit_code:
+                state.follow_result = replace(result, exit_code=before.exit_code)
+    assert state.follow_result is not None
+    return state.follow_result
 
 
 async def up_and_start(
     context: Context,
     submission: Submission,
+    options: RunOptions,
     state: RunState,
     signals: SignalQueue | NoSignals | None = None,
-    *,
-    up: bool,
-    confirm: Callable[[Prepared], None] | None,
-    waits: Decision = refuse_to_wait,
 ) -> JobRecord:
     """Bring the stack up if requested, and start the job, once no other uses the chips."""
     signals = signals or NoSignals()
-    await require_free_chips(context, submission, waits)  # nothing has started until then
-    if up:
+    # Nothing has started until then.
+    await require_free_chips(context, submission, options.waits)
+    if options.up:
         context = replace(context, stack=context.stack.for_framework(submission.framework))
         prepared = await plan(context)
-        if confirm is not None and not prepared.plan.is_empty:
-            confirm(prepared)
+        if options.confirm is not None and not prepared.plan.is_empty:
+            options.confirm(prepared)
         context.emit(planned_phases(_phases(submission)))
         state.has_started = state.is_coming_up = True
         signals.listen(signal.SIGTERM)
@@ -241,22 +230,11 @@ def _phases(submission: Submission) -> dict[str, str]:
     return {name: verb for name, verb in PHASES.items() if name not in done}
 
 
-async def _follow(
-    context: Context,
-    state: RunState,
-    signals: SignalQueue | NoSignals,
-    all_workers: bool,
-    part: LogRange,
-    seconds: float | None,
-    *,
-    interactive: bool,
-    down: bool,
+async def _follow_as_step(
+    context: Context, state: RunState, signals: SignalQueue | NoSignals, options: RunOptions
 ) -> FollowResult:
-    """Follow the job's log; if `interactive`, as a step that ends with the job's outcome."""
+    """Follow the job's log, as a step that ends with the job's outcome."""
     assert state.record is not None
-    if not interactive:
-        code = await follow_to_end(context, state.record, all_workers=all_workers, part=part)
-        return FollowResult(code)
     phase = _LogPhase(state, context.emit)
     try:
         with (
@@ -268,10 +246,10 @@ async def _follow(
                 replace(context, emit=phase.emit),
                 state.record,
                 signal_queue,
-                all_workers=all_workers,
-                part=part,
-                seconds=seconds,
-                takes_down=down,
+                all_workers=options.all_workers,
+                part=options.part,
+                seconds=options.seconds,
+                takes_down=options.down,
             )
     finally:
         phase.close()

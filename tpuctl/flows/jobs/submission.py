@@ -32,6 +32,7 @@ from tpuctl.resources.secret_grants import propagation_seconds
 from tpuctl.resources.stack_record import Record
 
 __all__ = [
+    "BoundMachines",
     "Submission",
     "bind_to_nodes",
     "require_all_slices",
@@ -50,31 +51,42 @@ MEGASCALE = (
 
 
 @dataclass(frozen=True)
+class BoundMachines:
+    """The machines that a job runs on. All but the first three are known once they are up."""
+
+    zone: str
+    node: str
+    runtime: str
+    accelerator: str = ""  # TPU type
+    placement: Placement | None = None
+    addresses: tuple[str, ...] = ()  # of the workers in their network
+    endpoints: tuple[str, ...] = ()  # of a TPU node
+    topology: str = ""  # of the slices that Compute Engine sells
+    compiled: str | None = None  # as in Launch
+    first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
+    secret_seconds: float = 0.0  # as in Launch
+
+
+@dataclass(frozen=True)
 class Submission:
-    """A script, module or command to run on a stack, with everything it depends on."""
+    """A script, module or command to run on a stack, with everything it depends on: what the user
+    asked for, and the machines that are bound to it later."""
 
     stack: str
     project: str
-    zone: str
-    node: str
     bucket: str
     script: Path | None  # the uploaded file to run; None for a module or command
     worker_count: int
     workers: tuple[int, ...]
+    machines: BoundMachines
     slices: int = 1  # that run it together
     nodes: tuple[str, ...] = ()  # workers are numbered across nodes
-    addresses: tuple[str, ...] = ()  # of the workers in their network, once known
     is_node: bool = False  # its one worker is the controller of a TPU node
-    endpoints: tuple[str, ...] = ()  # of a TPU node
-    topology: str = ""  # of the slices that Compute Engine sells
-    first_access: FirstAccess | None = None  # of the TPU node's account to the bucket
     kind: JobKind = "script"
     program: str = ""  # module name, or first word of a command
     args: tuple[str, ...] = ()
     values: SweepValues = field(default_factory=dict)  # of `run --each`, part of the arguments
     cloud: str = "google"
-    accelerator: str = ""  # TPU type of the nodes, once known
-    runtime: str = ""  # the same for their version
     framework: FrameworkChoice | None = None  # None if nothing tells
     root: Path | None = None  # the folder to upload; default: the script's folder
     additions: Mapping[str, Path] = field(default_factory=dict)  # to the bundle, by name
@@ -84,12 +96,10 @@ class Submission:
     installation: Installation = field(default_factory=Installation)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Secrets = field(default_factory=Secrets)
-    compiled: str | None = None  # as in Launch, once known
     max_hours: float | None = None
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
     limits: JobLimits = field(default_factory=JobLimits)
-    placement: Placement | None = None  # the machines to run on, once known
     submitted_by: str = ""
 
     @classmethod
@@ -117,9 +127,8 @@ class Submission:
         return cls(
             stack=stack.name,
             project=stack.project,
-            zone=stack.zone,
-            node=stack.names.node,
             bucket=stack.bucket,
+            machines=BoundMachines(stack.zone, stack.names.node, stack.runtime.version),
             script=script,
             kind=form,
             program=program,
@@ -131,7 +140,6 @@ class Submission:
             is_node=stack.is_node,
             args=args,
             cloud=cloud,
-            runtime=stack.runtime.version,
             framework=stack.framework,
             include=(*job.include, *named_files(job, installation)),
             exclude=job.exclude,
@@ -180,9 +188,8 @@ class Submission:
         return cls(
             stack=record.stack,
             project=record.project,
-            zone=record.zone,
-            node=record.node,
             bucket=record.bucket,
+            machines=BoundMachines(record.zone, record.node, stack.runtime.version),
             script=None,
             kind=record.kind,
             program=record.script,
@@ -193,7 +200,6 @@ class Submission:
             is_node=stack.is_node,
             args=record.args,
             cloud=cloud,
-            runtime=stack.runtime.version,
             framework=stack.framework,
             installation=record.installation,
             env={name: values[name] for name in record.env},
@@ -259,18 +265,11 @@ async def bind_to_nodes(
     access = await first_access(stack, cloud, first) if stack.is_node else None
     await require_secrets(submission.secrets, cloud)
     contents = await Record(stack, cloud).read()
-    return replace(
-        submission,
-        zone=first.zone,
-        node=first.name,
-        endpoints=first.endpoints,
-        addresses=tuple(address for node in nodes for address in node.inner_addresses),
-        topology=stack.machine.topology if first.instances else "",
+    machines = BoundMachines(
+        first.zone,
+        first.name,
+        first.runtime,
         accelerator=first.accelerator_type,
-        runtime=first.runtime,
-        compiled=_compiled(stack, first.runtime),
-        first_access=access,
-        secrets=replace(submission.secrets, retry_seconds=propagation_seconds(contents)),
         placement=Placement(
             zone=first.zone,
             node=first.name,
@@ -278,7 +277,14 @@ async def bind_to_nodes(
             created=first.created,
             down_count=contents.down_count if contents is not None else 0,
         ),
+        addresses=tuple(address for node in nodes for address in node.inner_addresses),
+        endpoints=first.endpoints,
+        topology=stack.machine.topology if first.instances else "",
+        compiled=_compiled(stack, first.runtime),
+        first_access=access,
+        secret_seconds=propagation_seconds(contents),
     )
+    return replace(submission, machines=machines)
 
 
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:
@@ -298,11 +304,11 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPU_ZONE": record.zone,
         "TPU_PROJECT": record.project,
         **_slice_variables(submission, worker),
-        **node_variables(submission.runtime, submission.endpoints),
+        **node_variables(submission.machines.runtime, submission.machines.endpoints),
     }
-    if submission.topology:
+    if submission.machines.topology:
         variables |= _machine_variables(submission, worker, workers_per_node)
-    if "-pod" in submission.runtime and is_tensorflow(submission.framework):
+    if "-pod" in submission.machines.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables
 
@@ -319,7 +325,12 @@ def _slice_variables(submission: Submission, worker: int) -> dict[str, str]:
     if in_slice is None:
         return dict.fromkeys(MEGASCALE, "") if len(submission.nodes) > 1 else {}
     port = str(MEGASCALE_PORT)
-    values = (f"{submission.addresses[0]}:{port}", str(submission.slices), str(in_slice), port)
+    values = (
+        f"{submission.machines.addresses[0]}:{port}",
+        str(submission.slices),
+        str(in_slice),
+        port,
+    )
     return {
         "TPUCTL_SLICE": str(in_slice),
         "TPUCTL_SLICES": str(submission.slices),
@@ -337,7 +348,7 @@ def _machine_variables(submission: Submission, worker: int, per_slice: int) -> d
     first = worker - worker % per_slice
     return {
         "TPU_WORKER_ID": str(worker - first),
-        "TPU_WORKER_HOSTNAMES": ",".join(submission.addresses[first : first + per_slice]),
-        "TPU_ACCELERATOR_TYPE": submission.accelerator,
-        "TPU_TOPOLOGY": submission.topology,
+        "TPU_WORKER_HOSTNAMES": ",".join(submission.machines.addresses[first : first + per_slice]),
+        "TPU_ACCELERATOR_TYPE": submission.machines.accelerator,
+        "TPU_TOPOLOGY": submission.machines.topology,
     }

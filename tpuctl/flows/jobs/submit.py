@@ -102,6 +102,7 @@ async def start_attempt(
     if record.attempt > 1:
         with suppress(TpuctlError):  # workers report a missing bundle themselves
             await extend_bundle_lifetime(store, record.bundle_name)
+    machines = submission.machines
     # Independent nodes do not wait for each other.
     is_one_cluster = submission.slices == len(submission.nodes) or len(submission.nodes) <= 1
     launch = Launch(
@@ -109,10 +110,11 @@ async def start_attempt(
         worker_env={
             worker: worker_environment(submission, record, worker) for worker in record.workers
         },
-        first_access=submission.first_access,
+        first_access=machines.first_access,
         secrets=submission.secrets,
-        compiled=submission.compiled,
-        addresses=submission.addresses if is_one_cluster else (),
+        secret_seconds=machines.secret_seconds,
+        compiled=machines.compiled,
+        addresses=machines.addresses if is_one_cluster else (),
         at=store.clock.now(),
     )
     where = f"on {counted(len(record.workers), 'worker')}"
@@ -208,12 +210,13 @@ async def make_bundle(submission: Submission) -> Bundle:
 
 def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -> JobRecord:
     """The record of a job, before it is written."""
+    machines = submission.machines
     return JobRecord(
         id=job,
         stack=submission.stack,
         project=submission.project,
-        zone=submission.zone,
-        node=submission.node,
+        zone=machines.zone,
+        node=machines.node,
         bucket=submission.bucket,
         kind=submission.kind,
         script=submission.program or bundle.script,
@@ -230,14 +233,14 @@ def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -
         env=tuple(sorted(submission.env)),
         installation=submission.installation,
         framework=submission.framework.framework if submission.framework is not None else None,
-        accelerator=submission.accelerator,
-        runtime=submission.runtime,
+        accelerator=machines.accelerator,
+        runtime=machines.runtime,
         max_hours=submission.max_hours,
         timeout=submission.timeout,
         secrets=submission.secrets.recorded,
         retries=submission.retries,
         limits=submission.limits,
-        placement=submission.placement,
+        placement=machines.placement,
     )
 
 
