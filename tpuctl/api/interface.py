@@ -452,7 +452,7 @@ class Tpuctl:
         self, record: JobRecord, *, all_workers: bool = False, part: LogRange | None = None
     ) -> None:
         """Emit what an attempt has logged so far, or a part of it."""
-        from tpuctl.flows.jobs.log_output import emit_log
+        from tpuctl.flows.jobs.logs import emit_log
 
         await emit_log(
             self.context, record, all_workers=all_workers, part=self.with_worker_names(part)

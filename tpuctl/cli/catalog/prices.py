@@ -150,7 +150,7 @@ def _budget(text: str) -> Budget | None:
 def _price_list(state: State, choice: Choice) -> PriceList:
     """Google's price list for the selection. Prices are public: no project is needed."""
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.flows.stack.price_list import read_price_list
+    from tpuctl.flows.stack.prices import read_price_list
     from tpuctl.model.price_list import service_of
 
     tpuctl = state.tpuctl()
