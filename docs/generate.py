@@ -391,11 +391,11 @@ def _coverage() -> dict[str, dict[str, dict[str, bool]]]:
     from tpuctl.emulator.iam.tokens import AccessTokens
     from tpuctl.emulator.machines.interface import Host
     from tpuctl.emulator.server import APIS
-    from tpuctl.emulator.state.pace import Pace
     from tpuctl.emulator.state.store import Store
     from tpuctl.emulator.wire.discovery.method_list import list_methods
     from tpuctl.emulator.wire.registry import Registry
     from tpuctl.emulator.wire.routes import Router
+    from tpuctl.local_cloud.pace import Pace
 
     found: dict[str, dict[str, dict[str, bool]]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -16,9 +16,9 @@ from tests.support.locations import PROJECT
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator.client import server_process
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, upload_bundle
+from tpuctl.local_cloud import server_process
 
 __all__ = ["second_bundle"]
 

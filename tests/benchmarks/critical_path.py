@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpuctl.emulator.state.pace import Pace
 from tpuctl.engine.graph import order
+from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan
 
 __all__ = ["CriticalPath", "critical_path", "seconds_of", "until_visible"]

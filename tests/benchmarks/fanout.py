@@ -26,7 +26,7 @@ from tests.benchmarks.figures import (
 from tests.support.locations import PROJECT, ZONE
 from tests.support.memory import proportional_memory
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 __all__ = ["fanout"]
 

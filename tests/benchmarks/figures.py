@@ -17,7 +17,7 @@ from typing import TypeVar
 from tests.support.gcloud import environment_of, forked
 from tests.support.locations import PROJECT
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 from tpuctl.model.events import Event, ignore
 
 __all__ = [

@@ -14,9 +14,9 @@ import requests
 
 from tests.benchmarks.figures import Figure, local_cloud, sized
 from tests.support.locations import PROJECT
-from tpuctl.emulator.client import server_process
-from tpuctl.emulator.client.shell_env import environment_for
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.local_cloud import server_process
+from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.shell_env import environment_for
 
 __all__ = ["gs_speed"]
 

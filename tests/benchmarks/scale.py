@@ -18,8 +18,8 @@ from tests.support.locations import PROJECT
 from tpuctl.api import Tpuctl
 from tpuctl.catalog import accelerator_type
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 __all__ = ["scale_time"]
 

@@ -30,7 +30,7 @@ from tests.benchmarks.figures import (
 from tests.benchmarks.ups import BILLING, KINDS, MEASURED, missing_image
 from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 __all__ = ["gcloud_time", "scripts_time"]
 

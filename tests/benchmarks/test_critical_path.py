@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmarks.critical_path import STEPS, VISIBLE, critical_path
 from tpuctl.emulator.server import PACES
-from tpuctl.emulator.state.pace import Pace
+from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan
 
 REAL = Pace("real", PACES)

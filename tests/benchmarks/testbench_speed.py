@@ -20,7 +20,7 @@ from tests.benchmarks.figures import Figure, local_cloud, sized, skipped
 from tests.support import testbench
 from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 __all__ = ["storage_speed"]
 

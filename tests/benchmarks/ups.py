@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from tests.benchmarks.critical_path import CriticalPath, critical_path, seconds_of, until_visible
 from tests.benchmarks.figures import TPUCTL, Figure, goal, local_cloud, sized, skipped, stack_in
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.emulator.server import PACES
-from tpuctl.emulator.state.pace import Pace
 from tpuctl.flows.stack.down import prepare_down
+from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 

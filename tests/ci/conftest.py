@@ -9,7 +9,7 @@ import pytest
 
 from tests.ci.owner_shell import OwnerShell
 from tests.support.callers import Member
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ import yaml
 from tests.support.callers import grant, make_role
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.locations import PROJECT
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 __all__ = ["SCRIPT", "Callers", "Host", "ScriptResult", "make_repository"]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.ci.cloudbuild_runner import Build
 from tests.ci.hosts import Callers, Host, make_repository
 from tests.ci.owner_shell import OwnerShell
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 MakeBuild = Callable[..., Build]

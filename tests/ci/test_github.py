@@ -13,7 +13,7 @@ import pytest
 from tests.ci.github_runner import Actions, Workflow
 from tests.ci.hosts import Callers, Host, make_repository
 from tests.ci.owner_shell import OwnerShell
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 

@@ -17,7 +17,7 @@ from tests.support.gcloud import environment_of, make_project
 from tests.support.locations import US_ZONE
 from tests.support.locked_environment import locked_node_modules, locked_python
 from tests.support.required_programs import require_programs
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "clients"
 

@@ -12,11 +12,11 @@ import pytest
 
 from tests.support.commands import succeed
 from tests.support.machine_specs import worker_spec
-from tpuctl.emulator.client import server_process
-from tpuctl.emulator.client.shell_env import environment_for
-from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.interface import Endpoint
+from tpuctl.emulator.machines.network.addresses import Addresses
+from tpuctl.local_cloud import server_process
+from tpuctl.local_cloud.shell_env import environment_for
 
 pytestmark = [pytest.mark.clients, pytest.mark.soak, pytest.mark.timeout(1800)]
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.locations import US_ZONE
 from tests.support.required_programs import require_programs
-from tpuctl.emulator.client import remote_control
+from tpuctl.local_cloud import remote_control
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.locked_environment import locked_python
 from tpuctl.catalog import FIRST_LIBTPU, accelerator_types
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.local_cloud.images import ImageStore
 from tpuctl.preflight.compile.batch_search import memory_limit
 from tpuctl.preflight.compile.compilation import CompileRequest, settings_of
 

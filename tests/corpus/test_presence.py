@@ -12,7 +12,7 @@ import pytest
 from tests.support import tensorflow_presence
 from tests.support.job_environment import job_python
 from tests.support.prerequisites import require_image
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.local_cloud.images import ImageStore
 from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
 
 ROWS: list[dict[str, Any]] = [{"name": name, **entry} for name, entry in NAMES.items()]

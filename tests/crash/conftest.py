@@ -18,8 +18,8 @@ import pytest
 
 from tests.crash import killable_programs
 from tests.support import fork_server
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 _numbers = itertools.count(1)

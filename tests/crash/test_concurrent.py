@@ -11,7 +11,7 @@ import pytest
 from tests.crash import killable_programs
 from tests.crash.conftest import KINDS, Stage
 from tests.crash.test_crash import SAMPLE, Change, compare, distinct_changes, reference
-from tpuctl.emulator.client import remote_control
+from tpuctl.local_cloud import remote_control
 
 MakeStage = Callable[[str], Stage]
 # Changes that may be missing: concurrent commands repeat writes of the record.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash import killable_programs
 from tests.crash.conftest import KINDS, Stage
-from tpuctl.emulator.client import remote_control
+from tpuctl.local_cloud import remote_control
 
 pytestmark = pytest.mark.long
 

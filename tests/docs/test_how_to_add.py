@@ -25,7 +25,7 @@ import requests
 
 import tpuctl
 from tests.docs.page_blocks import ROOT, blocks
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 PAGE = ROOT / "docs" / "design" / "how-to-add.md"
 MAX_RECIPE_LINES = 40  # not counting new files
@@ -358,7 +358,12 @@ SLOW_OMITTED_PARTS = [
     ("A TPU generation", 1, "test_generations", "prices"),
     ("A TPU generation", 2, "test_generations", "runtimes"),
     ("A TPU generation", 3, "test_generations", "tpuctl/catalog/quota.py"),
-    ("A TPU generation", 4, "test_generations", "tpuctl/emulator/machines/metadata_tree.py"),
+    (
+        "A TPU generation",
+        4,
+        "test_generations",
+        "tpuctl/emulator/machines/servers/metadata_tree.py",
+    ),
     ("A TPU generation", 5, "test_generations", "tpuctl/preflight/rehearsal/estimate.py"),
 ]
 

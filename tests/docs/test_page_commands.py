@@ -16,7 +16,7 @@ from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, p
 from tests.docs.shell_session import Session
 from tests.support.command_lines import parse
 from tests.support.forked_cli import forked_tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 pytestmark = pytest.mark.long
 

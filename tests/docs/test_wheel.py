@@ -58,7 +58,7 @@ def test_init_writes_files_for_links_between_templates(tmp_path: Path) -> None:
 def test_locks_name_no_registry() -> None:
     locks = [
         *(ROOT / "requirements").glob("*.lock"),
-        *ROOT.glob("tpuctl/emulator/machines/image_locks/*.txt"),
+        *ROOT.glob("tpuctl/local_cloud/image_locks/*.txt"),
     ]
     assert len(locks) >= 3
     for lock in locks:

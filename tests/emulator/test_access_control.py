@@ -17,9 +17,9 @@ import grpc
 import pytest
 
 from tests.support.memory import process_tree
-from tpuctl.emulator.client import server_process
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.server import APIS
+from tpuctl.local_cloud import server_process
+from tpuctl.local_cloud.server_process import LocalCloud
 
 P = "projects/local-project"
 L = f"{P}/locations/europe-west4-a"

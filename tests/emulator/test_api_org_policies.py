@@ -15,7 +15,7 @@ from googleapiclient import discovery, errors
 
 from tests.support.callers import Member, grant, in_thread
 from tests.support.locations import PROJECT_NAME
-from tpuctl.emulator.client import remote_control
+from tpuctl.local_cloud import remote_control
 
 ORGANIZATION = "organizations/400000000001"
 BUCKETS = "/storage/v1/b?project=local-project"

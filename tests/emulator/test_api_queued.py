@@ -12,7 +12,7 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import async_until
-from tpuctl.emulator.machines.metadata_tree import metadata_tree
+from tpuctl.emulator.machines.servers.metadata_tree import metadata_tree
 
 NAME = f"{PARENT}/queuedResources/q"
 NODE = f"{PARENT}/nodes/n"

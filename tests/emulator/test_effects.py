@@ -18,11 +18,11 @@ from google.cloud.tpu_v2 import Node
 import tpuctl.emulator
 from tests.support.locations import PARENT
 from tpuctl.cloud.errors import convert, from_status
-from tpuctl.emulator.compute.collection import Collection
+from tpuctl.emulator.compute.core.collection import Collection
 from tpuctl.emulator.server import APIS, PACES
 from tpuctl.emulator.state.operations import Effect
-from tpuctl.emulator.state.pace import Pace
 from tpuctl.errors import OperationFailed
+from tpuctl.local_cloud.pace import Pace
 
 SOURCES = Path(tpuctl.emulator.__file__).parent
 # Effects whose pace has another name.

@@ -17,8 +17,8 @@ import requests
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.gcloud import require_gcloud
 from tests.support.locations import PROJECT
-from tpuctl.emulator.client import server_process
-from tpuctl.emulator.machines.certificate_authority import Authority
+from tpuctl.emulator.machines.network.certificate_authority import Authority
+from tpuctl.local_cloud import server_process
 from tpuctl.shell_record import RECORD
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -347,7 +347,7 @@ except RefreshError as error:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_user_tensorflow_reads_and_writes_gs(shell: Shell) -> None:
-    from tpuctl.emulator.machines.images import ImageStore
+    from tpuctl.local_cloud.images import ImageStore
 
     image = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None))
     program = """

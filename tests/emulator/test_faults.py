@@ -13,8 +13,8 @@ from google.cloud import compute_v1, tpu_v2
 from google.protobuf import json_format
 
 from tests.support.locations import PARENT, PROJECT, ZONE
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 

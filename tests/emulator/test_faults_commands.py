@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tpuctl.cli.main import run
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 
 NODES = "/v2/projects/local-project/locations/us-central1-b/nodes"
 

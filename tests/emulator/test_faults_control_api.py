@@ -12,11 +12,11 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.faults.fault import matches_method
 from tpuctl.emulator.faults.google_messages import MESSAGES, fault_error
 from tpuctl.errors import NotFound, Usage
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 TPU = "google.cloud.tpu.v2.Tpu"
@@ -78,7 +78,7 @@ def names(client: Any) -> list[str]:
     ],
 )
 async def test_invalid_fault_is_rejected(cloud: Any, fields: dict[str, Any], message: str) -> None:
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     with pytest.raises(Usage) as caught:
         await asyncio.to_thread(

@@ -13,9 +13,9 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from tests.support.locations import PARENT
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TimedOut, Usage
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 # A client in a separate process, which can be killed: URL, TOKEN, METHOD.

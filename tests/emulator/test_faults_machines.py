@@ -11,9 +11,9 @@ from google.cloud import compute_v1, tpu_v2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import async_until
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"

@@ -16,7 +16,7 @@ import pytest
 from tpuctl.emulator.faults.fault import Fault
 from tpuctl.emulator.service_usage.quota import METHODS as QUOTA_METHODS
 from tpuctl.emulator.storage.service import StorageService
-from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
+from tpuctl.emulator.storage.xml_api.xml import METHODS as XML_METHODS
 from tpuctl.emulator.wire.messages import Method
 from tpuctl.emulator.wire.routes import Router
 

@@ -12,9 +12,9 @@ from google.cloud import tpu_v2
 
 from tests.support.locations import PARENT
 from tests.support.polling import async_until
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 NAME = f"{PARENT}/nodes/one"
 SPOT = tpu_v2.Node(

@@ -12,9 +12,9 @@ from google.api_core import exceptions
 from google.cloud import compute_v1
 
 from tests.support.locations import PARENT, PROJECT
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.state.errors import CODES
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
     400: exceptions.BadRequest,

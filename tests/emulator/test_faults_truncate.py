@@ -11,8 +11,8 @@ import requests
 from google.api_core import exceptions
 
 from tests.support.locations import PARENT
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 MIB = 1 << 20
 DATA = os.urandom(4 * MIB)

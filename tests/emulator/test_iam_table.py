@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from tpuctl.emulator.compute.disks import Disks
+from tpuctl.emulator.compute.disks.disks import Disks
 from tpuctl.emulator.faults.fault import is_mutating
 from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.iam.api_access import scopes_allow

@@ -18,8 +18,8 @@ from google.oauth2.credentials import Credentials
 from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control, server_process
+from tpuctl.local_cloud.server_process import LocalCloud
 
 PARENT_OF_V4 = f"projects/{PROJECT}/locations/us-central2-b"
 GB = 1 << 30

@@ -22,9 +22,9 @@ from tests.support.locations import PARENT
 from tests.support.polling import until
 from tests.support.ports import free_port
 from tests.support.processes import await_end
-from tpuctl.emulator.client import server_process
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, TpuctlError, Unreachable, Usage
+from tpuctl.local_cloud import server_process
+from tpuctl.local_cloud.server_process import LocalCloud
 
 ROOT = Path(__file__).parents[2]
 
@@ -317,7 +317,7 @@ def test_reset_deletes_only_state(home: Path, tmp_path: Path) -> None:
 
 def test_client_imports_no_google_libraries() -> None:
     code = (
-        "import sys, tpuctl.emulator.client.server_process; "
+        "import sys, tpuctl.local_cloud.server_process; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'grpc')])"
     )
     answer = subprocess.run(

@@ -23,8 +23,8 @@ from google.oauth2.credentials import Credentials
 
 from tests.support.locations import PROJECT
 from tests.support.projects import serving
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 TABLE = Path(__file__).with_name("storage_retries.toml")
 DATA = os.urandom(512 * 1024)

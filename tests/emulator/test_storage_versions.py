@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.storage import versions
+from tpuctl.emulator.storage.objects import versions
 
 BUCKET = "versions-bucket"
 OBJECT = f"/storage/v1/b/{BUCKET}/o/o"

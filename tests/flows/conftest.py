@@ -11,7 +11,7 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import Project, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
 
 

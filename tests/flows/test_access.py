@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import compute_operation
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Diagnostic, InvalidStack
 from tpuctl.flows.doctor import ProjectChecks
 from tpuctl.flows.machines.workers import controller_transport
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.diagnosis import CheckState
 from tpuctl.model.events import WarningIssued
 from tpuctl.remote.iap import Destination

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, LogChunk
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"

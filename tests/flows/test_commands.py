@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 pytestmark = pytest.mark.long
 

@@ -16,11 +16,11 @@ from tests.support.polling import async_until
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
 from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.flows.machines.inventory import list_nodes
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
 

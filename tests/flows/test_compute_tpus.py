@@ -16,10 +16,10 @@ from tests.support.projects import Project, numbers, provision, use_cloud
 from tests.support.queued import in_background
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Usage
 from tpuctl.flows.machines.inventory import list_resources
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Event, Note
 from tpuctl.model.inventory import InventoryItem, find_orphaned

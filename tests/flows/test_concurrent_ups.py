@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.projects import Project
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.remote.keys import default_key
 
 

@@ -23,9 +23,9 @@ from tests.support.polling import until
 from tests.support.projects import Bench, Project
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.reports.dashboard import Dashboard
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=[\w-]+")
 MARKUP = "<script>window.injected = 1</script><img src=x onerror='window.injected = 1'>"

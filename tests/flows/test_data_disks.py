@@ -7,10 +7,10 @@ import pytest
 from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import long_operation
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NoCapacity
 from tpuctl.flows.stack.down import prepare_down
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.resources.address import Address
 from tpuctl.resources.bucket import Bucket

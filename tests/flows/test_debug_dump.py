@@ -14,8 +14,8 @@ import pytest
 from tests.support.projects import Bench
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 pytestmark = pytest.mark.long
 

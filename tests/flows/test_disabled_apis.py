@@ -7,9 +7,9 @@ import pytest
 from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import long_operation
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import ApiDisabled
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 TPU, COMPUTE = "tpu.googleapis.com", "compute.googleapis.com"
 ENABLE = f"gcloud services enable {TPU} --project="

@@ -19,9 +19,9 @@ from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.doctor import ProjectChecks
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.diagnosis import CheckState
 
 CHECKS = [

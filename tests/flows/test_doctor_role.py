@@ -18,10 +18,10 @@ from tests.support.grants import Pipeline, was_refused
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.stack import permissions
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.role import CustomRole
 from tpuctl.view.diagnosis import role_text
 from tpuctl.view.responses.checks import Role

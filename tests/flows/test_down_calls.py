@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.projects import Bench, Project
 from tpuctl.cloud import clients, objects
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack import down
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.polling import Backoff
 
 # What several kinds need, in addition to the kind that it belongs to: the project's number proves

@@ -17,7 +17,7 @@ import pytest
 from tests.support.callers import Member, grant
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, Note
 
 pytestmark = pytest.mark.long

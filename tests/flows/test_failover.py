@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.projects import provision, use_cloud
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded
 from tpuctl.flows.machines.inventory import list_resources
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, Note, StepStarted
 from tpuctl.model.inventory import InventoryItem
 

@@ -21,9 +21,9 @@ from tests.support.commands import succeed
 from tests.support.forked_cli import run_tpuctl
 from tests.support.locked_environment import locked_python
 from tpuctl import BlockingTpuctl, RemoteTraceback, TpuctlError
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import RemoteFailed, Usage
 from tpuctl.interpreters import current
+from tpuctl.local_cloud.server_process import LocalCloud
 
 pytestmark = pytest.mark.long
 

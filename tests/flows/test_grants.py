@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.projects import Bench, Project
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.resources.custom_roles import watchdog_permissions
 from tpuctl.resources.iam_grants import ROLES, WRITERS
 

@@ -10,8 +10,8 @@ import pytest
 from tests.support.callers import Member
 from tests.support.projects import Project
 from tpuctl.cli.main import run
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 ANN = "user:ann@example.com"
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.callers import Member, grant
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.polling import Backoff, wait_until
 

@@ -17,10 +17,10 @@ from tests.support.callers import OWNER, Member, grant, make_role
 from tests.support.grants import ANN, KINDS, Bench, needed_by, was_refused
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, TpuctlError
 from tpuctl.flows.stack import permissions
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
 
 SAMPLE = 3  # permissions that are removed in the suite; `make soak` removes each one

@@ -14,9 +14,9 @@ import pytest
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.flows.machines.workers import controller_transport
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, StepFinished, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.polling import Backoff, wait_until

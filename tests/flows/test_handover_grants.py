@@ -18,13 +18,13 @@ from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.jobs.recover import remove_nodes
 from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.machines.workers import nodes_of
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore
 from tpuctl.resources.custom_roles import recovery_permissions
 from tpuctl.resources.iam_grants import USER

@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows.machines import workers
 from tpuctl.flows.machines.forward import PortMapping
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, log_of
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
 from tpuctl.model.names import CACHE
 

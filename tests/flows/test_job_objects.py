@@ -15,8 +15,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.local_cloud import server_process
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.completion import name_history
 from tpuctl.cli.main import run
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.view.schemas import RESPONSES, envelope_schema, events_schema
 
 pytestmark = pytest.mark.long

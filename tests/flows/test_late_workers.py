@@ -11,8 +11,8 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.recovery_jobs import log_of, script
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.jobs import launch
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
 from tpuctl.model.job import JobRecord
 

@@ -17,8 +17,8 @@ from tests.support.projects import Bench, Project
 from tpuctl import catalog
 from tpuctl.catalog import tpu as table
 from tpuctl.cli.main import run
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 ZONES = {*catalog.zones()}
 Edit = Callable[[dict[str, Any]], None]

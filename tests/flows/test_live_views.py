@@ -14,7 +14,7 @@ from tests.support.forked_cli import forked_tpuctl
 from tests.support.screen import Screen
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 
 MakeStack = Callable[..., Tpuctl]
 COLORS = re.compile(r"\x1b\[[0-9;]*3[0-7]m|\x1b\[(?:[0-9;]*;)?3[0-7](?:;[0-9;]*)?m")

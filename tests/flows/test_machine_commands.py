@@ -19,7 +19,7 @@ from tests.support.forked_cli import forked_tpuctl
 from tests.support.ports import free_port
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 
 NO_CHIPS = "the local cloud has no TPUs"
 TRAINING = """

@@ -14,12 +14,12 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import RemoteFailed
 from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import logs
 from tpuctl.jobs.launch import SHIPPED
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 

@@ -15,8 +15,8 @@ import pytest
 
 import tpuctl
 from tests.support.prerequisites import empty_image_cache, hide_interpreters
-from tpuctl.emulator.client import server_process
 from tpuctl.interpreters import current
+from tpuctl.local_cloud import server_process
 
 STACK = """\
 stack: strange

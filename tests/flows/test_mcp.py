@@ -22,8 +22,8 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tpuctl.cli.commands import COMMANDS, Effect
 from tpuctl.cli.main import run
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.view.schemas import envelope_schema
 
 STACK = (

@@ -15,12 +15,12 @@ from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, notes
 from tpuctl.api import Tpuctl
 from tpuctl.api.rehearse import job_variables
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
 from tpuctl.flows.jobs.run import prepare
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.jobs.logs import worker_records
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, LogChunk
 from tpuctl.model.stack_cost import cost_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.projects import Bench, Project
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import TpuctlError
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import StepProgress
 
 

@@ -14,9 +14,9 @@ from tests.support.locations import PROJECT, US_PARENT, US_ZONE
 from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.flows.machines.controller import is_controller_gone
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.polling import wait_until

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.flows.machines.controller import first_access
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.logs import worker_records
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.resources.stack_record import Contents, Record
 

@@ -20,7 +20,7 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(1200)]
 

@@ -9,9 +9,9 @@ from typing import Any
 from tests.support.polling import async_until
 from tests.support.queued import request_of, with_queue
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Unreachable
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 MakeStack = Callable[..., Tpuctl]
 # Prints each value of a metadata key, and receiving SIGTERM.

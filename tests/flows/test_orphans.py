@@ -12,9 +12,9 @@ from tests.support.locations import ZONE
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied, NotFound, Usage
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.inventory import find_orphaned
 

@@ -14,8 +14,8 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import provision
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import server_process
 from tpuctl.errors import Conflict, Denied, NotFound
+from tpuctl.local_cloud import server_process
 from tpuctl.model.plan import Action
 from tpuctl.resources.composition import resources_of
 from tpuctl.resources.iam_grants import ROLES, WRITERS

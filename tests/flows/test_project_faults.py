@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.projects import Bench, Project
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Usage
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 
 def fail(bench: Bench, command: str) -> tuple[int, str]:

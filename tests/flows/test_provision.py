@@ -12,9 +12,9 @@ from tests.support.projects import Project, provision
 from tests.support.stack_checks import call, check_made, check_nothing_left, check_second_up
 from tpuctl.api import Down, Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.flows.stack.down import prepare_down, verify_down
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, Outcome, StepFinished
 from tpuctl.resources.iam_grants import ROLES
 

@@ -13,7 +13,7 @@ import pytest
 import tpuctl
 from tests.support.commands import succeed
 from tpuctl import BlockingTpuctl, TpuctlError
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "automation.md"
 STACK = (

@@ -26,8 +26,8 @@ from tests.support.queued import (
     with_queue,
 )
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, LogChunk, StepProgress
 from tpuctl.model.plan import Action
 

@@ -10,8 +10,8 @@ from tests.support.locations import PROJECT, US_ZONE
 from tests.support.projects import provision
 from tests.support.queued import FLEX_START, nodes_of, path, request_of, with_queue
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import NoCapacity, TpuctlError
+from tpuctl.local_cloud import remote_control, server_process
 
 MakeStack = Callable[..., Tpuctl]
 

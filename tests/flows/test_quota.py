@@ -12,10 +12,10 @@ from tests.support.projects import Bench, Project
 from tests.support.tpu_instances import V6E_IMAGE
 from tpuctl.catalog import accelerator_type
 from tpuctl.catalog.quota import quota_limit
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import QuotaExceeded
 from tpuctl.flows.stack.plan import Prepared
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.quota import QuotaLine, QuotaReport
 

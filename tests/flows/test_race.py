@@ -17,11 +17,11 @@ from tests.support.polling import async_until
 from tests.support.projects import provision
 from tests.support.queued import in_background, nodes_of, request_of, with_queue
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack.plan import Prepared
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of

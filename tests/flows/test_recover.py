@@ -10,9 +10,9 @@ import pytest
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.jobs.attempts import read_attempts
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, StepFinished, WarningIssued
 
 MakeStack = Callable[..., Tpuctl]

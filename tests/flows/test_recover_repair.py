@@ -17,12 +17,12 @@ from tests.support.polling import async_until
 from tests.support.queued import with_queue
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, notes, script
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import NoCapacity, Usage
 from tpuctl.flows.jobs import attempt_outcome, jobs, recover
 from tpuctl.flows.jobs.attempts import claim_attempt, read_attempts
 from tpuctl.flows.machines import workers
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.attempt import Attempt, Verdict
 from tpuctl.model.events import Event, JobEnded, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord

@@ -20,8 +20,8 @@ from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, log_of
 from tpuctl import assets
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
 
 pytestmark = pytest.mark.long

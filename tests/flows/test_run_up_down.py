@@ -16,9 +16,9 @@ from tests.support.polling import until
 from tests.support.projects import Bench, Project
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Refused
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 MakeStack = Callable[..., Tpuctl]
 ENDLESS = "import time\nprint('it runs', flush=True)\nwhile True: time.sleep(0.1)\n"

@@ -13,8 +13,8 @@ import pytest
 from tests.support.callers import Member, grant
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Conflict, NotFound
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.model.job import WorkerRecord
 

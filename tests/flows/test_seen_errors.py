@@ -21,9 +21,9 @@ import pytest
 from tests.support.projects import Bench, Project
 from tpuctl import errors
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import TpuctlError
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.job import JobRecord, WorkerRecord
 from tpuctl.model.known_errors import table
 

@@ -13,8 +13,8 @@ from tests.support.callers import grant, revoke
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.plan import Action
 from tpuctl.resources.iam_grants import ROLES
 from tpuctl.resources.stack_record import Record

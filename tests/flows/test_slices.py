@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import launch
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.model.job import JobRecord
 from tpuctl.remote.ssh import SshTransport

@@ -15,10 +15,10 @@ from tests.support.locations import ZONE
 from tests.support.polling import async_until
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.errors import Denied
 from tpuctl.flows.stack.down import measure_bucket
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.charges import charges_of
 from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.names import CACHE

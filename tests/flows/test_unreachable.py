@@ -18,11 +18,11 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
-from tpuctl.emulator.client import server_process
 from tpuctl.errors import Transient, Unreachable
 from tpuctl.flows.jobs.follow import follow
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.jobs.submit import submit
+from tpuctl.local_cloud import server_process
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote import transport
 from tpuctl.remote.transport import Result, Stream

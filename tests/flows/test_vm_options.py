@@ -12,8 +12,8 @@ from tests.support.locations import PROJECT, US_PARENT, US_ZONE
 from tests.support.projects import provision
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Conflict, NoCapacity, NotFound
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.plan import Action
 
 MakeStack = Callable[..., Tpuctl]

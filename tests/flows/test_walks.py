@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 pytestmark = pytest.mark.long
 

@@ -15,10 +15,10 @@ from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import log_of
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack.up import ensure_watchdogs, prepare_machines, require_bucket_access
+from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
 from tpuctl.model.inventory import ResourceKind
 from tpuctl.remote.transport import Transport

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.gcloud import Gcloud, make_project, require_gcloud
 from tests.support.projects import serving
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 MakeGcloud = Callable[..., Gcloud]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.gcloud import Gcloud
 from tests.support.locations import US_ZONE
 from tests.support.projects import Project
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from tests.support.gcloud import Gcloud
-from tpuctl.emulator.client import remote_control
+from tpuctl.local_cloud import remote_control
 from tpuctl.remote.iap import Destination, IapRoute, Relay
 
 TPUS = ("compute", "tpus", "tpu-vm")

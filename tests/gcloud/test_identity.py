@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gcloud import Gcloud, make_project
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 ACCOUNTS = ("iam", "service-accounts")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.gcloud import Gcloud, make_project
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud.server_process import LocalCloud
 
 ACCESSOR = "roles/secretmanager.secretAccessor"
 

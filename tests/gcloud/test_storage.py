@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from tests.support.gcloud import Gcloud
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 _numbers = itertools.count(1)
 MEMBER = "user:someone@example.com"

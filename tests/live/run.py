@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.live.harness.compare import write_differences
 from tests.live.harness.settings import ROOT, InvalidSettings, Settings
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
 CLEANUP_SECONDS = 1800.0

@@ -18,7 +18,7 @@ from tests.live.harness.compare import compare, load
 from tests.live.harness.settings import Settings
 from tests.support.polling import until
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control, server_process
+from tpuctl.local_cloud import remote_control, server_process
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 150.0

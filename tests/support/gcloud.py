@@ -17,8 +17,8 @@ import requests
 
 from tests.support.forked_gcloud import forked_gcloud_python
 from tests.support.locations import US_ZONE
-from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.emulator.client.shell_env import environment_for
+from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.local_cloud.shell_env import environment_for
 
 __all__ = ["Gcloud", "environment_of", "forked", "make_project", "require_gcloud"]
 

@@ -11,11 +11,11 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.api.doctor import role_of
 from tpuctl.emulator import server
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
 from tpuctl.flows.stack import permissions
 from tpuctl.flows.stack.permissions import ACT_AS, VIEW, required_permissions
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.role import CustomRole
 from tpuctl.resources.composition import kind_of, resources_of
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.local_cloud.images import ImageStore
 
 __all__ = ["JOB", "TENSORFLOW", "WIKIPEDIA", "job_python"]
 

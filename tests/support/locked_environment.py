@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from tests.support.prerequisites import skip_or_fail
 from tpuctl.assets import runtime_lock
-from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, current, find, or_list
+from tpuctl.local_cloud.images import ImageStore
 
 __all__ = ["OTHER_PYTHONS", "is_made", "locked_node_modules", "locked_python", "own_environment"]
 

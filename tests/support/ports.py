@@ -8,7 +8,7 @@ import socket
 __all__ = ["free_port"]
 
 # Below the ephemeral ports, which any connection of another test may be given meanwhile, and below
-# the ports of machines (`emulator/machines/addresses.py`).
+# the ports of machines (`emulator/machines/network/addresses.py`).
 PORTS = range(10_000, 20_000)
 _random = random.SystemRandom()  # tests seed the module's generator, in each process alike
 

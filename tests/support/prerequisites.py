@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.interpreters import Interpreter, current, find, or_list
+from tpuctl.local_cloud.images import ImageStore
 
 __all__ = [
     "empty_image_cache",

@@ -23,10 +23,10 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tests.support.locations import ZONE
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud, status
 from tpuctl.errors import NotFound
 from tpuctl.flows.stack.plan import Prepared
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud, status
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 

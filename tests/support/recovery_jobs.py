@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.api import Tpuctl
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note
 
 __all__ = ["COUNTING", "inject_fault", "log_of", "notes", "script"]

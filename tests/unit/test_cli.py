@@ -280,7 +280,7 @@ def test_interrupted_command_is_reported(
     def interrupt(home: Path) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("tpuctl.emulator.client.server_process.status", interrupt)
+    monkeypatch.setattr("tpuctl.local_cloud.server_process.status", interrupt)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 130)
     assert [diagnostic["summary"] for diagnostic in answer["diagnostics"]] == ["Interrupted"]
@@ -292,7 +292,7 @@ def test_bug_is_reported_as_internal_error(
     def fail(home: Path) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("tpuctl.emulator.client.server_process.status", fail)
+    monkeypatch.setattr("tpuctl.local_cloud.server_process.status", fail)
     answer = envelope(capsys, "local", "status")
     assert (answer["status"], answer["exit_code"]) == ("failed", 70)
     assert run(["local", "status"]) == 70

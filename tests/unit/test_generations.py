@@ -8,7 +8,7 @@ import pytest
 
 from tpuctl.catalog import quota_limits, runtime_for
 from tpuctl.catalog.tpu import accelerator_types, data
-from tpuctl.emulator.machines.metadata_tree import HOST_TYPES
+from tpuctl.emulator.machines.servers.metadata_tree import HOST_TYPES
 from tpuctl.preflight.rehearsal.estimate import PEAK_FLOPS
 
 CATALOG = "tpuctl/catalog/tpu_data.py"
@@ -23,7 +23,7 @@ def missing_data(generation: str) -> Iterator[str]:
         yield f"{CATALOG}: prices.{price_class}"
         return
     if generation not in HOST_TYPES:
-        yield "tpuctl/emulator/machines/metadata_tree.py: HOST_TYPES"
+        yield "tpuctl/emulator/machines/servers/metadata_tree.py: HOST_TYPES"
     if generation not in PEAK_FLOPS:
         yield "tpuctl/preflight/rehearsal/estimate.py: PEAK_FLOPS"
     if not data()["generations"][generation]["tpu_api"]:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.prerequisites import hide_interpreters
 from tpuctl.api.local_cloud import prepare_image
-from tpuctl.emulator.machines.images import ImageStore
 from tpuctl.errors import TpuctlError
 from tpuctl.interpreters import current
+from tpuctl.local_cloud.images import ImageStore
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
 
 UV_THAT_FAILS = "#!/bin/sh\necho 'error: no network' >&2\nexit 2\n"

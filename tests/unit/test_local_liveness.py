@@ -9,9 +9,9 @@ import time
 import pytest
 
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
-from tpuctl.emulator.client import server_process
 from tpuctl.errors import Unreachable
 from tpuctl.flows.machines import local_liveness
+from tpuctl.local_cloud import server_process
 
 
 async def serve(port: int = 0) -> tuple[asyncio.Server, Endpoint, asyncio.Queue[None]]:

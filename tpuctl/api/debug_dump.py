@@ -142,7 +142,7 @@ def _traceback(name: str, error: Exception) -> DumpFile:
 
 
 def _local_cloud_is_running() -> bool:
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     return server_process.status(server_process.default_home()) is not None
 

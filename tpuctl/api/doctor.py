@@ -107,8 +107,8 @@ def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
     """It runs, isolates machines, and has disk space and an image for the stack's machines."""
     import shutil
 
-    from tpuctl.emulator.client import server_process
-    from tpuctl.emulator.machines.images import ImageStore, NoImage
+    from tpuctl.local_cloud import server_process
+    from tpuctl.local_cloud.images import ImageStore, NoImage
 
     endpoint = tpuctl.endpoint  # starts it
     running = server_process.status(server_process.default_home())

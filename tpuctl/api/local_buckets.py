@@ -99,9 +99,9 @@ async def prepare_local_cloud(
 
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.emulator.client import server_process
-    from tpuctl.emulator.client.shell_env import environment_for
     from tpuctl.emulator.state.projects import DEFAULT_PROJECT
+    from tpuctl.local_cloud import server_process
+    from tpuctl.local_cloud.shell_env import environment_for
     from tpuctl.preflight.rehearsal.script_environment import shell_variables
 
     endpoint = running_endpoint(emit)

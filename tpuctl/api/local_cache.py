@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.emulator.machines.images import MARKER, ImageStore
-from tpuctl.emulator.state.folder_removal import remove_folder
 from tpuctl.environments import try_exclusive
 from tpuctl.files import cache_home, disk_usage
+from tpuctl.local_cloud.folder_removal import remove_folder
+from tpuctl.local_cloud.images import MARKER, ImageStore
 
 __all__ = ["CacheItem", "cache_items", "cache_size", "prune"]
 

@@ -57,7 +57,7 @@ def running_endpoint(emit: Emit) -> Endpoint:
     import os
 
     from tpuctl.cloud.endpoints import Endpoint
-    from tpuctl.emulator.client import remote_control, server_process
+    from tpuctl.local_cloud import remote_control, server_process
 
     home = server_process.default_home()
     running = server_process.status(home)
@@ -77,8 +77,8 @@ async def prepare_image(
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError if no image can be built.
     """
-    from tpuctl.emulator.machines.images import ImageStore, NoImage
     from tpuctl.emulator.machines.interface import MachineError
+    from tpuctl.local_cloud.images import ImageStore, NoImage
     from tpuctl.model.events import Note
 
     images = ImageStore()
@@ -115,7 +115,7 @@ async def install_interpreter(
     A failed download is reported as a failed step, not raised.
     """
     from tpuctl import interpreters
-    from tpuctl.emulator.machines.images import ImageStore
+    from tpuctl.local_cloud.images import ImageStore
 
     minors = ImageStore().interpreters(tensorflow)
     minor, needed = minors[0], interpreters.or_list(minors)

@@ -79,9 +79,9 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
-    from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
     from tpuctl.flows.jobs.submit import make_bundle
+    from tpuctl.local_cloud.images import ImageStore
     from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
@@ -170,8 +170,8 @@ def _target(stack: Stack) -> Target:
 async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool) -> None:
     """Raise Refused unless an image has exactly this TensorFlow: another may behave differently."""
     from tpuctl.api.local_cloud import install_interpreter
-    from tpuctl.emulator.machines.images import ImageStore
     from tpuctl.interpreters import install_hint, or_list
+    from tpuctl.local_cloud.images import ImageStore
 
     if version is None:
         return
@@ -287,7 +287,7 @@ class RehearsalRun:
         the local buckets."""
         from tpuctl.api.local_cloud import prepare_image
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.emulator.machines.images import ImageStore
+        from tpuctl.local_cloud.images import ImageStore
 
         private_folder(self.home)
         code = self.folder.resolve() / FILES
@@ -309,8 +309,8 @@ class RehearsalRun:
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.emulator.machines.images import ImageStore
-        from tpuctl.emulator.machines.process_environment import pip_configuration
+        from tpuctl.emulator.machines.programs.process_environment import pip_configuration
+        from tpuctl.local_cloud.images import ImageStore
         from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
 
         installation = self.submission.installation

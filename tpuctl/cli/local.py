@@ -59,7 +59,7 @@ def up(
 
     Example: tpuctl local up
     """
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     state: State = context.obj
     cloud = server_process.start(server_process.default_home(), port=port, pace=pace)
@@ -76,7 +76,7 @@ def down(context: typer.Context) -> None:
 
     Example: tpuctl local down
     """
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     state: State = context.obj
     stopped = server_process.stop(server_process.default_home())
@@ -93,8 +93,8 @@ def status(context: typer.Context) -> int:
     Example: tpuctl local status
     """
     from tpuctl.api.local_cache import cache_size
-    from tpuctl.emulator.client import server_process
     from tpuctl.files import disk_usage
+    from tpuctl.local_cloud import server_process
     from tpuctl.units import decimal_size
 
     state: State = context.obj
@@ -133,7 +133,7 @@ def reset(context: typer.Context) -> None:
 
     Example: tpuctl local reset --yes
     """
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     state: State = context.obj
     home = server_process.default_home()
@@ -168,7 +168,7 @@ def prune(
     """
     from tpuctl.api import local_cache
     from tpuctl.cli.arguments import duration
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
     from tpuctl.units import counted, decimal_size
 
     state: State = context.obj
@@ -233,7 +233,7 @@ def token(
 
     Example: tpuctl local token user:ann@example.com
     """
-    from tpuctl.emulator.client import remote_control, server_process
+    from tpuctl.local_cloud import remote_control, server_process
 
     state: State = context.obj
     cloud = server_process.start(server_process.default_home())

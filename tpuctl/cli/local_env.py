@@ -120,8 +120,8 @@ def _current_shell() -> Shell:
 
 def _environment(state: State, project: str | None) -> dict[str, str | None]:
     from tpuctl.api.local_cloud import running_endpoint
-    from tpuctl.emulator.client import server_process
-    from tpuctl.emulator.client.shell_env import environment_for
+    from tpuctl.local_cloud import server_process
+    from tpuctl.local_cloud.shell_env import environment_for
     from tpuctl.model.stack import minimal_stack
 
     if project is not None:

@@ -14,7 +14,7 @@ from tpuctl.errors import NotFound, Usage
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.emulator.client.server_process import LocalCloud
+    from tpuctl.local_cloud.server_process import LocalCloud
 
 __all__ = ["fault_app", "set_setting"]
 
@@ -182,7 +182,7 @@ def add(
 
     Example: tpuctl local fault add stockout --zone us-central1-a
     """
-    from tpuctl.emulator.client import remote_control
+    from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
     fields = {
@@ -221,7 +221,7 @@ def list_faults(context: typer.Context) -> None:
 
     Example: tpuctl local fault list
     """
-    from tpuctl.emulator.client import remote_control
+    from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
     listed = remote_control.faults(_running())
@@ -238,7 +238,7 @@ def remove(
 
     Example: tpuctl local fault remove --all
     """
-    from tpuctl.emulator.client import remote_control
+    from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
     if (fault is None) == (not everything):
@@ -261,7 +261,7 @@ def release(
 
     Example: tpuctl local fault release hold-1
     """
-    from tpuctl.emulator.client import remote_control
+    from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
     count = remote_control.release(_running(), fault, drop=drop)
@@ -278,13 +278,13 @@ def _count(text: str) -> int | str:
 
 def _started() -> LocalCloud:
     """The local cloud, started if needed."""
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     return server_process.start(server_process.default_home())
 
 
 def _running() -> LocalCloud:
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     cloud = server_process.status(server_process.default_home())
     if cloud is None:
@@ -349,7 +349,7 @@ def set_setting(
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """
-    from tpuctl.emulator.client import remote_control
+    from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
     if name is None:

@@ -17,9 +17,9 @@ from tpuctl.cli.state import State
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.emulator.client.server_process import LocalCloud
     from tpuctl.emulator.replay.recordings import Recording
     from tpuctl.emulator.replay.replayer import ReplayedCall
+    from tpuctl.local_cloud.server_process import LocalCloud
 
 __all__ = ["replay"]
 
@@ -79,7 +79,7 @@ def _replay(recording: Recording) -> list[ReplayedCall]:
 
 @contextmanager
 def _empty_local_cloud() -> Iterator[LocalCloud]:
-    from tpuctl.emulator.client import server_process
+    from tpuctl.local_cloud import server_process
 
     with tempfile.TemporaryDirectory(prefix="tpuctl-replay-", ignore_cleanup_errors=True) as folder:
         cloud = server_process.start(Path(folder), pace="instant", ssh="high")

@@ -19,8 +19,8 @@ __all__ = ["main"]
 async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
     from tpuctl.emulator.machines.host import LocalHost
     from tpuctl.emulator.server import Server, StartableHost
-    from tpuctl.emulator.state.home_lock import HomeInUse
     from tpuctl.emulator.wire.transcript import Transcript
+    from tpuctl.local_cloud.home_lock import HomeInUse
 
     def make_host(folder: Path, api_address: tuple[str, int]) -> StartableHost:
         return LocalHost(folder, api_address=api_address, ssh=ssh)

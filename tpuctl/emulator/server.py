@@ -18,8 +18,6 @@ from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.oauth import OAuthEndpoints
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
-from tpuctl.emulator.state.home_lock import lock_home
-from tpuctl.emulator.state.pace import DEFAULT_PACE, Pace
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.wire.control_api import ControlApi
 from tpuctl.emulator.wire.google_api import GoogleApi
@@ -34,6 +32,8 @@ from tpuctl.emulator.wire.registry import Registry
 from tpuctl.emulator.wire.routes import Router
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.files import private_folder
+from tpuctl.local_cloud.home_lock import lock_home
+from tpuctl.local_cloud.pace import DEFAULT_PACE, Pace
 from tpuctl.version import __version__
 
 __all__ = ["APIS", "PACES", "MakeHost", "Server", "StartableHost"]

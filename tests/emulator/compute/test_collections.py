@@ -15,9 +15,8 @@ from tests.support.discovery_documents import document
 from tests.support.locations import PROJECT, REGION
 from tpuctl.emulator.compute import service
 from tpuctl.emulator.compute.api import COLLECTIONS
-from tpuctl.emulator.compute.collection import Collection
-from tpuctl.emulator.compute.resource_policies import ResourcePolicies
-from tpuctl.emulator.compute.supported_fields import (
+from tpuctl.emulator.compute.core.collection import Collection
+from tpuctl.emulator.compute.core.supported_fields import (
     ATTACHED_DISK,
     DISK,
     INSTANCE,
@@ -25,6 +24,7 @@ from tpuctl.emulator.compute.supported_fields import (
     Fields,
     check_supported,
 )
+from tpuctl.emulator.compute.groups.resource_policies import ResourcePolicies
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.registry import Caller
 

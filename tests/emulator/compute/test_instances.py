@@ -228,7 +228,7 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
 async def test_ssh_port_key_survives_set_metadata(
     engine: Any,
 ) -> None:
-    from tpuctl.emulator.compute import instance_lifecycle
+    from tpuctl.emulator.compute.instances import instance_lifecycle
     from tpuctl.emulator.tpu import nodes
 
     assert instance_lifecycle.PORT_KEY == nodes.PORT_KEY

@@ -15,9 +15,9 @@ from google.api_core import exceptions
 from tests.support.locations import PROJECT, V5P_ZONE
 from tests.support.polling import async_until
 from tests.support.tpu_instances import NAME, V6E, WHICH, tpu_instance
-from tpuctl.emulator.client import remote_control
-from tpuctl.emulator.client.server_process import LocalCloud
-from tpuctl.emulator.compute import capacity
+from tpuctl.emulator.compute.instances import capacity
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 IN_ZONE = {"project": PROJECT, "zone": V5P_ZONE}
 FLEX_START = {

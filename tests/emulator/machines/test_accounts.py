@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from tests.support.locations import PROJECT, ZONE
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"
 INSTANCES = f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/instances"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines import addresses
-from tpuctl.emulator.machines.addresses import Addresses, can_listen
 from tpuctl.emulator.machines.interface import MachineError
+from tpuctl.emulator.machines.network import addresses
+from tpuctl.emulator.machines.network.addresses import Addresses, can_listen
 
 NAMES = [f"projects/p/locations/z/nodes/n/workers/{worker}" for worker in range(4)]
 has_loopback_network = pytest.mark.skipif(

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tpuctl.emulator.machines.download_progress import DownloadProgress
-from tpuctl.emulator.machines.images import _run
+from tpuctl.local_cloud.download_progress import DownloadProgress
+from tpuctl.local_cloud.images import _run
 
 # Like pip, it prints what it downloads, and writes it to a folder in TMPDIR.
 LIKE_PIP = """

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tpuctl.emulator.machines.fork_server import ForkServer
-from tpuctl.emulator.machines.processes import Init
+from tpuctl.emulator.machines.isolation.fork_server import ForkServer
+from tpuctl.emulator.machines.programs.processes import Init
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork server requires Linux")
 ENVIRONMENT = {"PATH": os.defpath}

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import tpuctl.jobs.shipped
 from tests.support.properties import given
-from tpuctl.emulator.machines.certificate_authority import Authority
-from tpuctl.emulator.machines.framing import RequestFraming
-from tpuctl.emulator.machines.gateway import Gateway
-from tpuctl.emulator.machines.gateway_address import GatewayAddress, shell_user
+from tpuctl.emulator.machines.network.certificate_authority import Authority
+from tpuctl.emulator.machines.network.framing import RequestFraming
+from tpuctl.emulator.machines.network.gateway import Gateway
+from tpuctl.local_cloud.gateway_address import GatewayAddress, shell_user
 
 # Prints the number of connections after each request; the last one comes after a pause.
 CONSECUTIVE_REQUESTS = """

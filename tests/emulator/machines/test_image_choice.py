@@ -13,9 +13,9 @@ from tests.support.prerequisites import (
     hide_interpreters,
     other_interpreter,
 )
-from tpuctl.emulator.machines.images import ImageStore, NoImage
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import current
+from tpuctl.local_cloud.images import ImageStore, NoImage
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
 NOWHERE = "3.99"

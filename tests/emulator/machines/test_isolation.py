@@ -45,7 +45,7 @@ async def test_files_outside_machine_are_read_only(booted: Any) -> None:
 
 PROBE = """
 import asyncio
-from tpuctl.emulator.machines.processes import find_problems
+from tpuctl.emulator.machines.programs.processes import find_problems
 print(asyncio.run(find_problems()))
 """
 
@@ -190,7 +190,7 @@ import asyncio, sys
 from pathlib import Path
 import asyncssh
 from tpuctl.emulator.machines.interface import MachineSpec
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.local_cloud.images import ImageStore
 from tpuctl.emulator.machines.host import LocalHost
 
 async def main(home, cache, mark, namespaces):

@@ -15,9 +15,9 @@ import pytest
 from google.auth import jwt
 
 from tests.support.machine_specs import worker_spec
-from tpuctl.emulator.machines.identity_tokens import certificates_for
 from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
-from tpuctl.emulator.machines.metadata_tree import metadata_tree
+from tpuctl.emulator.machines.servers.identity_tokens import certificates_for
+from tpuctl.emulator.machines.servers.metadata_tree import metadata_tree
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 

@@ -20,11 +20,11 @@ import pytest
 import requests
 
 from tests.support.locations import PROJECT, REGION, ZONE
-from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
-from tpuctl.emulator.machines.images import ImageStore
+from tpuctl.emulator.machines.network.addresses import Addresses
 from tpuctl.emulator.server import Server
 from tpuctl.errors import Unreachable
+from tpuctl.local_cloud.images import ImageStore
 from tpuctl.remote.ssh import Address, SshTransport
 
 COMPUTE = f"/compute/v1/projects/{PROJECT}"

@@ -21,11 +21,11 @@ from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.machine_specs import worker_spec
 from tests.support.polling import async_until, until
 from tpuctl import catalog
-from tpuctl.emulator.machines import tensorflow_server
-from tpuctl.emulator.machines.addresses import Addresses
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
-from tpuctl.emulator.machines.processes import Init, RunningProcess
+from tpuctl.emulator.machines.network.addresses import Addresses
+from tpuctl.emulator.machines.programs.processes import Init, RunningProcess
+from tpuctl.emulator.machines.servers import tensorflow_server
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.service_usage.default_network import add_default_network
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import succeed
-from tpuctl.emulator.machines import peers
-from tpuctl.emulator.machines.peers import is_same_user
-from tpuctl.emulator.machines.port_forward import PortForward
+from tpuctl.emulator.machines.network import peers
+from tpuctl.emulator.machines.network.peers import is_same_user
+from tpuctl.emulator.machines.network.port_forward import PortForward
 
 OTHER_USER = 65534  # an unprivileged user
 TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"

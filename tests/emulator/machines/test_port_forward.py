@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.ports import free_port
-from tpuctl.emulator.machines.port_forward import MachineNetwork
-from tpuctl.emulator.machines.processes import Init, View, find_problems
+from tpuctl.emulator.machines.network.port_forward import MachineNetwork
+from tpuctl.emulator.machines.programs.processes import Init, View, find_problems
 from tpuctl.interpreters import current
 
 DIAL = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.machines.processes import Init
+from tpuctl.emulator.machines.programs.processes import Init
 
 PLAIN = {"PATH": os.defpath}
 

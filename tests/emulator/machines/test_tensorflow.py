@@ -13,7 +13,7 @@ import requests
 
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import until
-from tpuctl.emulator.client import server_process
+from tpuctl.local_cloud import server_process
 
 BUCKET = "lab-bucket"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.machine_specs import worker_spec
 from tests.support.polling import async_until
 from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
-from tpuctl.emulator.machines.metadata_tree import metadata_tree
+from tpuctl.emulator.machines.servers.metadata_tree import metadata_tree
 
 NAME = "projects/lab/zones/us-east5-a/instances/bert-tpu"
 

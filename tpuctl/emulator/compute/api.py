@@ -264,7 +264,7 @@ def _surface_at(path: str) -> Surface | None:
     """The surface of a path, found by the client's module names."""
     if not _PATH.match(path):
         return None
-    from tpuctl.emulator.compute.messages import client_of
+    from tpuctl.emulator.compute.core.messages import client_of
 
     collection = client_of(path)
     return None if collection is None else _surface(collection[1])

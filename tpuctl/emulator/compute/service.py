@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuctl.emulator.compute.addresses import Addresses, GlobalAddresses
-from tpuctl.emulator.compute.capacity import Capacity
-from tpuctl.emulator.compute.context import ComputeContext
-from tpuctl.emulator.compute.disks import Disks, DiskTypes, Snapshots
-from tpuctl.emulator.compute.images import ImageFamilyViews, Images
-from tpuctl.emulator.compute.instance_group_managers import InstanceGroupManagers
-from tpuctl.emulator.compute.instance_groups import Autoscalers, InstanceGroups
-from tpuctl.emulator.compute.instance_templates import InstanceTemplates, RegionInstanceTemplates
-from tpuctl.emulator.compute.instances import Instances
-from tpuctl.emulator.compute.machine_types import MachineTypes
-from tpuctl.emulator.compute.networks import Firewalls, Networks
-from tpuctl.emulator.compute.operations import (
+from tpuctl.emulator.compute.core.context import ComputeContext
+from tpuctl.emulator.compute.core.operations import (
     GlobalOperations,
     RegionOperations,
     ZoneOperations,
 )
-from tpuctl.emulator.compute.project import Projects
-from tpuctl.emulator.compute.quota import Quota, Regions, Zones
-from tpuctl.emulator.compute.reservations import FutureReservations, Reservations
-from tpuctl.emulator.compute.resize_requests import ResizeRequests
-from tpuctl.emulator.compute.resource_policies import ResourcePolicies
-from tpuctl.emulator.compute.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.compute.disks.disks import Disks, DiskTypes, Snapshots
+from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
+from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
+from tpuctl.emulator.compute.groups.instance_groups import Autoscalers, InstanceGroups
+from tpuctl.emulator.compute.groups.resize_requests import ResizeRequests
+from tpuctl.emulator.compute.groups.resource_policies import ResourcePolicies
+from tpuctl.emulator.compute.instances.capacity import Capacity
+from tpuctl.emulator.compute.instances.instance_templates import (
+    InstanceTemplates,
+    RegionInstanceTemplates,
+)
+from tpuctl.emulator.compute.instances.instances import Instances
+from tpuctl.emulator.compute.instances.project import Projects
+from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
+from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
+from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.compute.offerings.machine_types import MachineTypes
+from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
+from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
 from tpuctl.emulator.wire.registry import Registry

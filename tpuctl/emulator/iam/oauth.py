@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from tpuctl.emulator.iam.tokens import AccessTokens
-from tpuctl.emulator.machines.identity_tokens import certificates_for
+from tpuctl.emulator.machines.servers.identity_tokens import certificates_for
 from tpuctl.emulator.state.errors import ApiError
 
 __all__ = ["OAuthEndpoints"]

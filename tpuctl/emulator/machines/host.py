@@ -14,29 +14,29 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tpuctl.catalog import runtime, unlisted_runtime
-from tpuctl.emulator.machines.addresses import Addresses
-from tpuctl.emulator.machines.certificate_authority import Authority
-from tpuctl.emulator.machines.firewall import Firewall
-from tpuctl.emulator.machines.fork_server import ForkServer
-from tpuctl.emulator.machines.gateway import Gateway
-from tpuctl.emulator.machines.identity_tokens import IdentityKey
-from tpuctl.emulator.machines.images import ImageChoice, ImageStore
 from tpuctl.emulator.machines.interface import (
     ConnectionPolicy,
     Endpoint,
     MachineError,
     MachineSpec,
 )
+from tpuctl.emulator.machines.isolation.fork_server import ForkServer
 from tpuctl.emulator.machines.machine import STARTUP_SCRIPT, Machine
-from tpuctl.emulator.machines.process_environment import (
+from tpuctl.emulator.machines.network.addresses import Addresses
+from tpuctl.emulator.machines.network.certificate_authority import Authority
+from tpuctl.emulator.machines.network.firewall import Firewall
+from tpuctl.emulator.machines.network.gateway import Gateway
+from tpuctl.emulator.machines.programs.process_environment import (
     MachineFolder,
     SharedEnvironment,
     pip_configuration,
 )
-from tpuctl.emulator.machines.processes import Problems, find_problems
-from tpuctl.emulator.machines.trust import trusted_certificates
-from tpuctl.emulator.state.folder_removal import remove_folder
+from tpuctl.emulator.machines.programs.processes import Problems, find_problems
+from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
+from tpuctl.local_cloud.folder_removal import remove_folder
+from tpuctl.local_cloud.images import ImageChoice, ImageStore
+from tpuctl.local_cloud.trust import trusted_certificates
 
 __all__ = ["LocalHost"]
 

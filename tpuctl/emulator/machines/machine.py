@@ -13,31 +13,35 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tpuctl.emulator.machines.addresses import Reservation
-from tpuctl.emulator.machines.disk_space import LimitedDisk
-from tpuctl.emulator.machines.firewall import Firewall
-from tpuctl.emulator.machines.fork_server import ForkServer
-from tpuctl.emulator.machines.images import image_interpreter
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
-from tpuctl.emulator.machines.metadata import MetadataServer
-from tpuctl.emulator.machines.metadata_tree import Tree, identity_claims, metadata_tree
-from tpuctl.emulator.machines.port_forward import MachineNetwork
-from tpuctl.emulator.machines.process_environment import (
+from tpuctl.emulator.machines.isolation.disk_space import LimitedDisk
+from tpuctl.emulator.machines.isolation.fork_server import ForkServer
+from tpuctl.emulator.machines.network.addresses import Reservation
+from tpuctl.emulator.machines.network.firewall import Firewall
+from tpuctl.emulator.machines.network.port_forward import MachineNetwork
+from tpuctl.emulator.machines.network.unreachable import UnreachableAddress
+from tpuctl.emulator.machines.programs.process_environment import (
     ROOT,
     SHELL,
     MachineFolder,
     SharedEnvironment,
     hostname,
 )
-from tpuctl.emulator.machines.processes import Init, RunningProcess, View
-from tpuctl.emulator.machines.session import Session
-from tpuctl.emulator.machines.sftp import MachineFiles
-from tpuctl.emulator.machines.ssh import SshServer, allowed_keys, host_key
-from tpuctl.emulator.machines.sudo_install import HOST_SUDO, install_sudo, write_sudo_settings
-from tpuctl.emulator.machines.tensorflow_server import PROGRAM, TensorflowServer
-from tpuctl.emulator.machines.tpuctl_on_instance import interpreter_folders, write_program
-from tpuctl.emulator.machines.unreachable import UnreachableAddress
+from tpuctl.emulator.machines.programs.processes import Init, RunningProcess, View
+from tpuctl.emulator.machines.programs.sudo_install import (
+    HOST_SUDO,
+    install_sudo,
+    write_sudo_settings,
+)
+from tpuctl.emulator.machines.programs.tpuctl_on_instance import interpreter_folders, write_program
+from tpuctl.emulator.machines.servers.metadata import MetadataServer
+from tpuctl.emulator.machines.servers.metadata_tree import Tree, identity_claims, metadata_tree
+from tpuctl.emulator.machines.servers.session import Session
+from tpuctl.emulator.machines.servers.sftp import MachineFiles
+from tpuctl.emulator.machines.servers.ssh import SshServer, allowed_keys, host_key
+from tpuctl.emulator.machines.servers.tensorflow_server import PROGRAM, TensorflowServer
 from tpuctl.interpreters import current
+from tpuctl.local_cloud.images import image_interpreter
 
 __all__ = ["STARTUP_SCRIPT", "Machine"]
 

@@ -13,27 +13,27 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
 from tpuctl.emulator.state.operations import Effect
-from tpuctl.emulator.storage.batch import answer_batch
-from tpuctl.emulator.storage.buckets import Buckets
-from tpuctl.emulator.storage.copies import Copies
-from tpuctl.emulator.storage.download import send_media
-from tpuctl.emulator.storage.object_lists import ObjectLists
-from tpuctl.emulator.storage.objects import Objects
-from tpuctl.emulator.storage.partial_response import select_fields
-from tpuctl.emulator.storage.primitives import (
+from tpuctl.emulator.storage.buckets.buckets import Buckets
+from tpuctl.emulator.storage.objects.copies import Copies
+from tpuctl.emulator.storage.objects.object_lists import ObjectLists
+from tpuctl.emulator.storage.objects.objects import Objects
+from tpuctl.emulator.storage.objects.unsupported import check_fields, check_parameters
+from tpuctl.emulator.storage.requests.batch import answer_batch
+from tpuctl.emulator.storage.requests.partial_response import select_fields
+from tpuctl.emulator.storage.requests.primitives import (
     Answer,
     Call,
     NotModified,
     ObjectFiles,
     split_path,
 )
-from tpuctl.emulator.storage.unsupported import check_fields, check_parameters
-from tpuctl.emulator.storage.uploads import Uploads
-from tpuctl.emulator.storage.user_project import check_user_project
-from tpuctl.emulator.storage.xml import METHODS as XML_METHODS
-from tpuctl.emulator.storage.xml import Xml
-from tpuctl.emulator.storage.xml_buckets import XmlBuckets
-from tpuctl.emulator.storage.xml_uploads import MultipartUploads
+from tpuctl.emulator.storage.requests.user_project import check_user_project
+from tpuctl.emulator.storage.transfers.download import send_media
+from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.xml import METHODS as XML_METHODS
+from tpuctl.emulator.storage.xml_api.xml import Xml
+from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
+from tpuctl.emulator.storage.xml_api.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.registry import Caller, Registry

@@ -14,10 +14,10 @@ from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.predefined_roles import require_role
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.members import email_of, member_of
-from tpuctl.emulator.state.pace import PACES
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.registry import Registry
+from tpuctl.local_cloud.pace import PACES
 
 __all__ = ["ControlApi"]
 

@@ -16,12 +16,12 @@ from tpuctl.emulator.iam.guard import Guard
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
 from tpuctl.emulator.state.operations import Effect, Operations
-from tpuctl.emulator.state.pace import Pace
 from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.machine_service import MachineService
+from tpuctl.local_cloud.pace import Pace
 
 __all__ = ["Caller", "Registry", "Service"]
 

@@ -1,0 +1,266 @@
+"""Boot images, and the TensorFlow version each contains."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import Any
+
+from tpuctl import catalog
+from tpuctl.emulator.compute.core.context import ComputeContext
+from tpuctl.emulator.compute.core.errors import bad_field, not_found, unknown_reference
+from tpuctl.emulator.compute.core.fingerprint import fingerprint
+from tpuctl.emulator.compute.core.lists import listed
+from tpuctl.emulator.compute.core.messages import LINK, message_of
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = [
+    "Image",
+    "ImageFamilyViews",
+    "Images",
+    "boot_fields",
+    "find_image",
+    "image_id",
+    "tensorflow_family",
+]
+
+_BUILD_DATE = date(2026, 9, 15)  # an example only
+# Other public projects that `gcloud compute images list` queries (SDK 528,
+# api_lib/compute/constants.py): readable by anyone, without images here.
+_WITHOUT_IMAGES = frozenset(
+    (
+        *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
+        *("oracle-linux-cloud", "rhel-cloud", "rhel-sap-cloud", "rocky-linux-accelerator-cloud"),
+        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-pro-cloud"),
+        *("windows-cloud", "windows-sql-cloud"),
+    )
+)
+_REFERENCE = re.compile(
+    r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
+)
+
+
+_DEBIAN_FEATURES = ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
+_UBUNTU_FEATURES = (
+    *("VIRTIO_SCSI_MULTIQUEUE", "SEV_CAPABLE", "SEV_SNP_CAPABLE", "SEV_LIVE_MIGRATABLE"),
+    *("SEV_LIVE_MIGRATABLE_V2", "IDPF", "TDX_CAPABLE", "UEFI_COMPATIBLE", "GVNIC"),
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of a public project. `tensorflow` is its version, None for plain OS images."""
+
+    project: str
+    family: str
+    name: str
+    description: str
+    license: str
+    license_code: str
+    guest_features: tuple[str, ...] = _DEBIAN_FEATURES
+    size_gb: int = 10
+    tensorflow: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"projects/{self.project}/global/images/{self.name}"
+
+
+def tensorflow_family(version: str) -> str:
+    """The ml-images family of a TPU node version, as gcloud's execution-groups names it: before
+    2.4 the patch is omitted if it is 0."""
+    major, minor, patch = (int(part) for part in (*version.split("."), "0")[:3])
+    short = f"tf-{major}-{minor}"
+    return f"{short}-{patch}" if patch or (major >= 2 and minor >= 4) else short
+
+
+# Debian 11 as recorded by GoogleCloudPlatform/k8s-config-connector (the cassette of
+# osconfigguestpolicy); the others as public inventories of 2025 and 2026 list them.
+_OS_IMAGES = (
+    Image(
+        "ubuntu-os-cloud",
+        "ubuntu-2204-lts",
+        f"ubuntu-2204-jammy-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, 22.04 LTS, amd64 jammy image built on {_BUILD_DATE}",
+        "ubuntu-2204-lts",
+        "5511465778777431107",
+        _UBUNTU_FEATURES,
+    ),
+    Image(
+        "ubuntu-os-cloud",
+        "ubuntu-2404-lts-amd64",
+        f"ubuntu-2404-noble-amd64-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, 24.04 LTS, amd64 noble image built on {_BUILD_DATE}",
+        "ubuntu-2404-lts",
+        "3242930272766215801",
+        (*_UBUNTU_FEATURES, "SNP_SVSM_CAPABLE"),
+    ),
+    Image(
+        "debian-cloud",
+        "debian-12",
+        f"debian-12-bookworm-v{_BUILD_DATE:%Y%m%d}",
+        f"Debian, Debian GNU/Linux, 12 (bookworm), amd64 built on {_BUILD_DATE:%Y%m%d}",
+        "debian-12-bookworm",
+        "2147286739765738111",
+        (*_DEBIAN_FEATURES, "SEV_LIVE_MIGRATABLE_V2"),
+    ),
+    Image(
+        "debian-cloud",
+        "debian-11",
+        f"debian-11-bullseye-v{_BUILD_DATE:%Y%m%d}",
+        f"Debian, Debian GNU/Linux, 11 (bullseye), amd64 built on {_BUILD_DATE:%Y%m%d}",
+        "debian-11-bullseye",
+        "3853522013536123851",
+    ),
+)
+
+
+# For machines with TPUs: docs.cloud.google.com/tpu/docs/tpu-os-images. They have neither Docker nor
+# a framework; licenses and features are those of Ubuntu's plain images: a guess.
+_TPU_IMAGES = tuple(
+    Image(
+        "ubuntu-os-accelerator-images",
+        family,
+        f"{family}-v{_BUILD_DATE:%Y%m%d}",
+        f"Canonical, Ubuntu, {release} LTS, amd64 TPU image built on {_BUILD_DATE}",
+        *(license_name, license_code),
+        _UBUNTU_FEATURES,
+    )
+    for family, release, license_name, license_code in (
+        (
+            *("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "22.04"),
+            *("ubuntu-2204-lts", "5511465778777431107"),
+        ),
+        (
+            *("ubuntu-accel-2404-amd64-tpu-tpu7x", "24.04"),
+            *("ubuntu-2404-lts", "3242930272766215801"),
+        ),
+    )
+)
+
+
+@cache
+def _images() -> tuple[Image, ...]:
+    versions = {version.tensorflow for version in catalog.node_versions() if version.tensorflow}
+    return (*_OS_IMAGES, *_TPU_IMAGES, *map(_tensorflow_image, sorted(versions)))
+
+
+def _tensorflow_image(version: str) -> Image:
+    """The license is a guess: no description of such an image is public."""
+    family = tensorflow_family(version)
+    return Image(
+        "ml-images",
+        family,
+        f"{family}-v{_BUILD_DATE:%Y%m%d}",
+        f"TensorFlow {version}",
+        family,
+        _number(family),
+        size_gb=50,
+        tensorflow=version,
+    )
+
+
+def find_image(text: str, field: str = "") -> Image:
+    """The image that a full or partial link, the value of `field`, refers to.
+
+    Forms: `https://…/projects/P/global/images/I`, `projects/P/global/images/family/F`, and
+    gcloud's `projects/P/zones/-/imageFamilyViews/F`.
+    """
+    match = _REFERENCE.search(text)
+    if match is None:
+        reason = "The URL is malformed."
+        raise bad_field(field, text, reason)
+    project, folder, name = match[1] or "", match[2], match[3]
+    is_family = folder != "global/images/"
+    for image in _images():
+        if image.project == project and name == (image.family if is_family else image.name):
+            return image
+    if field and not is_family:
+        raise unknown_reference(field, text, "image")
+    raise not_found(f"projects/{project}/{folder}{name}")
+
+
+class Images:
+    """Images of Google's public projects. Custom images are not emulated."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        self._check_readable(request.project)
+        return show(find_image(f"projects/{request.project}/global/images/{request.image}"))
+
+    async def get_from_family(self, request: Any, caller: Caller) -> Any:
+        self._check_readable(request.project)
+        name = f"projects/{request.project}/global/images/family/{request.family}"
+        return show(find_image(name))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        self._check_readable(request.project)
+        rows = [_row(image) for image in _images() if image.project == request.project]
+        base = f"projects/{request.project}/global/images"
+        return listed(request, "ImageList", "compute#imageList", rows, base)
+
+    def _check_readable(self, project: str) -> None:
+        """Anyone may read the public projects; others must exist."""
+        is_public = project in _WITHOUT_IMAGES
+        if not is_public and all(image.project != project for image in _images()):
+            self._context.project(project)
+
+
+class ImageFamilyViews:
+    """An image family as seen from a zone: the same in every zone."""
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        image = await self._images.get_from_family(request, caller)
+        view = message_of("ImageFamilyView", {})
+        view.image.CopyFrom(image)
+        return view
+
+
+def show(image: Image) -> Any:
+    return message_of("Image", _row(image))
+
+
+def image_id(image: Image) -> str:
+    return _number(image.full_name)
+
+
+def _number(text: str) -> str:
+    return str(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
+
+
+def _row(image: Image) -> dict[str, Any]:
+    return {
+        "kind": "compute#image",
+        "id": image_id(image),
+        "creationTimestamp": f"{_BUILD_DATE}T00:00:00.000-07:00",
+        "name": image.name,
+        "family": image.family,
+        "status": "READY",
+        "sourceType": "RAW",
+        "rawDisk": {"containerType": "TAR", "source": ""},
+        "description": image.description,
+        "labelFingerprint": fingerprint({}),
+        "diskSizeGb": str(image.size_gb),
+        "archiveSizeBytes": str(image.size_gb * 10**8),
+        "storageLocations": ["us", "eu", "asia"],
+        **boot_fields(image),
+        "selfLink": LINK + image.full_name,
+    }
+
+
+def boot_fields(image: Image) -> dict[str, Any]:
+    """What an image gives to the disks made from it."""
+    return {
+        "licenses": [f"{LINK}projects/{image.project}/global/licenses/{image.license}"],
+        "licenseCodes": [image.license_code],
+        "guestOsFeatures": [{"type": feature} for feature in image.guest_features],
+        "architecture": "X86_64",
+    }

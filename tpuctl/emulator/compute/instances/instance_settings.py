@@ -1,0 +1,164 @@
+"""Changing the settings of an existing instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tpuctl.emulator.compute.core.collection import Row, idempotent
+from tpuctl.emulator.compute.core.errors import bad_field, condition_not_met
+from tpuctl.emulator.compute.core.fingerprint import fingerprint
+from tpuctl.emulator.compute.core.messages import as_row
+from tpuctl.emulator.compute.core.supported_fields import ATTACHED_DISK, check_supported
+from tpuctl.emulator.compute.instances.instance_lifecycle import InstanceMachines
+from tpuctl.emulator.compute.instances.instance_spec import (
+    attached_disk,
+    machine_type_of,
+    service_accounts,
+    stored_machine_type,
+)
+from tpuctl.emulator.compute.instances.project import check_fingerprint, checked_items
+from tpuctl.emulator.compute.offerings.scheduling import scheduling
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["InstanceSettings"]
+
+
+class InstanceSettings(InstanceMachines):
+    """The part of the instances collection that changes settings."""
+
+    message, plural, field = "Instance", "instances", "instance"
+    scope = "zones"
+
+    @idempotent
+    async def set_metadata(self, name: str, request: Any, caller: Caller) -> Any:
+        row, body = self.require(name), as_row(request.metadata_resource)
+        items = checked_items(body)
+        check_fingerprint(body.get("fingerprint", ""), row["metadata"]["items"])
+        return self.begin_on_instance(
+            "setMetadata", name, caller, {"items": items}, request.request_id
+        )
+
+    async def set_labels(self, request: Any, caller: Caller) -> Any:
+        labels_request = request.instances_set_labels_request_resource
+        return self.begin_labels(self.name_of(request), labels_request, caller, request.request_id)
+
+    @idempotent
+    async def set_tags(self, name: str, request: Any, caller: Caller) -> Any:
+        row, body = self.require(name), as_row(request.tags_resource)
+        if body.get("fingerprint", "") != fingerprint(row["tags"]["items"]):
+            text = "Supplied fingerprint does not match current tags fingerprint."
+            raise condition_not_met(text)
+        changes = {"row": {"tags": {"items": body.get("items", [])}}}
+        return self.begin_on_instance("setTags", name, caller, changes, request.request_id)
+
+    @idempotent
+    async def attach_disk(self, name: str, request: Any, caller: Caller) -> Any:
+        row = self.require(name)
+        body = as_row(request.attached_disk_resource)
+        check_supported(body, ATTACHED_DISK)
+        if body.get("boot") and any(disk["boot"] for disk in row["disks"]):
+            raise bad_field("resource.boot", "true", "The instance has a boot disk.")
+        index = 1 + max((other["index"] for other in row["disks"]), default=-1)
+        machine = stored_machine_type(row["machineType"])
+        disk = attached_disk(self.sources, name, index, body, machine)
+        if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
+            reason = "The device name is in use."
+            raise bad_field("resource.deviceName", disk["deviceName"], reason)
+        return self.begin_on_instance(
+            "attachDisk", name, caller, {"disk": disk}, request.request_id
+        )
+
+    @idempotent
+    async def detach_disk(self, name: str, request: Any, caller: Caller) -> Any:
+        row = self.require(name)
+        disk = self._require_device(row, request.device_name)
+        if disk["boot"]:
+            _require_stopped(row, "boot disk")
+        if disk["type"] == "SCRATCH":
+            raise invalid("Local SSDs cannot be detached.", reason="invalid")  # a guess
+        more = {"device": request.device_name}
+        return self.begin_on_instance("detachDisk", name, caller, more, request.request_id)
+
+    @idempotent
+    async def set_scheduling(self, name: str, request: Any, caller: Caller) -> Any:
+        """Fields left out keep their values; provisioning model only while stopped."""
+
+        def change(row: Row) -> Row:
+            before = row["scheduling"]
+            body = as_row(request.scheduling_resource)
+            after = scheduling({**before, **body})
+            if after["preemptible"] != before["preemptible"]:
+                _require_stopped(row, "scheduling.preemptible")
+            return {"scheduling": after}
+
+        return self._change(name, request, "setScheduling", change, caller)
+
+    @idempotent
+    async def set_machine_type(self, name: str, request: Any, caller: Caller) -> Any:
+        """Only while stopped."""
+        body = as_row(request.instances_set_machine_type_request_resource)
+
+        def change(row: Row) -> Row:
+            _require_stopped(row, "machineType")
+            return {"machineType": machine_type_of(name, body)}
+
+        return self._change(name, request, "setMachineType", change, caller)
+
+    @idempotent
+    async def set_service_account(self, name: str, request: Any, caller: Caller) -> Any:
+        project = self.context.registry.projects.require(request.project)
+        body = as_row(request.instances_set_service_account_request_resource)
+
+        def change(row: Row) -> Row:
+            _require_stopped(row, "serviceAccounts")
+            return {
+                "serviceAccounts": service_accounts(project, [body] if body.get("email") else [])
+            }
+
+        return self._change(name, request, "setServiceAccount", change, caller)
+
+    @idempotent
+    async def set_disk_auto_delete(self, name: str, request: Any, caller: Caller) -> Any:
+        def change(row: Row) -> Row:
+            self._require_device(row, request.device_name)
+            disks = [
+                {**disk, "autoDelete": request.auto_delete}
+                if disk.get("deviceName") == request.device_name
+                else disk
+                for disk in row["disks"]
+            ]
+            return {"disks": disks}
+
+        return self._change(name, request, "setDiskAutoDelete", change, caller)
+
+    @idempotent
+    async def set_deletion_protection(self, name: str, request: Any, caller: Caller) -> Any:
+        # The parameter's description: defaults to true.
+        protected = request.deletion_protection if request.HasField("deletion_protection") else True
+        changes = {"deletionProtection": protected}
+        return self._change(name, request, "setDeletionProtection", lambda row: changes, caller)
+
+    def _change(
+        self, name: str, request: Any, verb: str, change: Callable[[Row], Row], caller: Caller
+    ) -> Any:
+        changes = {"row": change(self.require(name))}
+        return self.begin_on_instance(
+            verb, name, caller, changes, request.request_id, step=self.kind
+        )
+
+    @staticmethod
+    def _require_device(row: Row, device: str) -> Row:
+        for disk in row["disks"]:
+            if disk["deviceName"] == device:
+                attachment: Row = disk
+                return attachment
+        raise bad_field("disk", device, f"No attached disk found with device name '{device}'")
+
+
+def _require_stopped(row: Row, field: str) -> None:
+    # The wording is a guess; the methods' descriptions require a stopped instance.
+    if row["status"] != "TERMINATED":
+        text = f"The instance must be stopped before its {field} can be changed."
+        raise invalid(f"Invalid resource usage: '{text}'.", reason="invalidResourceUsage")

@@ -1,0 +1,109 @@
+"""The Compute Engine project resource: common instance metadata and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpuctl.emulator.compute.core.context import ComputeContext
+from tpuctl.emulator.compute.core.errors import condition_not_met
+from tpuctl.emulator.compute.core.fingerprint import fingerprint
+from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.pacific_time import pacific_text
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Projects", "check_fingerprint", "checked_items"]
+
+Items = list[dict[str, str]]
+
+_KIND = "compute.metadata"
+
+
+class Projects:
+    """The project resource and its common instance metadata."""
+
+    def __init__(
+        self, context: ComputeContext, quotas: Callable[[str], list[dict[str, Any]]]
+    ) -> None:
+        """`quotas` returns the project-wide quotas."""
+        self._context = context
+        self._quotas = quotas
+        self._store = context.registry.store
+        self.effects: Mapping[str, Effect] = {
+            "compute.projects.setMetadata": Effect(self._finish_set_metadata)
+        }
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.registry.projects.require(request.project, "compute.googleapis.com")
+        items = self.items(project["id"])
+        return message_of(
+            "Project",
+            {
+                "kind": "compute#project",
+                "id": str(project["number"]),
+                "name": project["id"],
+                "creationTimestamp": pacific_text(project["created"]),
+                "commonInstanceMetadata": {
+                    "kind": "compute#metadata",
+                    "fingerprint": fingerprint(items),
+                    "items": items,
+                },
+                "quotas": self._quotas(project["id"]),
+                "defaultServiceAccount": (
+                    f"{project['number']}-compute@developer.gserviceaccount.com"
+                ),
+                "defaultNetworkTier": "PREMIUM",
+                "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
+                "selfLink": f"{LINK}projects/{project['id']}",
+            },
+        )
+
+    async def set_common_instance_metadata(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        existing = self._context.operation_of_request(f"projects/{project}", request.request_id)
+        if existing is not None:
+            return existing
+        body = as_row(request.metadata_resource)
+        items = checked_items(body)
+        check_fingerprint(body.get("fingerprint", ""), self.items(project))
+        return self._context.begin(
+            "compute.projects.setMetadata",
+            "compute.projects.setCommonInstanceMetadata",
+            f"projects/{project}",
+            "compute.metadata",
+            caller,
+            {"items": items, "fingerprint": body.get("fingerprint", "")},
+            request.request_id,
+        )
+
+    def items(self, project: str) -> Items:
+        """The common instance metadata of the project."""
+        stored = self._store.get_json(_KIND, project)
+        return list(stored["items"]) if stored else []
+
+    def _finish_set_metadata(self, arguments: Arguments) -> None:
+        project = arguments["target"].split("/")[1]
+        self._store.put_json(_KIND, project, {"items": arguments["items"]})
+        for service in self._context.registry.machine_services():
+            service.reconfigure_all(project)
+
+
+def checked_items(body: Mapping[str, Any]) -> Items:
+    """The metadata items of a request, validated."""
+    items = [
+        {"key": item.get("key", ""), "value": item.get("value", "")}
+        for item in body.get("items", [])
+    ]
+    keys = [item["key"] for item in items]
+    if len(set(keys)) < len(keys) or not all(keys):
+        raise invalid("Invalid value for field 'metadata': keys must be present and unique.")
+    return items
+
+
+def check_fingerprint(requested: str, items: Items) -> None:
+    """Refuse a change based on outdated metadata."""
+    # Without a fingerprint only metadata that is still empty may be set.
+    if requested != fingerprint(items) and (requested or items):
+        raise condition_not_met("Supplied fingerprint does not match current metadata fingerprint.")

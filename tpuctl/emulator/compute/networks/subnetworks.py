@@ -1,0 +1,274 @@
+"""Subnetworks, automatic and custom, and the routes to them."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tpuctl.emulator.compute.core.collection import Collection, Items, Row, Rows
+from tpuctl.emulator.compute.core.context import NETWORKS, ComputeContext
+from tpuctl.emulator.compute.core.errors import bad_field, condition_not_met, failed, not_found
+from tpuctl.emulator.compute.core.fingerprint import fingerprint
+from tpuctl.emulator.compute.core.lists import listed
+from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.locations import auto_range, regions
+from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Routes", "Subnetworks"]
+
+
+_AUTO_RANGES = ipaddress.ip_network("10.128.0.0/9")
+
+
+class Subnetworks(Collection):
+    """Auto mode subnetworks exist in every region; only changed ones are stored."""
+
+    kind, message, plural, field = "compute.subnetworks", "Subnetwork", "subnetworks", "subnetwork"
+    scope = "regions"
+
+    def __init__(self, context: ComputeContext) -> None:
+        super().__init__(context)
+        self.effects = {
+            **self.effects,
+            f"{self.kind}.setPrivateIpGoogleAccess": Effect(self.finish_patch),
+        }
+
+    def find(self, name: str) -> Row | None:
+        row = super().find(name)
+        if row is not None:
+            return row
+        _, project, _, region, _, subnetwork_id = name.split("/")
+        network = self.store.get_json(
+            NETWORKS, f"projects/{project}/global/networks/{subnetwork_id}"
+        )
+        if network is None or not network.get("autoCreateSubnetworks") or region not in regions():
+            return None
+        return _auto_subnetwork(project, network, region)
+
+    def names(self, prefix: str) -> Sequence[str]:
+        parts = prefix.split("/")
+        region_names = [parts[3]] if len(parts) > 3 and parts[3] else list(regions())
+        base = f"projects/{parts[1]}"
+        names = set(super().names(prefix))
+        for network in self.store.list_json(NETWORKS, f"{base}/global/networks/"):
+            if network.get("autoCreateSubnetworks"):
+                network_id = network["name"]
+                names.update(
+                    f"{base}/regions/{region}/subnetworks/{network_id}" for region in region_names
+                )
+        return sorted(names)
+
+    def items(self, prefix: str) -> Items:
+        return [(name, self.require(name)) for name in self.names(prefix)]
+
+    def show(self, name: str, row: Row) -> Row:
+        resource = {**super().show(name, row), "network": LINK + row["network"]}
+        resource |= {
+            "fingerprint": fingerprint(row),
+            "privateIpv6GoogleAccess": "DISABLE_GOOGLE_ACCESS",
+            "allowSubnetCidrRoutesOverlap": False,
+            "state": "READY",
+        }
+        if "logConfig" in row:
+            resource["enableFlowLogs"] = row["logConfig"].get("enable", False)
+        resource.pop("auto", None)
+        return resource
+
+    async def set_private_ip_google_access(self, request: Any, caller: Caller) -> Any:
+        name = self.name_of(request)
+        self.require(name)
+        body = as_row(request.subnetworks_set_private_ip_google_access_request_resource)
+        changes = {"privateIpGoogleAccess": body.get("privateIpGoogleAccess", False)}
+        verb = "setPrivateIpGoogleAccess"
+        return self.begin(verb, name, caller, {"row": changes}, request.request_id)
+
+    async def patch(self, request: Any, caller: Caller) -> Any:
+        """A fingerprint is required (hashicorp/terraform-provider-google#1469)."""
+        if not request.subnetwork_resource.fingerprint:
+            raise invalid("Required field 'resource.fingerprint' not specified", reason="required")
+        return await super().patch(request, caller)
+
+    async def delete(self, request: Any, caller: Caller) -> Any:
+        if self.require(self.name_of(request)).get("auto"):
+            # tektoncd/plumbing#28
+            text = "Cannot delete auto subnetwork from an auto subnet mode network."
+            raise invalid(f"Invalid resource usage: '{text}'.", reason="invalidResourceUsage")
+        return await super().delete(request, caller)
+
+    def complete(self, name: str, row: Row) -> Row:
+        project, region = name.split("/")[1], name.split("/")[3]
+        before = self.find(name)
+        requested_fingerprint = row.pop("fingerprint", "")
+        if (
+            before is not None
+            and requested_fingerprint
+            and requested_fingerprint != fingerprint(before)
+        ):
+            raise condition_not_met("Supplied fingerprint does not match current one.")
+        network = full_network(self.context.registry.projects, project, row.get("network", ""))
+        if self.store.get(NETWORKS, network) is None:
+            raise not_found(network)
+        try:
+            cidr = ipaddress.ip_network(row.get("ipCidrRange", ""))
+        except ValueError:
+            reason = "Must be a CIDR address range."
+            raise bad_field("resource.ipCidrRange", row.get("ipCidrRange", ""), reason) from None
+        is_auto = (self.store.get_json(NETWORKS, network) or {}).get("autoCreateSubnetworks")
+        if is_auto and before is None and cidr.overlaps(_AUTO_RANGES):
+            # cloudfoundry/bosh-google-cpi-release#238
+            reason = (
+                "Extended subnetworks in auto subnet mode networks cannot overlap with "
+                f"{_AUTO_RANGES}."
+            )
+            raise bad_field("resource.ipCidrRange", str(cidr), reason)
+        for other, subnetwork in self.items(f"projects/{project}/"):
+            if subnetwork["network"] != network or other == name:
+                continue
+            if cidr.overlaps(ipaddress.ip_network(subnetwork["ipCidrRange"])):
+                reason = (
+                    f"Invalid IPCidrRange: {cidr} conflicts with existing subnetwork "
+                    f"'{subnetwork['name']}' in region '{other.split('/')[3]}'."
+                )
+                raise bad_field("resource.ipCidrRange", str(cidr), reason)
+        return {
+            "privateIpGoogleAccess": False,
+            "purpose": "PRIVATE",
+            "stackType": "IPV4_ONLY",
+            "gatewayAddress": str(cidr.network_address + 1),
+            **row,
+            "network": network,
+            "region": region,
+        }
+
+    def check_deletion(self, name: str) -> None:
+        services = self.context.registry.machine_services()
+        users = [user for service in services for user in service.users_of_network(name)]
+        if users:
+            raise failed(
+                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+                f"The subnetwork resource '{name}' is already being used by '{users[0]}'",
+            )
+
+    def finish_patch(self, arguments: Arguments) -> None:
+        name = arguments["target"]
+        row = {**self.require(name), **arguments["row"]}
+        row["network"] = self.require(name)["network"]
+        row.pop("fingerprint", None)
+        self.store.put_json(self.kind, name, row)
+
+    # For networks.
+
+    def names_of(self, network: str) -> list[str]:
+        """The full names of a network's subnetworks."""
+        base, network_id = network.split("/global/", maxsplit=1)[0], network.rpartition("/")[2]
+        names = set(self.custom_names(network))
+        row = self.store.get_json(NETWORKS, network)
+        if row is not None and row.get("autoCreateSubnetworks"):
+            names |= {f"{base}/regions/{region}/subnetworks/{network_id}" for region in regions()}
+        return sorted(names)
+
+    def custom_names(self, network: str) -> list[str]:
+        """Custom subnetworks, which must be deleted before the network."""
+        rows = super().items(f"projects/{network.split('/')[1]}/")
+        return [name for name, row in rows if row["network"] == network and not row.get("auto")]
+
+    def forget(self, network: str) -> None:
+        """Drop the stored changes of automatic subnetworks of a deleted network."""
+        for name, row in super().items(f"projects/{network.split('/')[1]}/"):
+            if row["network"] == network:
+                self.store.delete(self.kind, name)
+
+
+def _auto_subnetwork(project: str, network: Row, region: str) -> Row:
+    number, common = _auto_defaults(region)
+    return {
+        **common,
+        "id": str((int(network["id"]) * 100000 + number) % 2**63),
+        "creationTimestamp": network["creationTimestamp"],
+        "name": network["name"],
+        "network": f"projects/{project}/global/networks/{network['name']}",
+    }
+
+
+@cache
+def _auto_defaults(region: str) -> tuple[int, Row]:
+    """The common fields of a region's automatic subnetworks, and a number unique to the region.
+
+    Cached: a project may have thousands of them.
+    """
+    number = int(hashlib.sha256(region.encode()).hexdigest()[:4], 16)
+    range_ = ipaddress.ip_network(auto_range(region))
+    return number, {
+        "kind": "compute#subnetwork",
+        "ipCidrRange": str(range_),
+        "gatewayAddress": str(range_.network_address + 1),
+        "privateIpGoogleAccess": False,
+        "purpose": "PRIVATE",
+        "stackType": "IPV4_ONLY",
+        "auto": True,
+    }
+
+
+class Routes:
+    """Routes that Google creates: one per subnetwork, and one to the internet."""
+
+    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
+        self._context = context
+        self._subnetworks = subnetworks
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        for row in self._rows(project):
+            if row["name"] == request.route:
+                return message_of("Route", row)
+        raise not_found(f"projects/{project}/global/routes/{request.route}")
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        base = f"projects/{project}/global/routes"
+        rows = self._rows(project)
+        return listed(request, "RouteList", "compute#routeList", rows, base)
+
+    def _rows(self, project: str) -> Rows:
+        rows = []
+        for name, network in self._context.items(NETWORKS, f"projects/{project}/"):
+            gateway = f"{LINK}projects/{project}/global/gateways/default-internet-gateway"
+            rows.append(
+                _route(project, network, name, "0.0.0.0/0")
+                | {
+                    "priority": 1000,
+                    "description": "Default route to the Internet.",
+                    "nextHopGateway": gateway,
+                }
+            )
+        for name, subnetwork in self._subnetworks.items(f"projects/{project}/"):
+            dest_range = subnetwork["ipCidrRange"]
+            rows.append(
+                _route(project, subnetwork, name, dest_range)
+                | {
+                    "priority": 0,
+                    "description": f"Default local route to the subnetwork {dest_range}.",
+                    "nextHopNetwork": LINK + subnetwork["network"],
+                }
+            )
+        return sorted(rows, key=lambda row: str(row["name"]))
+
+
+def _route(project: str, resource: Row, resource_name: str, dest_range: str) -> Row:
+    digest = hashlib.sha256(f"{resource_name} {dest_range}".encode()).hexdigest()
+    name = f"default-route-{digest[:16]}"
+    return {
+        "kind": "compute#route",
+        "id": str(int(digest[:15], 16)),
+        "creationTimestamp": resource["creationTimestamp"],
+        "name": name,
+        "network": LINK + resource.get("network", resource_name),
+        "destRange": dest_range,
+        "selfLink": f"{LINK}projects/{project}/global/routes/{name}",
+    }

@@ -1,0 +1,295 @@
+"""Compute Engine quotas: usage and limits by project and region."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tpuctl.catalog.quota import QuotaLimit, quota_limits
+from tpuctl.emulator.compute.core.context import (
+    ADDRESSES,
+    DISKS,
+    FIREWALLS,
+    GLOBAL_ADDRESSES,
+    INSTANCES,
+    NETWORKS,
+    ComputeContext,
+)
+from tpuctl.emulator.compute.core.errors import not_found
+from tpuctl.emulator.compute.core.lists import listed
+from tpuctl.emulator.compute.core.messages import LINK, message_of
+from tpuctl.emulator.compute.disks.disks import TYPES
+from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
+from tpuctl.emulator.compute.offerings.machine_types import machine_type
+from tpuctl.emulator.compute.offerings.scheduling import FLEX_START
+from tpuctl.emulator.compute.offerings.tpu_machine_types import tpu_shapes
+from tpuctl.emulator.state.locations import region_of, regions, zones
+from tpuctl.emulator.wire.registry import Caller
+
+__all__ = ["Quota", "Regions", "Zones"]
+
+# Defaults by metric of regions.get, high on purpose: the setting `quota` lowers them.
+_LIMITS: Mapping[str, float] = {
+    "CPUS": 5000.0,
+    "N2_CPUS": 5000.0,
+    "N2D_CPUS": 5000.0,
+    "C2_CPUS": 5000.0,
+    "C2D_CPUS": 5000.0,
+    "INSTANCES": 6000.0,
+    "IN_USE_ADDRESSES": 2300.0,
+    "STATIC_ADDRESSES": 700.0,
+    "DISKS_TOTAL_GB": 500000.0,
+    "SSD_TOTAL_GB": 500000.0,
+}
+_PROJECT_LIMITS: Mapping[str, float] = {
+    "NETWORKS": 1000.0,
+    "FIREWALLS": 2000.0,
+    "SUBNETWORKS": 50000.0,
+    "STATIC_ADDRESSES": 700.0,
+    "CPUS_ALL_REGIONS": 20000.0,
+}
+Row = Mapping[str, Any]
+
+
+class Quota:
+    """Usage is counted from existing resources, so it cannot drift."""
+
+    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
+        self._context = context
+        self._subnetworks = subnetworks
+
+    def limits(self, region: str) -> dict[str, float]:
+        """Limits of a region by metric."""
+        configured = self._context.registry.settings.get("quota")
+        return {
+            metric: float(configured.get(metric, {}).get(region, limit))
+            for metric, limit in _LIMITS.items()
+        }
+
+    def usage(self, project: str, region: str) -> Counter[str]:
+        """A project's usage in a region by metric, with that of pools of chips."""
+        usage = Counter(dict.fromkeys(_LIMITS, 0.0))
+        prefix = f"projects/{project}/zones/{region}-"
+        for _, row in self._context.items(INSTANCES, prefix):
+            usage.update(instance_usage(row))
+        for _, row in self._context.items(DISKS, prefix):
+            usage.update(disk_usage(row))
+        addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
+        usage["STATIC_ADDRESSES"] += len(addresses)
+        return usage
+
+    def project_metrics(self, project: str) -> list[dict[str, Any]]:
+        """Project-wide metrics; they are reported, not enforced."""
+        context, prefix = self._context, f"projects/{project}/"
+        usage = {
+            "NETWORKS": len(context.names(NETWORKS, prefix)),
+            "FIREWALLS": len(context.names(FIREWALLS, prefix)),
+            "SUBNETWORKS": len(self._subnetworks.names(prefix)),
+            "STATIC_ADDRESSES": len(context.names(GLOBAL_ADDRESSES, prefix)),
+            "CPUS_ALL_REGIONS": sum(
+                amount
+                for _, row in context.items(INSTANCES, prefix)
+                for metric, amount in instance_usage(row).items()
+                if metric.endswith("CPUS")
+            ),
+        }
+        return [
+            {"metric": metric, "limit": _PROJECT_LIMITS[metric], "usage": float(used)}
+            for metric, used in usage.items()
+        ]
+
+    def refusal(self, project: str, region: str, needs: Mapping[str, float]) -> Any | None:
+        """The QUOTA_EXCEEDED error for additional usage, as arguments of `failed`; None if it fits.
+
+        Wording and code from mesosphere-backup/terraform-dcos#61 and scylla-cluster-tests#3649; the
+        details from google.cloud.compute.v1.QuotaExceededInfo.
+        """
+        usage, limits = self.usage(project, region), self.limits(region)
+        for key, amount in needs.items():
+            pool = _tpu_pools().get(key)
+            limit = limits[key] if pool is None else self._pool_limit(pool, region)
+            if amount and usage[key] + amount > limit:
+                metric = key if pool is None else pool.metric
+                info = {
+                    "metricName": f"compute.googleapis.com/{metric.lower()}",
+                    "limitName": f"{metric.replace('_', '-')}-per-project-region",
+                    "dimensions": pool.dimensions(region) if pool else {"region": region},
+                    "limit": limit,
+                }
+                return {
+                    "code": "QUOTA_EXCEEDED",
+                    "message": f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region "
+                    f"{region}.",
+                    "http": 403,
+                    "more": [{"quotaInfo": info}],
+                }
+        return None
+
+    def choose_pool(self, project: str, region: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Set the pool of chips that new instances of one kind take from.
+
+        Flex-start takes from the standard pool where the preemptible one has no room
+        (docs.cloud.google.com/compute/docs/instances/provisioning-models).
+        """
+        pools = _pools_of(rows[0])
+        if not pools:
+            return
+        usage, chips = self.usage(project, region), len(rows) * _chips(rows[0])
+        with_room = (
+            key
+            for key in pools
+            if usage[key] + chips <= self._pool_limit(_tpu_pools()[key], region)
+        )
+        pool = next(with_room, pools[-1])
+        for row in rows:
+            row["pool"] = pool
+
+    def _pool_limit(self, pool: QuotaLimit, region: str) -> float:
+        """The setting, which holds for each TPU family; without one, chips are unlimited."""
+        configured = self._context.registry.settings.get("quota")
+        return float(configured.get(pool.id, {}).get(region, math.inf))
+
+    def disk_refusal(self, name: str, row: Row) -> Any | None:
+        return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_usage(row))
+
+
+def disk_usage(row: Row) -> dict[str, float]:
+    """What a disk counts against quota."""
+    is_ssd = TYPES[row["type"].rpartition("/")[2]][0]
+    return {"SSD_TOTAL_GB" if is_ssd else "DISKS_TOTAL_GB": float(row["sizeGb"])}
+
+
+def instance_usage(row: Row) -> dict[str, float]:
+    """What an instance counts against quota: no CPUs, chips or addresses while it has none."""
+    needs = {"INSTANCES": 1.0}
+    if row["status"] in ("PENDING", "TERMINATED"):
+        return needs
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    assert kind is not None, "only known types are stored"
+    if kind.tpu is None:
+        needs[kind.cpu_quota] = float(kind.cpus)
+    elif pools := _pools_of(row):
+        needs[row.get("pool", pools[0])] = float(_chips(row))
+    needs["IN_USE_ADDRESSES"] = float(
+        sum(len(interface.get("accessConfigs", ())) for interface in row["networkInterfaces"])
+    )
+    return needs
+
+
+@cache
+def _tpu_pools() -> Mapping[str, QuotaLimit]:
+    """The pools of chips by metric and TPU family."""
+    return {
+        _key(limit): limit
+        for shape in tpu_shapes().values()
+        for is_spot in (False, True)
+        for limit in quota_limits(shape.accelerator, is_spot, "compute")
+    }
+
+
+def _key(limit: QuotaLimit) -> str:
+    return f"{limit.metric}/{limit.family}" if limit.family else limit.metric
+
+
+def _pools_of(row: Row) -> list[str]:
+    """The pools that an instance may take its chips from, the preferred one first.
+
+    None for an instance in a reservation: its chips are reserved already.
+    """
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    if kind is None or kind.tpu is None or "reservation" in row:
+        return []
+    preemptible_by_model = {"SPOT": (True,), FLEX_START: (True, False)}
+    return [
+        _key(limit)
+        for is_spot in preemptible_by_model.get(row["scheduling"]["provisioningModel"], (False,))
+        for limit in quota_limits(kind.tpu.accelerator, is_spot, "compute")
+    ]
+
+
+def _chips(row: Row) -> int:
+    kind = machine_type(row["machineType"].rpartition("/")[2])
+    return kind.tpu.accelerator.chips if kind is not None and kind.tpu is not None else 0
+
+
+class Regions:
+    """Every region, with the project's quotas in it."""
+
+    def __init__(self, context: ComputeContext, quota: Quota) -> None:
+        self._context = context
+        self._quota = quota
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        if request.region not in regions():
+            raise not_found(f"projects/{project}/regions/{request.region}")
+        return message_of("Region", self._row(project, request.region))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        rows = [self._row(project, region) for region in regions()]
+        base = f"projects/{project}/regions"
+        return listed(request, "RegionList", "compute#regionList", rows, base)
+
+    def _row(self, project: str, region: str) -> dict[str, Any]:
+        usage = self._quota.usage(project, region)
+        limits = self._quota.limits(region)
+        row = _location_row("region", project, region)
+        row["quotas"] = [
+            {"metric": metric, "limit": limit, "usage": usage[metric]}
+            for metric, limit in limits.items()
+        ]
+        base = f"{LINK}projects/{project}/zones/"
+        row["zones"] = [base + zone for zone in zones() if region_of(zone) == region]
+        return row
+
+
+class Zones:
+    """Every zone."""
+
+    def __init__(self, context: ComputeContext) -> None:
+        self._context = context
+
+    async def get(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        if request.zone not in zones():
+            raise not_found(f"projects/{project}/zones/{request.zone}")
+        return message_of("Zone", _zone(project, request.zone))
+
+    async def list(self, request: Any, caller: Caller) -> Any:
+        project = self._context.project(request.project)
+        rows = [_zone(project, zone) for zone in zones()]
+        base = f"projects/{project}/zones"
+        return listed(request, "ZoneList", "compute#zoneList", rows, base)
+
+
+# Of us-central1-a; other zones have fewer (k8s-config-connector, mockcompute's computezones).
+_CPU_PLATFORMS = (
+    *("Ampere Altra", "Intel Broadwell", "Intel Cascade Lake", "Intel Emerald Rapids"),
+    *("AMD Genoa", "NVIDIA Grace", "Intel Granite Rapids", "Intel Haswell", "Intel Ice Lake"),
+    *("Intel Ivy Bridge", "Google Axion", "AMD Milan", "AMD Rome", "Intel Sandy Bridge"),
+    *("Intel Sapphire Rapids", "Intel Skylake", "AMD Turin"),
+)
+
+
+def _zone(project: str, zone: str) -> dict[str, Any]:
+    link = f"{LINK}projects/{project}/regions/{region_of(zone)}"
+    row = {**_location_row("zone", project, zone), "region": link}
+    return {**row, "availableCpuPlatforms": list(_CPU_PLATFORMS), "supportsPzs": False}
+
+
+def _location_row(field: str, project: str, name: str) -> dict[str, Any]:
+    return {
+        "kind": f"compute#{field}",
+        "id": str(int(hashlib.sha256(json.dumps([field, name]).encode()).hexdigest()[:7], 16)),
+        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
+        "name": name,
+        "description": name,
+        "status": "UP",
+        "selfLink": f"{LINK}projects/{project}/{field}s/{name}",
+    }

@@ -1,0 +1,411 @@
+"""Buckets: their metadata and their IAM policies."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpuctl.emulator.iam.policies import Policies
+from tpuctl.emulator.state.constraints import OrgPolicies
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Project, now_text
+from tpuctl.emulator.storage.buckets.bucket_schema import parse_bucket
+from tpuctl.emulator.storage.buckets.bucket_settings import (
+    Bucket,
+    apply_changes,
+    fill_defaults,
+    merge,
+)
+from tpuctl.emulator.storage.buckets.encryption import check_kms_key
+from tpuctl.emulator.storage.requests.primitives import (
+    API,
+    NO_SUCH_BUCKET,
+    Answer,
+    Call,
+    check_conditions,
+    condition_not_met,
+    etag_of,
+)
+from tpuctl.emulator.storage.requests.user_project import check_user_project
+from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.registry import Registry
+
+__all__ = ["Buckets"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_PUBLIC = {"allUsers", "allAuthenticatedUsers"}
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+# Fields that only the service sets.
+_OUTPUT_ONLY = (
+    "kind",
+    "id",
+    "selfLink",
+    "projectNumber",
+    "metageneration",
+    "generation",
+    "timeCreated",
+    "updated",
+    "etag",
+    "locationType",
+    "objectRetention",
+    "acl",
+    "defaultObjectAcl",
+    "owner",
+    "satisfiesPZI",
+    "softDeleteTime",
+    "hardDeleteTime",
+)
+
+
+class Buckets:
+    """The buckets of all projects, in one global namespace."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._policies = Policies(registry.store)
+        self.on_delete: Callable[[str], None] = lambda name: None
+
+    def load(self, name: str) -> Bucket:
+        bucket = self._store.get_json("bucket", name)
+        if bucket is None:
+            raise missing(NO_SUCH_BUCKET)
+        return bucket
+
+    def add_access_controls(self, value: dict[str, Any]) -> None:
+        """Add the lists of the objects in an answer, unless their bucket has uniform access.
+
+        Who uploaded an object, and so owns it, is not recorded.
+        """
+        for resource in (value, value.get("resource"), *value.get("items", ())):
+            if not resource or resource.get("kind") != "storage#object":
+                continue
+            bucket = self.load(resource["bucket"])
+            if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+                continue
+            resource["acl"] = [
+                {
+                    "kind": "storage#objectAccessControl",
+                    "id": f"{resource['id']}/{entry['entity']}",
+                    "selfLink": f"{resource['selfLink']}/acl/{entry['entity']}",
+                    "bucket": resource["bucket"],
+                    "object": resource["name"],
+                    "generation": resource["generation"],
+                    "etag": resource["etag"],
+                    **entry,
+                }
+                for entry in _team_entries(bucket["projectNumber"])
+            ]
+
+    def check_user_project(self, name: str, query: Mapping[str, list[str]]) -> None:
+        """Raise unless the current caller may bill a request to an existing bucket as it asks."""
+        caller = self._registry.traffic.caller()
+        if caller is not None:
+            user_project = (query.get("userProject") or [""])[-1]
+            check_user_project(self._registry, caller, self.load(name), user_project)
+
+    def require(self, permission: str, name: str, key: str) -> None:
+        """Raise unless the current caller has the permission on an object of a bucket."""
+        self._registry.guard.require(permission, name, key)
+
+    def show(self, bucket: Bucket, call: Call) -> Bucket:
+        metageneration = int(bucket["metageneration"])
+        return {
+            "kind": "storage#bucket",
+            "selfLink": f"{API}/b/{bucket['name']}",
+            "etag": etag_of(metageneration),
+            **bucket,
+            **(_access_controls(bucket) if call.param("projection") == "full" else {}),
+        }
+
+    # Methods.
+
+    def insert(self, call: Call) -> Answer:
+        resource = call.json()
+        project = self._project(call)
+        name = resource.get("name", "")
+        if not isinstance(name, str) or not _is_valid_name(name):
+            raise invalid(f"Invalid bucket name: '{name}'")
+        existing = self._store.get_json("bucket", name)
+        if existing is not None:
+            raise _name_taken(existing["projectNumber"] == str(project["number"]))
+        if not project["billing"]:
+            # "absent": googleapis/python-storage#1456; "closed": stanford-futuredata/noscope#48.
+            state = "closed" if project.get("account") else "absent"
+            raise ApiError(
+                "PERMISSION_DENIED",
+                f"The billing account for the owning project is disabled in state {state}",
+                reason="accountDisabled",
+                location=("header", "Authorization"),
+            )
+        now = now_text()
+        bucket: Bucket = {
+            "id": name,
+            "projectNumber": str(project["number"]),
+            "timeCreated": now,
+            "updated": now,
+            "generation": str(time.time_ns() // 1000),
+            "metageneration": "1",
+            "storageClass": "STANDARD",
+            "location": "US",
+        }
+        merge(bucket, parse_bucket(resource))
+        self._check_location(project, str(bucket["location"]).lower())
+        fill_defaults(bucket)
+        check_kms_key((bucket.get("encryption") or {}).get("defaultKmsKeyName") or "", bucket)
+        if bucket["locationType"] == "region":
+            bucket["satisfiesPZI"] = True
+        if call.flag("enableObjectRetention"):
+            self.require("storage.buckets.enableObjectRetention", str(project["id"]), "")
+            bucket["objectRetention"] = {"mode": "Enabled"}
+        self._store.put_json("bucket", name, bucket)
+        return Answer(self.show(bucket, call))
+
+    def _check_location(self, project: Project, location: str) -> None:
+        """The error: GoogleCloudDataproc/spark-bigquery-connector#231."""
+        constraint = "gcp.resourceLocations"
+        if not OrgPolicies(self._store).allows(f"projects/{project['id']}", constraint, location):
+            raise ApiError(
+                "FAILED_PRECONDITION",
+                f"'{location}' violates constraint 'constraints/{constraint}'",
+                reason="conditionNotMet",
+                location=("header", "If-Match"),
+                http=412,
+            )
+
+    def get(self, call: Call) -> Answer:
+        bucket = self.load(call.parts[1])
+        check_conditions(call.query, _state(bucket), etag=_etag(bucket))
+        return Answer(self.show(bucket, call))
+
+    def list_all(self, call: Call) -> Answer:
+        project = self._project(call)
+        prefix = call.param("prefix")
+        rows = [
+            bucket
+            for bucket in self._store.list_json("bucket", prefix)
+            if bucket["projectNumber"] == str(project["number"])
+        ]
+        count = call.number("maxResults", 1000)
+        picked, token = page(rows, count, call.param("pageToken"), lambda row: str(row["name"]))
+        answer: dict[str, Any] = {"kind": "storage#buckets"}
+        if picked:
+            answer["items"] = [self.show(row, call) for row in picked]
+        if token:
+            answer["nextPageToken"] = token
+        return Answer(answer)
+
+    def patch(self, call: Call) -> Answer:
+        return self._change(call, replace=False)
+
+    def update(self, call: Call) -> Answer:
+        return self._change(call, replace=True)
+
+    def delete(self, call: Call) -> Answer:
+        bucket = self.load(call.parts[1])
+        check_conditions(call.query, _state(bucket))
+        name = bucket["name"]
+        if self._store.row(
+            "SELECT 1 FROM objects WHERE bucket=?1 UNION ALL "
+            "SELECT 1 FROM versions WHERE bucket=?1 AND until IS NULL LIMIT 1",
+            name,
+        ):
+            raise ApiError(
+                "ABORTED", "The bucket you tried to delete is not empty.", reason="conflict"
+            )
+        with self._store.transaction():
+            self._store.delete("bucket", name)
+            self._policies.delete(f"buckets/{name}")
+            self._store.run("DELETE FROM uploads WHERE bucket=?", name)
+        self.on_delete(name)
+        return Answer(None, 204)
+
+    def lock_retention(self, call: Call) -> Answer:
+        """Irreversible. kmoneil/zig-gcp measured the errors (src/storage/fake_buckets.zig)."""
+        bucket = self.load(call.parts[1])
+        if not call.param("ifMetagenerationMatch"):
+            raise invalid("Required parameter: ifMetagenerationMatch", reason="required")
+        policy = bucket.get("retentionPolicy")
+        if policy is None or policy.get("isLocked"):
+            raise invalid(f"Bucket '{bucket['name']}' does not have an unlocked retention policy.")
+        check_conditions(call.query, _state(bucket))
+        changed = _with_change_marks({**bucket, "retentionPolicy": {**policy, "isLocked": True}})
+        self._store.put_json("bucket", bucket["name"], changed)
+        return Answer(self.show(changed, call))
+
+    def storage_layout(self, call: Call) -> Answer:
+        bucket = self.load(call.parts[1])
+        return Answer(
+            {
+                "kind": "storage#storageLayout",
+                "bucket": bucket["name"],
+                "location": bucket["location"],
+                "locationType": bucket["locationType"],
+                "hierarchicalNamespace": {"enabled": False},
+            }
+        )
+
+    def get_policy(self, call: Call) -> Answer:
+        bucket = self.load(call.parts[1])
+        policy = self._policies.get(self._key(bucket))
+        return Answer(self._policy(bucket, policy))
+
+    def set_policy(self, call: Call) -> Answer:
+        """The policy's etag is the bucket's: measured by kmoneil/zig-gcp (src/storage/iam.zig)."""
+        bucket = self.load(call.parts[1])
+        new_policy = call.json()
+        if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
+            raise condition_not_met()
+        _check_bindings(bucket, new_policy.get("bindings"))
+        changed = _with_change_marks(bucket)
+        with self._store.transaction():
+            policy = self._policies.set(
+                self._key(bucket), {**new_policy, "etag": ""}, condition_not_met()
+            )
+            self._store.put_json("bucket", bucket["name"], changed)
+        return Answer(self._policy(changed, policy))
+
+    def test_permissions(self, call: Call) -> Answer:
+        bucket = self.load(call.parts[1])
+        permissions = call.query.get("permissions", [])
+        answer: dict[str, Any] = {"kind": "storage#testIamPermissionsResponse"}
+        names = self._registry.authority.granted_permissions(
+            call.caller, self._key(bucket), permissions
+        )
+        return Answer({**answer, "permissions": names} if names else answer)
+
+    def service_account(self, call: Call) -> Answer:
+        project = self._find_project(call.parts[1])
+        email = f"service-{project['number']}@gs-project-accounts.iam.gserviceaccount.com"
+        return Answer({"kind": "storage#serviceAccount", "email_address": email})
+
+    # Helpers.
+
+    def _change(self, call: Call, *, replace: bool) -> Answer:
+        bucket = self.load(call.parts[1])
+        check_conditions(call.query, _state(bucket))
+        changes = parse_bucket(call.json())
+        if changes.get("name", bucket["name"]) != bucket["name"]:
+            raise invalid("The bucket's name cannot be changed.")
+        location = changes.pop("location", None)
+        if location is not None and str(location).upper() != bucket["location"]:
+            raise invalid("The bucket's location cannot be changed.")
+        if not changes and not replace:
+            return Answer(self.show(bucket, call))  # measured: nothing changes
+        unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
+        base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
+        changed = _with_change_marks(apply_changes(bucket, changes, base=base))
+        check_kms_key((changed.get("encryption") or {}).get("defaultKmsKeyName") or "", changed)
+        self._store.put_json("bucket", bucket["name"], changed)
+        return Answer(self.show(changed, call))
+
+    def _project(self, call: Call) -> Project:
+        """The project named in the query; clients in emulator mode name a placeholder."""
+        name = call.param("project")
+        if not name:
+            where = ("parameter", "project")
+            raise invalid("Required parameter: project", reason="required", location=where)
+        return self._find_project(DEFAULT_PROJECT if name == "<none>" else name)
+
+    def _find_project(self, name: str) -> Project:
+        project = self._registry.projects.find(name)
+        if project is None or project["state"] != "ACTIVE":
+            raise invalid(f"Unknown project id: {name}", reason="invalid")
+        return project
+
+    @staticmethod
+    def _key(bucket: Bucket) -> str:
+        return f"buckets/{bucket['name']}"
+
+    @staticmethod
+    def _policy(bucket: Bucket, policy: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "kind": "storage#policy",
+            "resourceId": f"projects/_/buckets/{bucket['name']}",
+            **policy,
+            "etag": _etag(bucket),
+        }
+
+
+def _access_controls(bucket: Bucket) -> dict[str, Any]:
+    """The lists of a bucket without uniform access, as new buckets have them."""
+    if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        return {}
+    number, name = bucket["projectNumber"], bucket["name"]
+    etag = etag_of(int(bucket["metageneration"]))
+    controls, defaults = [], []
+    for entry in _team_entries(number):
+        entity = entry["entity"]
+        place = {
+            "id": f"{name}/{entity}",
+            "bucket": name,
+            "selfLink": f"{API}/b/{name}/acl/{entity}",
+        }
+        controls.append({"kind": "storage#bucketAccessControl", **place, **entry, "etag": etag})
+        defaults.append({"kind": "storage#objectAccessControl", **entry, "etag": etag})
+    owner = {"entity": f"project-owners-{number}"}
+    return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
+
+
+def _team_entries(number: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "entity": f"project-{team}-{number}",
+            "role": role,
+            "projectTeam": {"projectNumber": number, "team": team},
+        }
+        for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER"))
+    ]
+
+
+def _check_bindings(bucket: Bucket, bindings: Any) -> None:
+    """Reject bindings that the bucket's settings forbid; messages as measured by zig-gcp."""
+    access = bucket["iamConfiguration"]
+    listed = [each for each in bindings if isinstance(each, dict)] if bindings else []
+    if not access["uniformBucketLevelAccess"]["enabled"] and any(
+        each.get("condition") for each in listed
+    ):
+        raise condition_not_met(
+            "To set IAM conditions in this bucket, enable uniform bucket-level access."
+        )
+    members = {str(member) for each in listed for member in each.get("members") or ()}
+    if access["publicAccessPrevention"] == "enforced" and members & _PUBLIC:
+        raise condition_not_met(
+            "The member bindings allUsers and allAuthenticatedUsers are not allowed since public "
+            "access prevention is enforced."
+        )
+
+
+def _with_change_marks(bucket: Bucket) -> Bucket:
+    """The bucket with a new metageneration and update time."""
+    metageneration = str(int(bucket["metageneration"]) + 1)
+    return {**bucket, "metageneration": metageneration, "updated": now_text()}
+
+
+def _state(bucket: Bucket) -> tuple[int, int]:
+    return int(bucket["generation"]), int(bucket["metageneration"])
+
+
+def _etag(bucket: Bucket) -> str:
+    return etag_of(int(bucket["metageneration"]))
+
+
+def _is_valid_name(name: str) -> bool:
+    """cloud.google.com/storage/docs/buckets#naming."""
+    if not _NAME.fullmatch(name) or _ADDRESS.fullmatch(name):
+        return False
+    if any(not 1 <= len(part) <= 63 for part in name.split(".")):
+        return False
+    return not name.startswith("goog") and "google" not in name and ".." not in name
+
+
+def _name_taken(is_own: bool) -> ApiError:
+    text = (
+        "Your previous request to create the named bucket succeeded and you already own it."
+        if is_own
+        else "The requested bucket name is not available. The bucket namespace is shared by all "
+        "users of the system. Please select a different name and try again."
+    )
+    return ApiError("ALREADY_EXISTS", text, reason="conflict")

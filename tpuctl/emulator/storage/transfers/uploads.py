@@ -1,0 +1,430 @@
+"""Uploads: simple, multipart, and resumable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets.encryption import key_of
+from tpuctl.emulator.storage.objects.object_row import StoredObject
+from tpuctl.emulator.storage.objects.objects import Objects, object_body
+from tpuctl.emulator.storage.objects.unsupported import check_fields
+from tpuctl.emulator.storage.requests.primitives import (
+    CHUNK,
+    Hasher,
+    claimed_checksums,
+    read_body_json,
+)
+from tpuctl.emulator.storage.transfers.multipart import MAX_METADATA_BYTES, MultipartBody
+from tpuctl.emulator.storage.transfers.upload_writer import write_stream
+from tpuctl.emulator.wire.http_request import Request
+
+__all__ = ["Uploads"]
+
+# `0-*` is everything in the request from that offset on, as sent by the Node client; with `/*` the
+# request's end is the object's.
+_RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
+_SESSION_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
+_EXPIRY_SECONDS = 3600.0
+
+
+@dataclass
+class Session:
+    """A resumable upload, in progress or complete (then `result` is the object)."""
+
+    id: str
+    bucket: str
+    name: str
+    draft: Path
+    resource: dict[str, Any]
+    query: dict[str, list[str]]
+    started: float
+    encryption: dict[str, Any]
+    result: dict[str, Any] | None = None
+
+
+class Uploads:
+    """Receives uploads. Bodies are never loaded into memory."""
+
+    def __init__(self, store: Store, objects: Objects) -> None:
+        self._store = store
+        self._objects = objects
+        self._files = objects.files
+        self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
+        self._busy: set[str] = set()
+        self._next_expiry = 0.0
+
+    async def start(self, request: Request, bucket: str) -> web.StreamResponse:
+        """POST to `/upload/…/o`: a complete upload, or the start of a resumable one."""
+        kind = request.param("uploadType")
+        if kind == "resumable":
+            return await self._begin(request, bucket)
+        if kind == "multipart":
+            return await self._multipart(request, bucket)
+        if kind in ("media", ""):
+            return await self._simple(request, bucket)
+        raise invalid(f"Invalid uploadType: {kind}", location=("parameter", "uploadType"))
+
+    async def receive_draft(self, request: Request) -> tuple[Path, Hasher]:
+        """Store the request's body as a draft, after verifying its checksums."""
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await write_stream(draft, hasher, _body(request))
+            hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
+            hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        return draft, hasher
+
+    def resource_of(self, request: Request) -> dict[str, Any]:
+        """The object metadata in a request's headers."""
+        return _with_headers(_with_encoding({}, request), request)
+
+    def encryption_of(self, request: Request, bucket: str) -> dict[str, Any]:
+        kms_key = request.param("kmsKeyName")
+        return self._objects.encryption(bucket, request.raw.headers, kms_key)
+
+    def _show(self, stored: StoredObject, base_url: str) -> dict[str, Any]:
+        """The resource of a new object, with its checksums: the caller has its key."""
+        return self._objects.show(stored, base_url, digest=key_of(stored.body))
+
+    async def receive_simple(self, request: Request, bucket: str, name: str) -> StoredObject:
+        """Store the request's body as an object."""
+        self._objects.check_write(bucket, name, request.query)
+        encryption = self.encryption_of(request, bucket)
+        draft, hasher = await self.receive_draft(request)
+        try:
+            body = object_body(hasher, self.resource_of(request), encryption)
+            return self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    async def _simple(self, request: Request, bucket: str) -> web.StreamResponse:
+        stored = await self.receive_simple(request, bucket, request.param("name"))
+        return self._json_response(request, self._show(stored, request.base_url))
+
+    async def _multipart(self, request: Request, bucket: str) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Type", "")
+        # The boundary may be unquoted, or in single or double quotes.
+        match = re.search(r"boundary=(?:\"([^\"]+)\"|'([^']+)'|([^\s;]+))", header)
+        if match is None:
+            raise invalid("Missing boundary in the Content-Type of a multipart upload.")
+        boundary = (match[1] or match[2] or match[3]).encode()
+        parts = MultipartBody(_body(request), boundary)
+        request.content = await parts.read_metadata()
+        check_fields("objects.insert", request.content)
+        resource = _with_encoding(read_body_json(request.content), request)
+        name = str(request.param("name") or resource.get("name") or "")
+        self._objects.check_write(bucket, name, request.query)
+        encryption = self.encryption_of(request, bucket)
+        _set_content_type(resource, await parts.read_media_type())
+        draft, hasher = self._files.new_draft(), Hasher()
+        try:
+            await write_stream(draft, hasher, parts.media())
+            hasher.check(resource)
+            hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
+            body = object_body(hasher, resource, encryption)
+            stored = self._objects.commit(bucket, name, request.query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
+        return self._json_response(request, self._show(stored, request.base_url))
+
+    # Resumable uploads.
+
+    async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
+        self._expire_sessions()
+        content = await request.read(MAX_METADATA_BYTES)
+        check_fields("objects.insert", content)
+        resource = _with_encoding(read_body_json(content), request)
+        name = str(request.param("name") or resource.get("name") or "")
+        self._objects.check_write(bucket, name, request.query)
+        _set_content_type(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
+        session = Session(
+            id=secrets.token_urlsafe(48),
+            bucket=bucket,
+            name=name,
+            draft=self._files.new_draft(),
+            resource=resource,
+            query=request.query,
+            started=time.time(),
+            encryption=self.encryption_of(request, bucket),
+        )
+        session.draft.touch(mode=0o600)
+        self._save(session)
+        self._hashers[session.id] = Hasher()
+        query = {
+            **{key: values[-1] for key, values in request.query.items()},
+            "upload_id": session.id,
+        }
+        location = f"{request.base_url}{request.path}?{urlencode(query)}"
+        return web.Response(
+            status=200,
+            headers={
+                "Location": location,
+                "X-GUploader-UploadID": session.id,
+                "Content-Type": "text/plain; charset=utf-8",
+            },
+        )
+
+    async def resume(self, request: Request) -> web.StreamResponse:
+        """PUT to a session's URL: more data, or a status query."""
+        session = self._load(request.param("upload_id"))
+        if session.result is not None:
+            await _drain(request)
+            return self._json_response(request, session.result)
+        self._require_idle(session)
+        self._busy.add(session.id)
+        try:
+            return await self._append(request, session)
+        finally:
+            self._busy.discard(session.id)
+
+    async def _append(self, request: Request, session: Session) -> web.StreamResponse:
+        header = request.raw.headers.get("Content-Range", "")
+        received = session.draft.stat().st_size
+        first, total = 0, None
+        is_question = False
+        is_last = not header
+        if header:
+            match = _RANGE.fullmatch(header.strip())
+            if match is None:
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+            is_question = match[1] is None
+            first = received if is_question else int(match[1])
+            total = None if match[3] == "*" else int(match[3])
+            is_last = match[2] == "*" and total is None
+            end = first if match[2] in (None, "*") else int(match[2]) + 1
+            is_backwards = end <= first and match[2] not in (None, "*")
+            if is_backwards or (total is not None and not is_question and end > total):
+                raise invalid(f"Failed to parse Content-Range header: {header}")
+        if first > received:
+            raise invalid(
+                "Invalid request.  According to the Content-Range header, the upload offset is "
+                f"{first} byte(s), which exceeds already uploaded size of {received} byte(s)."
+            )
+        if is_question:
+            await _drain(request)
+        else:
+            hasher = await self._hasher(session, received)
+            try:
+                await write_stream(
+                    session.draft, hasher, _skip(_body(request), received - first), "ab"
+                )
+            except BaseException:
+                # Received data is kept: the client queries its size and resumes from there.
+                self._hashers.pop(session.id, None)
+                raise
+            received = session.draft.stat().st_size
+            if is_last:
+                total = received
+        if total is not None and received > total:
+            raise invalid("Invalid request.  More bytes were sent than the upload has.")
+        if total is None or received < total:
+            headers = {"X-GUploader-UploadID": session.id}
+            if received:
+                headers["Range"] = f"bytes=0-{received - 1}"
+            return web.Response(status=308, headers=headers)
+        claims = claimed_checksums(request.raw.headers.get("X-Goog-Hash", ""))
+        return self._json_response(request, await self._finish(session, claims, request.base_url))
+
+    def cancel(self, request: Request) -> web.StreamResponse:
+        session = self._load(request.param("upload_id"))
+        self._require_idle(session)
+        self._delete(session.id, session.draft)
+        return web.Response(status=499)
+
+    def _require_idle(self, session: Session) -> None:
+        if session.id in self._busy:
+            raise ApiError("UNAVAILABLE", "Another request is writing to this upload session.")
+
+    def _delete(self, upload_id: str, draft: Path) -> None:
+        self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
+        draft.unlink(missing_ok=True)
+        self._hashers.pop(upload_id, None)
+
+    async def _finish(
+        self, session: Session, claims: dict[str, str], base_url: str
+    ) -> dict[str, Any]:
+        size = session.draft.stat().st_size
+        hasher = await self._hasher(session, size)
+        del self._hashers[session.id]
+        hasher.check(session.resource)
+        hasher.check(claims)
+        body = object_body(hasher, session.resource, session.encryption)
+        resource: dict[str, Any] = {}
+
+        def end(stored: StoredObject) -> None:
+            resource.update(self._show(stored, base_url))
+            session.result = resource
+            self._save(session)
+
+        self._objects.commit(
+            session.bucket,
+            session.name,
+            session.query,
+            session.draft,
+            size,
+            body,
+            end,
+            keep_draft=True,
+        )
+        session.draft.unlink(missing_ok=True)
+        return resource
+
+    async def _hasher(self, session: Session, size: int) -> Hasher:
+        """The running checksums of the session's data; recomputed after an interruption."""
+        hasher = self._hashers.get(session.id)
+        if hasher is None or hasher.size != size:
+            hasher = await asyncio.to_thread(_hash_file, session.draft)
+            self._hashers[session.id] = hasher
+        return hasher
+
+    def _load(self, upload_id: str) -> Session:
+        row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
+        if row is None:
+            raise missing("Upload session not found.")
+        fields = json.loads(row[3])
+        return Session(
+            row[0],
+            row[1],
+            row[2],
+            self._files.drafts / row[4],
+            fields["resource"],
+            fields["query"],
+            fields["started"],
+            fields.get("encryption", {}),
+            fields["result"],
+        )
+
+    def _save(self, session: Session) -> None:
+        body = {
+            "resource": session.resource,
+            "query": session.query,
+            "started": session.started,
+            "encryption": session.encryption,
+            "result": session.result,
+        }
+        self._store.run(
+            "INSERT OR REPLACE INTO uploads VALUES (?,?,?,?,?)",
+            session.id,
+            session.bucket,
+            session.name,
+            json.dumps(body),
+            session.draft.name,
+        )
+
+    def sweep(self) -> None:
+        """Delete expired sessions and orphaned drafts. Called before any request."""
+        self._expire_sessions()
+        rows = self._store.rows("SELECT file, body FROM uploads")
+        live = {file for file, body in rows if json.loads(body)["result"] is None}
+        for path in self._files.drafts.iterdir():
+            if path.name not in live:
+                path.unlink(missing_ok=True)
+
+    def _expire_sessions(self) -> None:
+        """Delete expired sessions; checks at most once per hour."""
+        now = time.time()
+        if now < self._next_expiry:
+            return
+        self._next_expiry = now + _EXPIRY_SECONDS
+        for upload_id, body, file in self._store.rows("SELECT id, body, file FROM uploads"):
+            if json.loads(body)["started"] < now - _SESSION_SECONDS and upload_id not in self._busy:
+                self._delete(upload_id, self._files.drafts / file)
+
+    def _json_response(self, request: Request, resource: dict[str, Any]) -> web.Response:
+        if request.param("projection") == "full":
+            self._objects.add_access_controls(resource)
+        return web.Response(
+            body=json.dumps(resource).encode(),
+            content_type="application/json",
+            charset="UTF-8",
+            headers={"ETag": str(resource["etag"])},
+        )
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    async for chunk in request.chunks():
+        yield chunk
+
+
+async def _drain(request: Request) -> None:
+    async for _ in _body(request):
+        pass
+
+
+async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        if count >= len(chunk):
+            count -= len(chunk)
+            continue
+        yield chunk[count:]
+        count = 0
+
+
+def _hash_file(path: Path) -> Hasher:
+    hasher = Hasher()
+    with path.open("rb") as file:
+        while chunk := file.read(4 * CHUNK):
+            hasher.update(chunk)
+    return hasher
+
+
+def _with_encoding(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Apply the contentEncoding parameter, which overrides the field."""
+    if request.param("contentEncoding"):
+        resource["contentEncoding"] = request.param("contentEncoding")
+    return resource
+
+
+def _set_content_type(resource: dict[str, Any], content_type: str) -> None:
+    """Set the content type of the data, which must not contradict the metadata.
+
+    The message is quoted in many public repositories.
+    """
+    declared_type = resource.get("contentType")
+    if declared_type and content_type and declared_type != content_type:
+        raise invalid(
+            f"Content-Type specified in the upload ({content_type}) does not match Content-Type "
+            f"specified in metadata ({declared_type})."
+        )
+    if content_type and not declared_type:
+        resource["contentType"] = content_type
+
+
+def _with_headers(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    declared = request.raw.headers.get("Content-Type", "")
+    if declared and "contentType" not in resource:
+        resource["contentType"] = declared
+    for header, field in (
+        ("Content-Encoding", "contentEncoding"),
+        ("Cache-Control", "cacheControl"),
+        ("Content-Disposition", "contentDisposition"),
+        ("Content-Language", "contentLanguage"),
+        ("x-goog-custom-time", "customTime"),
+        ("x-goog-storage-class", "storageClass"),
+    ):
+        is_xml = request.verb == "PUT" or "uploads" in request.query
+        if request.raw.headers.get(header) and is_xml:
+            resource[field] = request.raw.headers[header]
+    custom = {
+        key[len("x-goog-meta-") :].lower(): value
+        for key, value in request.raw.headers.items()
+        if key.lower().startswith("x-goog-meta-")
+    }
+    if custom:
+        resource["metadata"] = custom
+    return resource
