@@ -42,7 +42,7 @@ TABLES = {"permissions", "WORDS", "LANGUAGE_CODES", "ABBREVIATED"}
 KEYS = ("tpuctl/model/events.py", "tpuctl/view/responses/")
 # Modules whose texts are Google's.
 OMITTED = re.compile(
-    r"tpuctl/(emulator/(?!client|faults/scheduled|server|machines)|simulated_tpu/tensorflow_stubs)"
+    r"tpuctl/(emulator/(?!faults/scheduled|server|machines)|simulated_tpu/tensorflow_stubs)"
 )
 AREAS = {
     "Commands": ("cli",),
@@ -50,7 +50,7 @@ AREAS = {
     "What commands do": ("flows", "engine", "resources", "jobs", "remote", "cloud", "catalog"),
     "The stack file, jobs and errors": ("model",),
     "The check, the rehearsal and the compiler": ("preflight",),
-    "The local cloud": ("emulator", "simulated_tpu"),
+    "The local cloud": ("emulator", "local_cloud", "simulated_tpu"),
 }
 
 

@@ -39,7 +39,7 @@ def test_wheel_contains_templates_and_shipped_files() -> None:
         assert (package / "jobs" / "shipped" / name).read_bytes() == (
             ROOT / "tpuctl" / "jobs" / "shipped" / name
         ).read_bytes()
-    assert list((package / "emulator" / "machines" / "image_locks").glob("*.txt"))
+    assert list((package / "local_cloud" / "image_locks").glob("*.txt"))
 
 
 def test_init_writes_files_for_links_between_templates(tmp_path: Path) -> None:

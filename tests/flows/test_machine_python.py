@@ -33,7 +33,7 @@ def images(tmp_path: Path) -> Path:
     """The folder of the copy's image locks; none supports a Python of this computer."""
     package = tmp_path / "program" / "tpuctl"
     shutil.copytree(Path(tpuctl.__file__).parent, package)
-    folder = package / "emulator" / "machines" / "image_locks"
+    folder = package / "local_cloud" / "image_locks"
     for lock in folder.iterdir():
         lock.write_text(f"# interpreters: {MISSING_PYTHON}\n")
     return folder

@@ -160,7 +160,7 @@ def test_wheel_of_controller_lacks_only_what_recovery_never_imports(tmp_path: Pa
     with zipfile.ZipFile(io.BytesIO(controller_wheel().build())) as archive:
         archive.extractall(tmp_path)
     folders = {path.name for path in (tmp_path / "tpuctl").iterdir()}
-    assert not folders & {"emulator", "preflight", "templates"}
+    assert not folders & {"emulator", "local_cloud", "preflight", "templates"}
     program = (
         "import importlib, os, pkgutil, tpuctl.flows, tpuctl.resources, tpuctl.jobs\n"
         "assert tpuctl.__file__.startswith(os.getcwd()), tpuctl.__file__\n"

@@ -22,7 +22,7 @@ for _name in (
     "tpu.v2",
     "resource_manager.projects",
     "service_usage.services",
-    "iam.admin.service",
+    "iam_admin.service",
     "compute.service",
 ):
     importlib.import_module(f"tpuctl.emulator.{_name}")

@@ -71,7 +71,7 @@ def _preload() -> None:
     from tpuctl.cloud.clients import RPC
     from tpuctl.google_imports import client_module, compute_service
 
-    for package in ("cli", "flows", "view", "emulator.client", "preflight.rules"):
+    for package in ("cli", "flows", "view", "local_cloud", "preflight.rules"):
         module = importlib.import_module(f"tpuctl.{package}")
         for entry in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
             if entry.name != MCP_SERVER:

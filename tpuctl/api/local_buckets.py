@@ -75,8 +75,8 @@ async def on_local_cloud(stack: Stack, emit: Emit) -> Stack:
 
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
     from tpuctl.errors import Conflict
+    from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
     from tpuctl.resources.project import is_active
 
     with suppress(Conflict):  # it is being deleted
@@ -99,8 +99,8 @@ async def prepare_local_cloud(
 
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
     from tpuctl.local_cloud import server_process
+    from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
     from tpuctl.local_cloud.shell_env import environment_for
     from tpuctl.preflight.rehearsal.script_environment import shell_variables
 
@@ -130,7 +130,7 @@ async def list_objects(uri: str, emit: Emit) -> list[str]:
     """The gs:// paths of the objects below a folder on the local cloud."""
     from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.emulator.state.projects import DEFAULT_PROJECT
+    from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
     bucket, _, prefix = uri.removeprefix("gs://").partition("/")
     store = Cloud(running_endpoint(emit), DEFAULT_PROJECT).objects(bucket)

@@ -77,8 +77,8 @@ async def prepare_image(
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError if no image can be built.
     """
-    from tpuctl.emulator.machines.interface import MachineError
     from tpuctl.local_cloud.images import ImageStore, NoImage
+    from tpuctl.local_cloud.machine_error import MachineError
     from tpuctl.model.events import Note
 
     images = ImageStore()

@@ -309,8 +309,8 @@ class RehearsalRun:
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.emulator.machines.programs.process_environment import pip_configuration
         from tpuctl.local_cloud.images import ImageStore
+        from tpuctl.local_cloud.pip_configuration import pip_configuration
         from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
 
         installation = self.submission.installation

@@ -203,7 +203,7 @@ class Server:
         }
 
     def write_address(self) -> None:
-        """Record this process's address for `client.server_process`."""
+        """Record this process's address for `local_cloud.server_process`."""
         path = self.home / "server.json"
         draft = path.with_suffix(".draft")
         draft.write_text(

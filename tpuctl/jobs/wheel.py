@@ -19,7 +19,8 @@ from tpuctl.version import __version__
 
 __all__ = ["Wheel", "controller_wheel", "wheel_of"]
 
-NOT_ON_CONTROLLERS = ("emulator", "preflight", "templates")  # packages and folders of tpuctl
+# Packages and folders of tpuctl.
+NOT_ON_CONTROLLERS = ("emulator", "local_cloud", "preflight", "templates")
 ZIP_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds
 
 

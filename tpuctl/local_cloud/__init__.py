@@ -1,3 +1,1 @@
-"""Start and control a local cloud from another process, and configure shells to use it."""
-
-__all__: list[str] = []
+"""The local cloud as its clients know it: started, controlled, its folder, images and variables."""

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.environments import environments_folder, exclusive, run_installer, shared
 from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, current, find, install_hint, or_list
 from tpuctl.local_cloud.download_progress import BytesProgress, DownloadProgress
+from tpuctl.local_cloud.machine_error import MachineError
 
 __all__ = [
     "MARKER",
@@ -75,7 +75,7 @@ class ImageStore:
         """`locks` is a folder with a lock file for each TensorFlow; the default is shipped."""
         self.cache = (cache or environments_folder()).expanduser().absolute()
         self._locks = locks or Path(
-            str(importlib.resources.files("tpuctl.emulator.machines") / "image_locks")
+            str(importlib.resources.files("tpuctl.local_cloud") / "image_locks")
         )
 
     @property

@@ -17,9 +17,9 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.api_folders import APIS, endpoint_path
+from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 from tpuctl.local_cloud.gateway_address import GatewayAddress, shell_user, write_private
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.local_cloud.trust import (

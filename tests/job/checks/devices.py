@@ -22,7 +22,8 @@ from input_pipeline import dataset, held_out, with_sharding
 from vocabulary import train_vocabulary
 
 FOLDER = Path(sys.argv[1])
-SERVER = Path(__file__).resolve().parents[3] / "tpuctl" / "emulator" / "machines" / "node_server.py"
+ROOT = Path(__file__).resolve().parents[3]
+SERVER = ROOT / "tpuctl" / "emulator" / "machines" / "servers" / "node_server.py"
 BATCH = 8
 
 

@@ -15,9 +15,9 @@ from tpuctl import catalog
 from tpuctl.emulator.faults.google_messages import MESSAGES
 from tpuctl.emulator.state.errors import CODES, invalid, missing
 from tpuctl.emulator.state.locations import regions, zones
-from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.state.text import did_you_mean
+from tpuctl.local_cloud.defaults import OWNER
 
 __all__ = ["KINDS", "MATCHES", "SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
 

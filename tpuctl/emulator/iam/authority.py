@@ -22,12 +22,12 @@ from tpuctl.emulator.state.projects import (
     BILLING_ACCOUNTS,
     FOLDER,
     ORGANIZATION,
-    OWNER,
     Directory,
     Project,
 )
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
+from tpuctl.local_cloud.defaults import OWNER
 
 __all__ = ["Authority"]
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.state.members import member_of
-from tpuctl.emulator.state.projects import OWNER, Project
+from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
+from tpuctl.local_cloud.defaults import OWNER
 
 __all__ = ["default_bindings", "object_bindings", "service_agent_bindings"]
 

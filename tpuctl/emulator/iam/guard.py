@@ -13,8 +13,9 @@ from tpuctl.emulator.iam.method_permissions import MethodPermissions, Row
 from tpuctl.emulator.iam.permission_errors import insufficient_scopes
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources, text_at
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.projects import DEFAULT_PROJECT, OWNER, Directory
+from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.store import Store
+from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 
 __all__ = ["Guard"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.state.store import Store
+from tpuctl.local_cloud.defaults import OWNER
 
 __all__ = ["AccessTokens", "refusal"]
 

@@ -29,13 +29,13 @@ from tpuctl.emulator.machines.network.gateway import Gateway
 from tpuctl.emulator.machines.programs.process_environment import (
     MachineFolder,
     SharedEnvironment,
-    pip_configuration,
 )
 from tpuctl.emulator.machines.programs.processes import Problems, find_problems
 from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.folder_removal import remove_folder
 from tpuctl.local_cloud.images import ImageChoice, ImageStore
+from tpuctl.local_cloud.pip_configuration import pip_configuration
 from tpuctl.local_cloud.trust import trusted_certificates
 
 __all__ = ["LocalHost"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tpuctl.catalog import accelerator_type
+from tpuctl.local_cloud.machine_error import MachineError
 
 __all__ = [
     "ALLOWED",
@@ -18,10 +19,6 @@ __all__ = [
     "MachineSpec",
     "Verdict",
 ]
-
-
-class MachineError(Exception):
-    """A machine could not be created or started; the text can be shown to the user."""
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,15 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.store import Store
+from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 
 __all__ = [
     "BILLING_ACCOUNTS",
     "CLOSED_ACCOUNT",
-    "DEFAULT_PROJECT",
     "DOMAIN",
     "FOLDER",
     "OPEN_ACCOUNT",
     "ORGANIZATION",
-    "OWNER",
     "Directory",
     "Project",
     "consumer_of",
@@ -28,8 +27,6 @@ __all__ = [
     "title_of",
 ]
 
-OWNER = "owner@local-cloud.invalid"  # the holder of the token in the state folder
-DEFAULT_PROJECT = "local-project"
 ORGANIZATION = "organizations/400000000001"
 FOLDER = "folders/500000000001"
 DOMAIN = OWNER.partition("@")[2]  # the organization's

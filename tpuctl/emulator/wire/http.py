@@ -15,7 +15,6 @@ from tpuctl.emulator.faults.traffic import ConnectionCut
 from tpuctl.emulator.iam.oauth import OAuthEndpoints
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, internal, invalid
-from tpuctl.emulator.state.projects import OWNER
 from tpuctl.emulator.wire.batch import Part, answer_batch
 from tpuctl.emulator.wire.discovery import documents
 from tpuctl.emulator.wire.http_request import Request, json_response
@@ -23,6 +22,7 @@ from tpuctl.emulator.wire.iap_tunnels import ROOT, Tunnels
 from tpuctl.emulator.wire.routes import NoSuchPath, Router
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.local_cloud.api_folders import without_folder
+from tpuctl.local_cloud.defaults import OWNER
 
 __all__ = ["HttpHandler"]
 

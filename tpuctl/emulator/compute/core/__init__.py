@@ -1,0 +1,1 @@
+"""What all collections of Compute Engine share: rows, fields, lists, errors, operations."""

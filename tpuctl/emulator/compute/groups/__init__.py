@@ -1,0 +1,1 @@
+"""Managed instance groups: their instances, resize requests and workload policies."""

@@ -1,0 +1,1 @@
+"""Instances, their templates, and the project's settings for them."""

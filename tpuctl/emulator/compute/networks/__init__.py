@@ -1,0 +1,1 @@
+"""Networks, firewall rules, subnetworks, routes and reserved addresses."""

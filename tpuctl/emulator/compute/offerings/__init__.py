@@ -1,0 +1,1 @@
+"""What instances can be had: machine types, provisioning models, reservations, quotas."""

@@ -1,0 +1,1 @@
+"""Connections of machines: addresses, firewall, the gateway to Google, forwarded ports."""

@@ -1,0 +1,1 @@
+"""Programs on a machine: their processes, environment, Python and sudo."""

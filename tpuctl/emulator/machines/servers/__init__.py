@@ -1,0 +1,1 @@
+"""The servers of a machine: SSH, SFTP, metadata, and a node's TensorFlow."""

@@ -1,0 +1,1 @@
+"""Buckets: their fields, settings, policies and encryption keys."""

@@ -10,7 +10,7 @@ from typing import Any
 from tpuctl.emulator.iam.policies import Policies
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.projects import DEFAULT_PROJECT, Project, now_text
+from tpuctl.emulator.state.projects import Project, now_text
 from tpuctl.emulator.storage.buckets.bucket_schema import parse_bucket
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     Bucket,
@@ -31,6 +31,7 @@ from tpuctl.emulator.storage.requests.primitives import (
 from tpuctl.emulator.storage.requests.user_project import check_user_project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Registry
+from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
 __all__ = ["Buckets"]
 

@@ -1,0 +1,1 @@
+"""Objects and their versions: written, listed, copied, retained, deleted."""

@@ -1,0 +1,1 @@
+"""What all methods share: calls and answers, batches, partial responses, billed projects."""
