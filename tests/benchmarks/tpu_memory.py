@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure, sized
 from tests.support.job_environment import JOB
-from tpuctl.api.compile import compile_script
+from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.preflight.compile.compile_report import CompileReport
 

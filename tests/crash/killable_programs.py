@@ -37,7 +37,7 @@ for module in (
     *("_strptime", "google.cloud.storage", "google.oauth2.credentials", "google_crc32c"),
     *(
         "grpc._interceptor",
-        "tpuctl.api.local_cloud",
+        "tpuctl.flows.local_cloud",
         "tpuctl.flows.stack.down",
         "tpuctl.flows.stack.up",
     ),

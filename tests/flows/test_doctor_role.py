@@ -17,8 +17,8 @@ from tests.support.callers import OWNER, Member, grant, make_role, revoke
 from tests.support.grants import Pipeline, was_refused
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
-from tpuctl.api.doctor import role_of
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.doctor.diagnose import role_of
 from tpuctl.flows.stack import permissions
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud

@@ -14,11 +14,11 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, notes
 from tpuctl.api import Tpuctl
-from tpuctl.api.rehearse import job_variables
 from tpuctl.errors import Usage
 from tpuctl.flows.jobs.run import prepare
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.machines.workers import nodes_of
+from tpuctl.flows.preflight.rehearse import job_variables
 from tpuctl.jobs.logs import worker_records
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, JobEnded, LogChunk

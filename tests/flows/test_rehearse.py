@@ -276,7 +276,7 @@ def test_command_cannot_be_rehearsed(command: RehearseCommand) -> None:
 async def test_run_suggests_rehearsal_of_new_content(
     make_stack: Callable[..., Tpuctl], events: list[Event], framework: str, machine: dict[str, str]
 ) -> None:
-    from tpuctl.api.rehearse import RehearsalOptions, rehearse
+    from tpuctl.flows.preflight.rehearse import RehearsalOptions, rehearse
 
     stack = make_stack(**machine)
     script = stack.stack_file.parent / "job" / "train.py"

@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.polling import async_until
 from tests.support.processes import await_end
-from tpuctl.api.compile import compile_script
 from tpuctl.errors import OperationFailed, Refused, Usage
+from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.model.events import Event
 from tpuctl.preflight.compile.compilation import CompileRequest, compile_step, settings_of
 from tpuctl.preflight.compile.compile_report import CompileReport

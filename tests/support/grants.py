@@ -9,9 +9,9 @@ from tests.support.callers import Member, grant, make_role
 from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
-from tpuctl.api.doctor import role_of
 from tpuctl.emulator import server
 from tpuctl.emulator.iam.method_permissions import MethodPermissions
+from tpuctl.flows.doctor.diagnose import role_of
 from tpuctl.flows.stack import permissions
 from tpuctl.flows.stack.permissions import ACT_AS, VIEW, required_permissions
 from tpuctl.local_cloud import remote_control

@@ -20,9 +20,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpuctl.api import job_folders
-from tpuctl.api.job_folders import JobFolder
 from tpuctl.errors import Conflict, Refused, Usage
+from tpuctl.flows.preflight import job_folders
+from tpuctl.flows.preflight.job_folders import JobFolder
 from tpuctl.jobs import file_hashes
 from tpuctl.jobs.bundle import LARGE_BYTES, Bundle, build_bundle
 from tpuctl.jobs.file_hashes import MIN_FILE_BYTES

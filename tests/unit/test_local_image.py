@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.prerequisites import hide_interpreters
-from tpuctl.api.local_cloud import prepare_image
 from tpuctl.errors import TpuctlError
+from tpuctl.flows.local_cloud import prepare_image
 from tpuctl.interpreters import current
 from tpuctl.local_cloud.images import ImageStore
 from tpuctl.model.events import Event, Note, Outcome, StepFinished

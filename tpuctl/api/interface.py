@@ -104,7 +104,7 @@ class Tpuctl:
     @cached_property
     def endpoint(self) -> Endpoint:
         """The API endpoint; starts the local cloud if it is not running."""
-        from tpuctl.api.local_cloud import endpoint_of
+        from tpuctl.flows.local_cloud import endpoint_of
 
         return endpoint_of(self.cloud_name, self.emit)
 
@@ -131,8 +131,8 @@ class Tpuctl:
     @property
     def context(self) -> Context:
         """The context passed to flows. Starts the local cloud if it is the one in use."""
-        from tpuctl.api.local_cloud import prepare_image
         from tpuctl.flows.context import Context, controller_name, job_cloud
+        from tpuctl.flows.local_cloud import prepare_image
 
         context = Context(
             self.stack,

@@ -234,8 +234,8 @@ def _submission(
     """A job that calls the function with positional and keyword arguments."""
     import pickle
 
-    from tpuctl.api.notebook_source import PROTOCOL, pickled
     from tpuctl.assets import program
+    from tpuctl.flows.jobs.function_source import PROTOCOL, pickled
     from tpuctl.flows.jobs.run import prepare_program
 
     subject = f"An argument of {function.__name__}"
@@ -293,7 +293,7 @@ def _place(function: FunctionType, scratch: Path, references: set[str], *, check
             return _module_place(spec.name, script)
         script = script.resolve()
         return _Place(Runnable("script", "", script.parent, script), file=script.name)
-    from tpuctl.api.notebook_source import NotebookSource
+    from tpuctl.flows.jobs.function_source import NotebookSource
 
     if check:
         refuse_home(Path(), "the notebook's folder")

@@ -27,8 +27,8 @@ def command(cloud: str) -> list[str]:
 
 
 async def _connect_instance(cloud: str, project: str, zone: str, instance: str) -> None:
-    from tpuctl.api.local_cloud import endpoint_of
     from tpuctl.cloud.clients import Cloud
+    from tpuctl.flows.local_cloud import endpoint_of
     from tpuctl.model.events import ignore
     from tpuctl.remote.iap import Destination, IapRoute, Relay
 

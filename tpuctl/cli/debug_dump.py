@@ -39,9 +39,9 @@ def debug_dump(
 
     Example: tpuctl debug-dump --output report.zip
     """
-    from tpuctl.api.debug_dump import collect
     from tpuctl.errors import Usage
-    from tpuctl.flows.reports.debug_dump import require_absent, write_dump
+    from tpuctl.flows.doctor.debug_dump import collect
+    from tpuctl.flows.doctor.dump_files import require_absent, write_dump
     from tpuctl.model.events import Note, ignore
     from tpuctl.view.debug_dump import show_contents
 

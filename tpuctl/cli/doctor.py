@@ -39,7 +39,7 @@ def doctor(
     state: State = context.obj
     if role:
         return _role(state, project)
-    from tpuctl.api.doctor import diagnose
+    from tpuctl.flows.doctor.diagnose import diagnose
     from tpuctl.model.diagnosis import CheckState
     from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
 
@@ -86,8 +86,8 @@ def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool)
 
 
 def _role(state: State, project: str) -> int:
-    from tpuctl.api.doctor import role_of
     from tpuctl.errors import Usage
+    from tpuctl.flows.doctor.diagnose import role_of
     from tpuctl.view.diagnosis import role_text
 
     if project:

@@ -15,7 +15,7 @@ from tpuctl.cli.local_replay import replay
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.api.local_cache import CacheItem
+    from tpuctl.local_cloud.cache import CacheItem
 
 __all__ = ["register"]
 
@@ -92,9 +92,9 @@ def status(context: typer.Context) -> int:
 
     Example: tpuctl local status
     """
-    from tpuctl.api.local_cache import cache_size
     from tpuctl.files import disk_usage
     from tpuctl.local_cloud import server_process
+    from tpuctl.local_cloud.cache import cache_size
     from tpuctl.units import decimal_size
 
     state: State = context.obj
@@ -166,8 +166,8 @@ def prune(
 
     Example: tpuctl local prune --older-than 30d
     """
-    from tpuctl.api import local_cache
     from tpuctl.cli.arguments import duration
+    from tpuctl.local_cloud import cache as local_cache
     from tpuctl.local_cloud import server_process
     from tpuctl.units import counted, decimal_size
 

@@ -119,7 +119,7 @@ def _current_shell() -> Shell:
 
 
 def _environment(state: State, project: str | None) -> dict[str, str | None]:
-    from tpuctl.api.local_cloud import running_endpoint
+    from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud import server_process
     from tpuctl.local_cloud.shell_env import environment_for
     from tpuctl.model.stack import minimal_stack

@@ -127,8 +127,8 @@ def _run(
     samples: Sequence[str],
     tensorflow: str,
 ) -> int:
-    from tpuctl.api.local_buckets import parse_sample
-    from tpuctl.api.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
+    from tpuctl.flows.preflight.local_buckets import parse_sample
+    from tpuctl.flows.preflight.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
     from tpuctl.view.findings import TextOutput
     from tpuctl.view.rehearsal import rehearsal_lines
 
@@ -206,8 +206,8 @@ def _compile(
 ) -> int:
     from pathlib import Path
 
-    from tpuctl.api.compile import compile_script
-    from tpuctl.api.local_buckets import parse_sample
+    from tpuctl.flows.preflight.compile import compile_script
+    from tpuctl.flows.preflight.local_buckets import parse_sample
     from tpuctl.view.compilation import report_lines
     from tpuctl.view.text_wrapping import print_wrapped
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.machine_specs import worker_spec
-from tpuctl.api.local_cache import cache_items
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
+from tpuctl.local_cloud.cache import cache_items
 from tpuctl.local_cloud.images import MARKER, ImageStore
 
 NODE = "projects/lab/locations/z/nodes/bert"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.reports.debug_dump import job_files, supervisor_files
+from tpuctl.flows.doctor.dump_files import job_files, supervisor_files
 from tpuctl.model.command_record import read_records
 from tpuctl.model.debug_dump import Dump, DumpFile
 from tpuctl.model.redaction import (
@@ -90,7 +90,7 @@ async def _add_cloud_parts(tpuctl: Tpuctl, job: str, dump: Dump) -> None:
         return [DumpFile("plan.json", "what `up` would do", _json(prepared.as_json()))]
 
     async def doctor() -> list[DumpFile]:
-        from tpuctl.api.doctor import diagnose
+        from tpuctl.flows.doctor.diagnose import diagnose
         from tpuctl.view.responses.checks import Diagnosis
 
         diagnosis, _ = await diagnose(tpuctl, lambda finding: None)

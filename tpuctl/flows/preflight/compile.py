@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpuctl.api.job_folders import JobFolder
 from tpuctl.catalog import (
     FIRST_LIBTPU,
     TENSORFLOW_GENERATIONS,
@@ -24,13 +23,14 @@ from tpuctl.catalog import (
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, OperationFailed, Refused, Usage
 from tpuctl.files import cache_home, private_folder
+from tpuctl.flows.preflight.job_folders import JobFolder
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.framework import FrameworkChoice
 from tpuctl.model.job import as_argument
 from tpuctl.model.requirement_files import allows
 
 if TYPE_CHECKING:
-    from tpuctl.api.local_buckets import Sample
+    from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.events import Emit
     from tpuctl.model.stack import Stack
@@ -71,8 +71,8 @@ async def compile_script(
     unsupported machine and for PyTorch, OperationFailed if the script does not reach its first
     step.
     """
-    from tpuctl.api.local_buckets import on_local_cloud
     from tpuctl.cloud.threads import in_thread
+    from tpuctl.flows.preflight.local_buckets import on_local_cloud
     from tpuctl.local_cloud.images import ImageStore
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
@@ -307,7 +307,7 @@ async def _jax_packages(
 
     Raises Refused for a libtpu that does not know the generation.
     """
-    from tpuctl.api.local_cloud import prepare_image
+    from tpuctl.flows.local_cloud import prepare_image
     from tpuctl.local_cloud.images import ImageStore
 
     await prepare_image(None, emit, lambda question: False)
@@ -440,7 +440,7 @@ async def _local_cloud(
 ) -> Mapping[str, str | None]:
     """The variables that point the script at the local cloud, with the buckets it names created;
     empty if it names none."""
-    from tpuctl.api.local_buckets import bucket_names, prepare_local_cloud
+    from tpuctl.flows.preflight.local_buckets import bucket_names, prepare_local_cloud
 
     buckets = bucket_names([*arguments, *job.values()], bundle.sources_of_python)
     if not buckets and not samples:

@@ -14,24 +14,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuctl.api.job_folders import JobFolder
-from tpuctl.api.local_buckets import (
+from tpuctl.engine.step import step
+from tpuctl.errors import Refused, Usage
+from tpuctl.files import is_file, private_folder
+from tpuctl.flows.preflight.job_folders import JobFolder
+from tpuctl.flows.preflight.local_buckets import (
     bucket_names,
     list_objects,
     on_local_cloud,
     prepare_local_cloud,
 )
-from tpuctl.engine.step import step
-from tpuctl.errors import Refused, Usage
-from tpuctl.files import is_file, private_folder
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.job import as_argument
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.api.local_buckets import Sample
     from tpuctl.flows.jobs.submission import Submission
+    from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.stack import Stack
     from tpuctl.preflight.rehearsal.findings import Target
@@ -169,7 +169,7 @@ def _target(stack: Stack) -> Target:
 
 async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool) -> None:
     """Raise Refused unless an image has exactly this TensorFlow: another may behave differently."""
-    from tpuctl.api.local_cloud import install_interpreter
+    from tpuctl.flows.local_cloud import install_interpreter
     from tpuctl.interpreters import install_hint, or_list
     from tpuctl.local_cloud.images import ImageStore
 
@@ -285,8 +285,8 @@ class RehearsalRun:
     async def prepare(self) -> None:
         """Copy what a worker gets, install the job's packages for the runtime's Python, and create
         the local buckets."""
-        from tpuctl.api.local_cloud import prepare_image
         from tpuctl.cloud.threads import in_thread
+        from tpuctl.flows.local_cloud import prepare_image
         from tpuctl.local_cloud.images import ImageStore
 
         private_folder(self.home)

@@ -73,9 +73,9 @@ async def on_local_cloud(stack: Stack, emit: Emit) -> Stack:
     """
     from dataclasses import replace
 
-    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
     from tpuctl.errors import Conflict
+    from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
     from tpuctl.resources.project import is_active
 
@@ -97,8 +97,8 @@ async def prepare_local_cloud(
     """
     import os
 
-    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
+    from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud import server_process
     from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
     from tpuctl.local_cloud.shell_env import environment_for
@@ -128,8 +128,8 @@ async def prepare_local_cloud(
 
 async def list_objects(uri: str, emit: Emit) -> list[str]:
     """The gs:// paths of the objects below a folder on the local cloud."""
-    from tpuctl.api.local_cloud import running_endpoint
     from tpuctl.cloud.clients import Cloud
+    from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
     bucket, _, prefix = uri.removeprefix("gs://").partition("/")
