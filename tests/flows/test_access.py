@@ -13,7 +13,7 @@ import pytest
 from tests.support.projects import Bench, Project
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.errors import Conflict, Diagnostic, InvalidStack
-from tpuctl.flows.doctor import ProjectChecks
+from tpuctl.flows.doctor.project import ProjectChecks
 from tpuctl.flows.machines.workers import controller_transport
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.diagnosis import CheckState

@@ -19,7 +19,7 @@ from tests.support.projects import Project
 from tpuctl.cli.main import run
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
-from tpuctl.flows.doctor import ProjectChecks
+from tpuctl.flows.doctor.project import ProjectChecks
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.diagnosis import CheckState

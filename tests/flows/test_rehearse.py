@@ -276,7 +276,7 @@ def test_command_cannot_be_rehearsed(command: RehearseCommand) -> None:
 async def test_run_suggests_rehearsal_of_new_content(
     make_stack: Callable[..., Tpuctl], events: list[Event], framework: str, machine: dict[str, str]
 ) -> None:
-    from tpuctl.flows.preflight.rehearse import RehearsalOptions, rehearse
+    from tpuctl.flows.preflight.rehearse import RehearsalOptions
 
     stack = make_stack(**machine)
     script = stack.stack_file.parent / "job" / "train.py"
@@ -294,7 +294,7 @@ async def test_run_suggests_rehearsal_of_new_content(
 
     [suggestion] = await suggestions()
     assert suggestion.endswith(f"    tpuctl rehearse {script} -- --steps 1")
-    await rehearse(stack, stack.submission(script), RehearsalOptions())
+    await stack.rehearse(stack.submission(script), RehearsalOptions())
     assert await suggestions() == []
     script.write_text(f"if False:\n    import {framework}\nprint('trained more')\n", "utf-8")
     assert len(await suggestions()) == 1

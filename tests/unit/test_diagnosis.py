@@ -16,8 +16,9 @@ from rich.console import Console
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
-from tpuctl.flows.doctor import Check, machine_finding, run_checks
+from tpuctl.flows.doctor.checks import Check, run_checks
 from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
+from tpuctl.flows.doctor.workstation import machine_finding
 from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.flows.stack.role import custom_role
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
+from tpuctl.api.interface import Tpuctl
 from tpuctl.model.events import Emit, LogChunk, Note, WarningIssued
 
 if TYPE_CHECKING:
-    from tpuctl.api.interface import Tpuctl
-    from tpuctl.flows.stack.plan import Prepared
     from tpuctl.model.events import Event
-    from tpuctl.model.explanation import Explanation
-    from tpuctl.model.job import JobRecord, JobStatus, JobSummary
-    from tpuctl.model.report import RunReport
-    from tpuctl.model.snapshot import StackStatus
-    from tpuctl.model.status import Down
 
 __all__ = ["BlockingTpuctl", "print_log"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -42,6 +38,18 @@ async def _cancel_others() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _blocking(
+    method: Callable[Concatenate[Tpuctl, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingTpuctl, P], T]:
+    """The method of the same name that returns when the coroutine has ended."""
+
+    @functools.wraps(method)
+    def call(self: BlockingTpuctl, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return self.wait_for(method(self.api, *arguments, **keywords))
+
+    return call
 
 
 class BlockingTpuctl:
@@ -64,9 +72,7 @@ class BlockingTpuctl:
         cloud: Literal["google", "local"] = "google",
         emit: Emit = print_log,
     ) -> None:
-        from tpuctl.api.interface import Tpuctl
-
-        self.api: Tpuctl = Tpuctl(stack_file, name=name, project=project, cloud=cloud, emit=emit)
+        self.api = Tpuctl(stack_file, name=name, project=project, cloud=cloud, emit=emit)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -94,71 +100,16 @@ class BlockingTpuctl:
             future.cancel()
             raise
 
-    def plan(self) -> Prepared:
-        """What `up` would do. Changes nothing."""
-        return self.wait_for(self.api.plan())
-
-    def up(
-        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
-    ) -> Prepared:
-        """Bring the stack up. `confirm` receives the plan first; it may raise to cancel.
-
-        `race` requests the TPU in all zones at once, and keeps the first that is granted.
-        """
-        return self.wait_for(self.api.up(confirm, race=race))
-
-    def status(self) -> StackStatus:
-        """What exists in the cloud now."""
-        return self.wait_for(self.api.status())
-
-    def run(
-        self,
-        script: str | Path,
-        arguments: Sequence[str] = (),
-        *,
-        up: bool = False,
-        down: bool = False,
-        each: Mapping[str, Sequence[object]] | None = None,
-    ) -> int:
-        """Submit a script, follow it to its end and return the job's exit code.
-
-        `up` brings the stack up first; `down` takes it down afterwards, even after an error.
-        `each` runs one job per combination of values, which are added to the arguments.
-        """
-        return self.wait_for(self.api.run(script, arguments, up=up, down=down, each=each))
-
-    def submit(self, script: str | Path, arguments: Sequence[str] = ()) -> JobRecord:
-        """Submit a script and return while it runs."""
-        return self.wait_for(self.api.submit(script, arguments))
-
-    def follow(self, record: JobRecord) -> int:
-        """Emit the job's log until it ends; return its exit code."""
-        return self.wait_for(self.api.follow(record))
-
-    def job(self, name: str = "") -> JobRecord:
-        """A job by its id or the last word of it; by default the running or the latest job."""
-        return self.wait_for(self.api.job(name))
-
-    def jobs(self) -> list[JobSummary]:
-        """All jobs of the stack, latest first."""
-        return self.wait_for(self.api.jobs())
-
-    def log(self, record: JobRecord) -> None:
-        """Emit what the job has logged so far."""
-        self.wait_for(self.api.log(record))
-
-    def stop(self, record: JobRecord) -> JobStatus:
-        """Stop the job on every worker."""
-        return self.wait_for(self.api.stop(record))
-
-    def explain(self, record: JobRecord) -> Explanation:
-        """Why the job ended as it did."""
-        return self.wait_for(self.api.explain(record))
-
-    def report(self, record: JobRecord) -> RunReport:
-        """Everything known about the job: attempts, cost, metrics."""
-        return self.wait_for(self.api.report(record))
-
-    def down(self, *, delete_bucket: bool = False) -> Down:
-        """Take the stack down; return what remains of it."""
-        return self.wait_for(self.api.down(delete_bucket=delete_bucket))
+    plan = _blocking(Tpuctl.plan)
+    up = _blocking(Tpuctl.up)
+    status = _blocking(Tpuctl.status)
+    run = _blocking(Tpuctl.run)
+    submit = _blocking(Tpuctl.submit)
+    follow = _blocking(Tpuctl.follow)
+    job = _blocking(Tpuctl.job)
+    jobs = _blocking(Tpuctl.jobs)
+    log = _blocking(Tpuctl.log)
+    stop = _blocking(Tpuctl.stop)
+    explain = _blocking(Tpuctl.explain)
+    report = _blocking(Tpuctl.report)
+    down = _blocking(Tpuctl.down)

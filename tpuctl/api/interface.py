@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.machines.cp import CopyResult
     from tpuctl.flows.machines.forward import PortMapping
     from tpuctl.flows.machines.workers import CommandResult
+    from tpuctl.flows.preflight.rehearse import RehearsalOptions
     from tpuctl.flows.reports.dashboard import Dashboard
     from tpuctl.flows.stack.down import Teardown
     from tpuctl.flows.stack.plan import Prepared
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tpuctl.model.status import Down, NodeStatus
     from tpuctl.model.sweep import SweepEstimate
     from tpuctl.preflight.findings import Report
+    from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
     from tpuctl.remote.keys import KeyPair
     from tpuctl.remote.openssh import Host
     from tpuctl.remote.ssh import SshTransport
@@ -284,6 +286,17 @@ class Tpuctl:
             timeout=timeout,
             secrets=secrets,
         )
+
+    async def rehearse(self, submission: Submission, options: RehearsalOptions) -> Rehearsal:
+        """Run the submission twice for a few steps on this machine, and report what would fail.
+
+        Nothing reaches Google: gs:// paths go to the local cloud, which is started if necessary.
+        Raises Refused for a command that is not Python, and for a TensorFlow version without an
+        image.
+        """
+        from tpuctl.flows.preflight.rehearse import rehearse
+
+        return await rehearse(self.stack, submission, options, self.emit, self.may_install)
 
     async def export_jobset(
         self,

@@ -40,7 +40,7 @@ def debug_dump(
     Example: tpuctl debug-dump --output report.zip
     """
     from tpuctl.errors import Usage
-    from tpuctl.flows.doctor.debug_dump import collect
+    from tpuctl.flows.doctor.debug_dump import Views, collect
     from tpuctl.flows.doctor.dump_files import require_absent, write_dump
     from tpuctl.model.events import Note, ignore
     from tpuctl.view.debug_dump import show_contents
@@ -58,7 +58,13 @@ def debug_dump(
     state.view.on(Note("Collecting what a bug report needs"))
     tpuctl = state.tpuctl(is_recorded=False)
     tpuctl.emit = ignore
-    dump = state.wait_for(collect(tpuctl, job))
+    views = Views(
+        plan=lambda prepared: responses.stacks.Plan.model_validate(prepared).as_json(),
+        diagnosis=lambda diagnosis: responses.checks.Diagnosis(
+            checks=diagnosis.findings, next=""
+        ).as_json()["checks"],
+    )
+    dump = state.wait_for(collect(tpuctl, views, job))
     state.close_view()
     if not (state.json or state.quiet):
         show_contents(dump)

@@ -128,7 +128,7 @@ def _run(
     tensorflow: str,
 ) -> int:
     from tpuctl.flows.preflight.local_buckets import parse_sample
-    from tpuctl.flows.preflight.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions, rehearse
+    from tpuctl.flows.preflight.rehearse import STEPS, TIMEOUT_SECONDS, RehearsalOptions
     from tpuctl.view.findings import TextOutput
     from tpuctl.view.rehearsal import rehearsal_lines
 
@@ -140,7 +140,7 @@ def _run(
         is_verbose=state.verbose,
     )
     tpuctl.emit = _dim_output(state, tpuctl.emit)
-    done = state.wait_for(rehearse(tpuctl, submission, options))
+    done = state.wait_for(tpuctl.rehearse(submission, options))
     done = _with_commands(state, done)
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
 

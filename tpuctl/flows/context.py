@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
@@ -18,6 +18,8 @@ from tpuctl.polling import Clock
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
 
 if TYPE_CHECKING:
+    from tpuctl.cloud.endpoints import Endpoint
+    from tpuctl.model.command_record import RecordCall
     from tpuctl.remote.ssh import SshPool
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "CONTROLLER",
     "Context",
     "Keys",
+    "OpenStack",
     "PrepareImage",
     "controller_name",
     "job_cloud",
@@ -39,6 +42,36 @@ PrepareImage = Callable[[str | None, Emit], Awaitable[None]]
 
 async def _needs_no_image(tensorflow: str | None, emit: Emit) -> None:
     """Google provides the images."""
+
+
+class OpenStack(Protocol):
+    """A stack as a command was given it: its file may be missing or invalid, and its cloud absent.
+    Properties raise what is wrong."""
+
+    @property
+    def stack_file(self) -> Path: ...
+    @property
+    def bare(self) -> tuple[str, str] | None:
+        """Name and project without a file, either may be empty."""
+
+    @property
+    def stack(self) -> Stack: ...
+    @property
+    def project(self) -> str: ...
+    @property
+    def cloud_name(self) -> str: ...
+    @property
+    def endpoint(self) -> Endpoint:
+        """Starts the local cloud if it is not running."""
+
+    @property
+    def cloud(self) -> Cloud: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def record_call(self) -> RecordCall | None: ...
+    @property
+    def context(self) -> Context: ...
 
 
 @dataclass(frozen=True)

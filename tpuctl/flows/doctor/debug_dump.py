@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +30,11 @@ from tpuctl.model.secret_sources import source_of
 from tpuctl.version import __version__
 
 if TYPE_CHECKING:
-    from tpuctl.api.interface import Tpuctl
+    from tpuctl.flows.context import OpenStack
+    from tpuctl.flows.stack.plan import Prepared
+    from tpuctl.model.diagnosis import Diagnosis
 
-__all__ = ["collect"]
+__all__ = ["Views", "collect"]
 
 CLOUD_SECONDS = 30.0  # for everything that the cloud and the machines are asked
 MAX_FILE_BYTES = 1 << 20
@@ -43,7 +46,15 @@ VARIABLE = re.compile(
 PROJECT_LINE = re.compile(r"""(?ms)^project:.*?\bid:\s*["']?([\w.:-]+)""")
 
 
-async def collect(tpuctl: Tpuctl, job: str = "") -> Dump:
+@dataclass(frozen=True)
+class Views:
+    """How the results of flows are written as JSON."""
+
+    plan: Callable[[Prepared], object]
+    diagnosis: Callable[[Diagnosis], object]
+
+
+async def collect(opened: OpenStack, views: Views, job: str = "") -> Dump:
     """What a report about this stack and a job needs; changes nothing.
 
     Without `job`, it is the running or the latest one. A part that cannot be read, or not within
@@ -51,8 +62,8 @@ async def collect(tpuctl: Tpuctl, job: str = "") -> Dump:
     """
     dump = Dump()
     dump.files.append(DumpFile("versions.json", "versions and settings", _json(_versions())))
-    stack_text = _add_stack_file(tpuctl, dump)
-    await _add_cloud_parts(tpuctl, job, dump)
+    stack_text = _add_stack_file(opened, dump)
+    await _add_cloud_parts(opened, views, job, dump)
     records = list(read_records())
     for number, record in enumerate(reversed(records), 1):
         command = record.command or " ".join(record.arguments[:1])
@@ -64,44 +75,44 @@ async def collect(tpuctl: Tpuctl, job: str = "") -> Dump:
         dump.omitted["commands"] = "no command was recorded on this machine"
     projects = [project for record in records for _, project, _ in record.stacks]
     projects += [*PROJECT_LINE.findall(stack_text), os.environ.get("GOOGLE_CLOUD_PROJECT", "")]
-    secrets = _secrets(tpuctl) | named_secrets(stack_text) | _job_secrets(dump)
+    secrets = _secrets(opened) | named_secrets(stack_text) | _job_secrets(dump)
     dump.redact(Redactor(secrets=secrets, projects=projects, home=str(Path.home())))
     return dump
 
 
-def _add_stack_file(tpuctl: Tpuctl, dump: Dump) -> str:
+def _add_stack_file(opened: OpenStack, dump: Dump) -> str:
     from tpuctl.files import read_file
 
     name = "tpuctl.yaml"
     try:
-        text = read_file(tpuctl.stack_file, MAX_FILE_BYTES).decode(errors="replace")
+        text = read_file(opened.stack_file, MAX_FILE_BYTES).decode(errors="replace")
     except OSError as error:
-        dump.omitted[name] = f"{tpuctl.stack_file}: {error.strerror}"
+        dump.omitted[name] = f"{opened.stack_file}: {error.strerror}"
         return ""
     dump.files.append(DumpFile(name, "the stack file", text))
     return text
 
 
-async def _add_cloud_parts(tpuctl: Tpuctl, job: str, dump: Dump) -> None:
+async def _add_cloud_parts(opened: OpenStack, views: Views, job: str, dump: Dump) -> None:
     async def plan() -> list[DumpFile]:
-        from tpuctl.view.responses.stacks import Plan
+        from tpuctl.flows.stack.plan import plan as plan_up
 
-        prepared = Plan.model_validate(await tpuctl.plan())
-        return [DumpFile("plan.json", "what `up` would do", _json(prepared.as_json()))]
+        opened.stack.require_valid()
+        prepared = await plan_up(opened.context)
+        return [DumpFile("plan.json", "what `up` would do", _json(views.plan(prepared)))]
 
     async def doctor() -> list[DumpFile]:
         from tpuctl.flows.doctor.diagnose import diagnose
-        from tpuctl.view.responses.checks import Diagnosis
 
-        diagnosis, _ = await diagnose(tpuctl, lambda finding: None)
-        findings = Diagnosis(checks=diagnosis.findings, next="").as_json()["checks"]
+        diagnosis, _ = await diagnose(opened, lambda finding: None)
+        findings = views.diagnosis(diagnosis)
         return [DumpFile("doctor.json", "the result of `doctor`", _json(findings))]
 
     async def job_part() -> list[DumpFile]:
-        return await job_files(tpuctl.context, job)
+        return await job_files(opened.context, job)
 
     async def supervisors() -> list[DumpFile]:
-        return await supervisor_files(tpuctl.context, job)
+        return await supervisor_files(opened.context, job)
 
     parts: dict[str, Callable[[], Awaitable[list[DumpFile]]]] = {
         "plan.json": plan,
@@ -109,7 +120,7 @@ async def _add_cloud_parts(tpuctl: Tpuctl, job: str, dump: Dump) -> None:
         "job": job_part,
         "job's supervisors": supervisors,
     }
-    if tpuctl.cloud_name == "local" and not _local_cloud_is_running():
+    if opened.cloud_name == "local" and not _local_cloud_is_running():
         dump.omitted |= dict.fromkeys(parts, "the local cloud is not running")
         return
 
@@ -147,17 +158,17 @@ def _local_cloud_is_running() -> bool:
     return server_process.status(server_process.default_home()) is not None
 
 
-def _secrets(tpuctl: Tpuctl) -> set[str]:
+def _secrets(opened: OpenStack) -> set[str]:
     """The values that are known to be secret: of the environment, and of the job."""
     secrets = secret_values(os.environ)
     with suppress(TpuctlError, OSError):
-        stack = tpuctl.stack
+        stack = opened.stack
         secrets |= secret_values(stack.file.job.env)
         sources = (
             source_of(name, text, stack.project) for name, text in stack.file.job.secrets.items()
         )
         secrets |= {os.environ.get(source.variable, "") for source in sources}
-    endpoint = vars(tpuctl).get("endpoint")  # if it was used
+    endpoint = vars(opened).get("endpoint")  # if it was used
     return secrets | {endpoint.token or "" if endpoint is not None else ""}
 
 

@@ -10,7 +10,7 @@ from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.units import binary_size
 
 if TYPE_CHECKING:
-    from tpuctl.api.interface import Tpuctl
+    from tpuctl.flows.context import OpenStack
     from tpuctl.model.role import CustomRole
     from tpuctl.model.stack import Stack
 
@@ -22,71 +22,73 @@ LOCAL, FILE = "local cloud", "stack file"
 PLACEHOLDER = "my-project"
 
 
-async def diagnose(tpuctl: Tpuctl, report: Callable[[Finding], None]) -> tuple[Diagnosis, bool]:
+async def diagnose(opened: OpenStack, report: Callable[[Finding], None]) -> tuple[Diagnosis, bool]:
     """Check everything that `up` and `run` need; also return whether the stack is already up.
 
     Changes nothing, except that the local cloud is started if it is the one in use. Without a
-    stack file, checks for a plain TPU VM in the project of `tpuctl`, if it has one.
+    stack file, checks for a plain TPU VM in the project that was given, if it has one.
     """
     from tpuctl.cloud.clients import Cloud
-    from tpuctl.flows.doctor import Check, ProjectChecks, machine_finding, run_checks
+    from tpuctl.flows.doctor.checks import Check, run_checks
+    from tpuctl.flows.doctor.project import ProjectChecks
+    from tpuctl.flows.doctor.workstation import machine_finding
     from tpuctl.model.stack import minimal_stack
 
-    stack, file = _stack_file(tpuctl)
+    stack, file = _stack_file(opened)
     has_file = file.state is CheckState.OK
 
     async def check_workstation() -> Finding:
         return machine_finding(stack if has_file else None)
 
     async def check_local_cloud() -> Finding:
-        return _local_cloud(tpuctl, stack if has_file else None)
+        return _local_cloud(opened, stack if has_file else None)
 
     async def check_file() -> Finding:
         return file
 
     checks = [Check("this machine", check_workstation)]
-    if tpuctl.cloud_name == "local":
+    if opened.cloud_name == "local":
         checks.append(Check(LOCAL, check_local_cloud))
     checks.append(Check(FILE, check_file))
     if stack is None:  # the caller's identity can be checked without a stack
         placeholder = minimal_stack("any", PLACEHOLDER)
         project_checks = ProjectChecks(
             placeholder,
-            lambda: Cloud(tpuctl.endpoint, "", record=tpuctl.record_call),
+            lambda: Cloud(opened.endpoint, "", record=opened.record_call),
             has_file=False,
         )
         checks += [check for check in project_checks.checks() if check.name == "credentials"]
     else:
         project_checks = ProjectChecks(
-            stack, lambda: tpuctl.cloud, has_file=has_file, public_key=lambda: _public_keys(tpuctl)
+            stack, lambda: opened.cloud, has_file=has_file, public_key=lambda: _public_keys(opened)
         )
         checks += project_checks.checks()
     return await run_checks(checks, report), project_checks.is_up
 
 
-def role_of(tpuctl: Tpuctl) -> CustomRole:
+def role_of(opened: OpenStack) -> CustomRole:
     """The custom role needed to bring the stack up and take it down. Sends no request."""
     from tpuctl.cloud.clients import Cloud
     from tpuctl.cloud.endpoints import GOOGLE
     from tpuctl.flows.stack.role import custom_role
 
-    tpuctl.stack.require_valid()
-    return custom_role(tpuctl.stack, Cloud(GOOGLE, tpuctl.stack.project))
+    opened.stack.require_valid()
+    return custom_role(opened.stack, Cloud(GOOGLE, opened.stack.project))
 
 
-def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
+def _stack_file(opened: OpenStack) -> tuple[Stack | None, Finding]:
     """The stack to check, if any, and the finding about its file."""
-    path = tpuctl.stack_file
-    if tpuctl.bare is not None:
-        detail = f"not used: checking for a plain TPU VM in {tpuctl.project}"
+    path = opened.stack_file
+    if opened.bare is not None:
+        detail = f"not used: checking for a plain TPU VM in {opened.project}"
         hint = "Create one:\n    tpuctl init"
-        return tpuctl.stack, Finding(FILE, CheckState.SKIPPED, detail, hint)
+        return opened.stack, Finding(FILE, CheckState.SKIPPED, detail, hint)
     if not path.exists():
         hint = "Create one:\n    tpuctl init\nor check a project only:\n"
         hint += "    tpuctl doctor --project PROJECT"
         return None, Finding(FILE, CheckState.PROBLEM, f"{path} not found", hint, exit_code=2)
     try:
-        stack = tpuctl.stack
+        stack = opened.stack
         stack.require_valid()
     except InvalidStack as error:
         finding = failed(FILE, error)
@@ -98,19 +100,19 @@ def _stack_file(tpuctl: Tpuctl) -> tuple[Stack | None, Finding]:
     return stack, Finding(FILE, CheckState.OK, f"{stack.name}: {nodes}{tpu.type} in {where}")
 
 
-def _public_keys(tpuctl: Tpuctl) -> str:
+def _public_keys(opened: OpenStack) -> str:
     """The public keys that `up` would install; empty while there is no key yet."""
-    return tpuctl.keys.public_lines() if tpuctl.keys.exists else ""
+    return opened.keys.public_lines() if opened.keys.exists else ""
 
 
-def _local_cloud(tpuctl: Tpuctl, stack: Stack | None) -> Finding:
+def _local_cloud(opened: OpenStack, stack: Stack | None) -> Finding:
     """It runs, isolates machines, and has disk space and an image for the stack's machines."""
     import shutil
 
     from tpuctl.local_cloud import server_process
     from tpuctl.local_cloud.images import ImageStore, NoImage
 
-    endpoint = tpuctl.endpoint  # starts it
+    endpoint = opened.endpoint  # starts it
     running = server_process.status(server_process.default_home())
     isolation = server_process.report(running)["isolation"] if running is not None else ""
     facts = [f"running at {endpoint.url}"]

@@ -29,7 +29,6 @@ from tpuctl.model.job import as_argument
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
@@ -72,11 +71,18 @@ class RehearsalOptions:
     is_verbose: bool = False
 
 
-async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOptions) -> Rehearsal:
+async def rehearse(
+    stack: Stack,
+    submission: Submission,
+    options: RehearsalOptions,
+    emit: Emit,
+    may_install: Callable[[str], bool],
+) -> Rehearsal:
     """Run the submission twice for a few steps on this machine and report what would fail.
 
     Nothing reaches Google: gs:// paths go to the local cloud, which is started if necessary.
-    After Ctrl-C the report covers the steps so far. Raises Refused for a command that is not
+    After Ctrl-C the report covers the steps so far. `may_install` decides whether uv may download
+    a Python that is missing. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
@@ -93,10 +99,10 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
         )
     if submission.script is not None and not is_file(submission.script):
         raise Usage("Script not found", str(submission.script), hint="Specify an existing file.")
-    stack = tpuctl.stack.for_framework(submission.framework)
+    stack = stack.for_framework(submission.framework)
     version = options.tensorflow or stack.runtime.tensorflow
-    await _require_image(tpuctl, version, is_asked=options.tensorflow is not None)
-    stack = await on_local_cloud(stack, tpuctl.emit)
+    await _require_image(stack, version, emit, may_install, is_asked=options.tensorflow is not None)
+    stack = await on_local_cloud(stack, emit)
     submission = replace(submission, project=stack.project, bucket=stack.bucket)
     history = rehearsal_history()
     with (
@@ -105,15 +111,15 @@ async def rehearse(tpuctl: Tpuctl, submission: Submission, options: RehearsalOpt
     ):
         bundle = await make_bundle(submission)
         for warning in bundle.warnings:
-            tpuctl.emit(WarningIssued(warning))
+            emit(WarningIssued(warning))
         run = RehearsalRun(
             stack,
             submission,
             options,
             bundle,
             replace(_target(stack), tensorflow=version),
-            tpuctl.emit,
-            tpuctl.may_install,
+            emit,
+            may_install,
             home=history.folder / "home",
             folder=history.new_folder(new_name()),
             scratch=Path(scratch),
@@ -167,7 +173,14 @@ def _target(stack: Stack) -> Target:
     )
 
 
-async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool) -> None:
+async def _require_image(
+    stack: Stack,
+    version: str | None,
+    emit: Emit,
+    may_install: Callable[[str], bool],
+    *,
+    is_asked: bool,
+) -> None:
     """Raise Refused unless an image has exactly this TensorFlow: another may behave differently."""
     from tpuctl.flows.local_cloud import install_interpreter
     from tpuctl.interpreters import install_hint, or_list
@@ -178,11 +191,11 @@ async def _require_image(tpuctl: Tpuctl, version: str | None, *, is_asked: bool)
     images = ImageStore()
     minors = images.interpreters(version) if version in images.locks() else []
     if minors and not images.can_run(version):
-        await install_interpreter(version, tpuctl.emit, tpuctl.may_install)
+        await install_interpreter(version, emit, may_install)
     if minors and images.can_run(version):
         return
     nearest = images.nearest(version)
-    runtime = tpuctl.stack.runtime.version
+    runtime = stack.runtime.version
     detail = f"TensorFlow {version}" if is_asked else f"{runtime}: TensorFlow {version}"
     hints = []
     if minors:
