@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.preflight.analysis.source import Project, load
+from tpuctl.preflight.analysis.program.source import Project, load
 from tpuctl.preflight.findings import Finding, Target
 from tpuctl.preflight.rules import FINDERS
 

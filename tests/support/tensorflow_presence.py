@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.preflight.analysis.tensorflow_name_table import NAMES
+from tpuctl.preflight.analysis.tensorflow.versioned_name_table import NAMES
 
 __all__ = ["STORED", "VERSIONS", "Reader"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.constants import Constant, is_bucket, is_local
-from tpuctl.preflight.analysis.host_code import HostCode
-from tpuctl.preflight.analysis.source import load
+from tpuctl.preflight.analysis.program.source import load
+from tpuctl.preflight.analysis.values.constants import Constant, is_bucket, is_local
+from tpuctl.preflight.analysis.values.host_code import HostCode
 
 IMPORTS = """
 import argparse

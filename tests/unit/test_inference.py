@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.abstract_values import Kind, Value
-from tpuctl.preflight.analysis.inference import infer
-from tpuctl.preflight.analysis.source import load
+from tpuctl.preflight.analysis.program.source import load
+from tpuctl.preflight.analysis.tracing.inference import infer
+from tpuctl.preflight.analysis.values.abstract_values import Kind, Value
 from tpuctl.preflight.findings import Target
 
 HEAD = """import math

@@ -130,7 +130,7 @@ def test_files_written_in_a_copy_below_a_cache_folder_are_observed(tmp_path: Pat
     program = f"""
 import sys
 from types import SimpleNamespace as Namespace
-from tpuctl.preflight.shim import written_files
+from tpuctl.preflight.shim.observation import written_files
 
 written = []
 writer = Namespace(

@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.rule_checker import RuleChecker
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.rules.tpu004_operation_without_kernel import DATA as DATA_FILE
+from tpuctl.preflight.rules.tensorflow_steps.tpu004_operation_without_kernel import (
+    DATA as DATA_FILE,
+)
 
 CODES = ("TPU004", "TPU005", "TPU006")
 NEW = Target("vm", "2.18.0", 8)

@@ -20,7 +20,7 @@ from tpuctl.model.installation import Installation
 from tpuctl.model.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
-from tpuctl.preflight.rules.tpu507_newer_python import NAMES
+from tpuctl.preflight.rules.job.tpu507_newer_python import NAMES
 from tpuctl.preflight.submit_gate import check_runnable, runnable
 
 BASE = Target(image="tpu-ubuntu2204-base")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rule_checker import findings_of
-from tpuctl.preflight.analysis.source import load
+from tpuctl.preflight.analysis.program.source import load
 from tpuctl.preflight.findings import Target
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.source_findings import edit_of, keyword_edit
 
 SOURCE = """été = {'ö': f('ä',

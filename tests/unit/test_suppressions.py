@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.source import load
+from tpuctl.preflight.analysis.program.source import load
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 from tpuctl.preflight.suppressions import Suppressions

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.preflight.analysis.source import load
-from tpuctl.preflight.analysis.traced import Traced, find_traced
+from tpuctl.preflight.analysis.program.source import load
+from tpuctl.preflight.analysis.tracing.traced import Traced, find_traced
 from tpuctl.preflight.findings import Target
 
 NEW = Target("vm", "2.18.0", 8)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tpuctl.catalog import runtimes
 from tpuctl.files import is_generated_folder
-from tpuctl.preflight.analysis.reachability import reachability_of
-from tpuctl.preflight.analysis.source import Module, Project, Upload, load
-from tpuctl.preflight.analysis.syntax import Function, title
-from tpuctl.preflight.analysis.traced import find_traced
+from tpuctl.preflight.analysis.program.source import Module, Project, Upload, load
+from tpuctl.preflight.analysis.program.syntax import Function, title
+from tpuctl.preflight.analysis.tracing.reachability import reachability_of
+from tpuctl.preflight.analysis.tracing.traced import find_traced
 from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
 from tpuctl.preflight.framework import framework_of
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON

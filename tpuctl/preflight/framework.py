@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.catalog import base_runtime
 from tpuctl.errors import Diagnostic
 from tpuctl.model.framework import TITLES, Framework, framework_of_modules
-from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.program.source import Module
 
 if TYPE_CHECKING:
     from tpuctl.model.stack import Stack

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpuctl.preflight.analysis.source import Module
+from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.findings import CheckNote, Finding
 from tpuctl.preflight.rules import RULES, matching_codes
 from tpuctl.spelling import nearest

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.model.requirement_files import required
-from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Target, UnreadRequirements
 
 __all__ = ["unread_requirements"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpuctl.model.requirement_files import Requirement, parse_requirement
-from tpuctl.preflight.analysis.host_code import HostCode
-from tpuctl.preflight.analysis.source import Module, Project
+from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.values.host_code import HostCode
 
 __all__ = ["Installed", "installed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from tpuctl.preflight.analysis.source import Module
-from tpuctl.preflight.analysis.syntax import identifiers_and_texts_in, words_of
-from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.analysis.program.source import Module
+from tpuctl.preflight.analysis.program.syntax import identifiers_and_texts_in, words_of
+from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
 __all__ = [

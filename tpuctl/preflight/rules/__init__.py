@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TypeVar
 
-from tpuctl.preflight.analysis.source import Project
+from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Target
 
 __all__ = ["FINDERS", "NOT_PYTHON", "RULES", "matching_codes"]

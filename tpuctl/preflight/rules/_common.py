@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from tpuctl.preflight.analysis.jax_inference import JaxInference
+from tpuctl.preflight.analysis.jax.inference import JaxInference
 from tpuctl.preflight.analysis.source_findings import UNSURE, finding_at
-from tpuctl.preflight.analysis.traced import Traced
+from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity
 
 __all__ = [

@@ -1,0 +1,85 @@
+"""Loops and conditionals around a node, in the same function."""
+
+from __future__ import annotations
+
+import ast
+
+from tpuctl.preflight.analysis.program.source import Module
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, dotted
+
+__all__ = ["LOOPS", "Loop", "is_in_branch", "loop_around", "names_bound_in", "names_in"]
+
+Loop = ast.For | ast.AsyncFor | ast.While
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.Match, ast.BoolOp)
+LEAVING = (ast.Return, ast.Continue, ast.Break)
+EXITING_FUNCTIONS = ("sys.exit", "exit", "quit", "os._exit")
+
+
+def loop_around(module: Module, node: ast.AST) -> Loop | None:
+    """The innermost loop of the same function whose body contains a node."""
+    below = node
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, SCOPES):
+            return None
+        if isinstance(ancestor, LOOPS) and below in ancestor.body:
+            return ancestor
+        below = ancestor
+    return None
+
+
+def is_in_branch(module: Module, node: ast.AST, outer: ast.AST | None) -> bool:
+    """Whether a conditional below `outer`, or below the function, decides if a node runs.
+
+    So does an earlier conditional that may leave the function or the loop.
+    """
+    below = node
+    for ancestor in module.ancestors(node):
+        body = getattr(ancestor, "body", [])
+        if isinstance(body, list) and below in body:
+            before = body[: body.index(below)]
+            if any(isinstance(part, ast.If) and _leaves(part) for part in before):
+                return True
+        if ancestor is outer or isinstance(ancestor, FUNCTIONS):
+            return False
+        is_choice = isinstance(ancestor, BRANCHES) and not _is_guard(ancestor)
+        if is_choice and below is not _decision(ancestor):
+            return True
+        below = ancestor
+    return False
+
+
+def _decision(node: ast.AST) -> ast.AST | None:
+    """The expression of a conditional that is always evaluated."""
+    return node.values[0] if isinstance(node, ast.BoolOp) else getattr(node, "test", None)
+
+
+def _leaves(node: ast.If) -> bool:
+    return any(
+        isinstance(part, LEAVING)
+        or (isinstance(part, ast.Call) and dotted(part.func) in EXITING_FUNCTIONS)
+        for part in ast.walk(node)
+    )
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Whether a node is `if __name__ == "__main__"`."""
+    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
+
+
+def names_bound_in(node: ast.AST) -> set[str]:
+    """The names that a statement assigns or deletes, also in functions."""
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
+    }
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that an expression reads."""
+    return {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+    }

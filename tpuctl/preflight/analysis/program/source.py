@@ -1,0 +1,415 @@
+"""Parses a script and the project files that it imports, without running them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tokenize
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpuctl.preflight.analysis.program.qualified_names import Names
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
+
+__all__ = ["Exclusion", "Module", "Project", "Unavailable", "UnreadableFile", "Upload", "load"]
+
+SOURCES = ("", "src")  # folders of packages, as on workers
+
+
+class Exclusion(Protocol):
+    """Why a file is not uploaded, as in `tpuctl.jobs.file_selection`."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+class Upload(Protocol):
+    """What a job gets of its folder."""
+
+    @property
+    def exclusion_of(self) -> Callable[[Path], Exclusion | None]:
+        """None for a file that is uploaded."""
+        ...
+
+    @property
+    def around(self) -> tuple[Path, ...]:
+        """Other folders in which this computer's Python finds modules."""
+        ...
+
+    @property
+    def lfs_pointers(self) -> Callable[[], Sequence[str]]:
+        """The names of files without their content."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A file that a module imports on this computer, and that is not uploaded."""
+
+    module: Module
+    name: str  # dotted, as imported
+    path: Path
+    exclusion: Exclusion
+
+    @property
+    def statement(self) -> ast.AST:
+        """The import."""
+        return self.module.names.imported[self.name]
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    """A file that cannot be read or parsed."""
+
+    path: Path
+    line: int
+    message: str
+
+
+@dataclass(eq=False)
+class Module:
+    """One parsed file, compared by identity."""
+
+    path: Path
+    name: str  # dotted import name; "__main__" for the script
+    text: str
+    tree: ast.Module
+    package: str = ""  # base of relative imports; empty for a script outside a package
+    _own_nodes: dict[Function, list[ast.AST]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")  # like the parser: a form feed does not end a line
+
+    @cached_property
+    def names(self) -> Names:
+        """Resolves names to qualified names."""
+        types = (ast.Import, ast.ImportFrom, ast.Assign, ast.Call)
+        return Names(self.of_types(*types), self.package)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, parents before children, without operators and contexts."""
+        return [self.tree, *self.parents]
+
+    @cached_property
+    def _by_type(self) -> dict[type[ast.AST], list[tuple[int, Any]]]:
+        """The nodes of each type, with their positions in `nodes`."""
+        by_type: dict[type[ast.AST], list[tuple[int, Any]]] = defaultdict(list)
+        for position, node in enumerate(self.nodes):
+            by_type[node.__class__].append((position, node))
+        return by_type
+
+    def of_types(self, *types: type[ast.AST]) -> list[Any]:
+        """The nodes of these types, in the order of `nodes`."""
+        positions = [entry for kind in {*types} for entry in self._by_type.get(kind, ())]
+        if len(types) > 1:
+            positions.sort()  # positions are unique: nodes are never compared
+        return [node for _, node in positions]
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return self.of_types(ast.Call)
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """Classes by name, nested ones included; the last definition of each name."""
+        return {node.name: node for node in self.of_types(ast.ClassDef)}
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The parent of each node."""
+        parents: dict[ast.AST, ast.AST] = {}
+        pending: list[ast.AST] = [self.tree]
+        for node in pending:  # grows during iteration
+            below = parts_of(node)
+            parents.update(dict.fromkeys(below, node))
+            pending += below
+        return parents
+
+    def own_nodes(self, function: Function) -> list[ast.AST]:
+        """The nodes of a function's body, without nested functions and classes."""
+        if function not in self._own_nodes:
+            self._own_nodes[function] = list(own_nodes(function))
+        return self._own_nodes[function]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def enclosing_function(self, node: ast.AST) -> Function | None:
+        """The innermost function or lambda around a node."""
+        return next(
+            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, FUNCTIONS)), None
+        )
+
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class around a node."""
+        return next(
+            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)),
+            None,
+        )
+
+    def column(self, line: int, offset: int) -> int:
+        """The column in characters for a byte offset, as in `ast`."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode()[:offset].decode("utf-8", "ignore"))
+
+    def segment(self, node: ast.AST) -> str:
+        """The source text of a node, on one line, without comments."""
+        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+        if first is None or last is None:
+            return ""
+        if first < last and any("#" in text for text in self.lines[first - 1 : last]):
+            return " ".join(ast.unparse(node).split())
+        lines = [text.encode() for text in self.lines[first - 1 : last]]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        return b" ".join(b" ".join(lines).split()).decode("utf-8", "replace")
+
+
+@dataclass(eq=False)
+class Project:
+    """The script and the modules that it imports from its folder."""
+
+    root: Path
+    modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
+    unreadable: list[UnreadableFile] = field(default_factory=list)
+    upload: Upload | None = None  # None: everything counts as uploaded
+    unavailable: list[Unavailable] = field(default_factory=list)
+    # Results shared by rules, by any hashable key.
+    cache: dict[Any, Any] = field(default_factory=dict)
+    _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def uses_tensorflow(self) -> bool:
+        """Whether any file imports TensorFlow or Keras."""
+        return any(
+            name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
+            for module in self
+            for name in module.names.imports.values()
+        )
+
+    @cached_property
+    def uses_jax(self) -> bool:
+        """Whether any file imports JAX."""
+        return self._imports("jax")
+
+    @cached_property
+    def uses_torch_xla(self) -> bool:
+        """Whether any file imports PyTorch/XLA."""
+        return self._imports("torch_xla")
+
+    def _imports(self, package: str) -> bool:
+        return any(
+            name == package or name.startswith(f"{package}.")
+            for module in self
+            for name in module.names.imports.values()
+        )
+
+    @cached_property
+    def used_names(self) -> frozenset[str]:
+        """The names of other code that the project uses: those of libraries, qualified and by part,
+        attributes, and keywords of calls. Comments and texts use nothing.
+        """
+        names: set[str] = set()
+        for module in self:
+            for node in module.of_types(ast.Name, ast.Attribute, ast.keyword):
+                name = None if isinstance(node, ast.keyword) else module.names.of(node)
+                if name is None:
+                    names.add(node.id if isinstance(node, ast.Name) and module.names.stars else "")
+                    names.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
+                elif name.partition(".")[0] not in self.modules:
+                    names.update((name, *name.split(".")))
+        return frozenset(names - {""})
+
+    def uses_name(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a used name matches a pattern as a whole."""
+        return any(pattern.fullmatch(name) for name in self.used_names)
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The texts in the project's code, without docstrings."""
+        return frozenset(
+            node.value
+            for module in self
+            for node in module.of_types(ast.Constant)
+            if isinstance(node.value, str) and not isinstance(module.parents[node], ast.Expr)
+        )
+
+    @property
+    def script(self) -> Module:
+        return self.modules["__main__"]
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules.values())
+
+    def find(self, name: str) -> tuple[Module, ast.AST] | None:
+        """The project's function or class with a qualified name, followed through imports."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> tuple[Module, ast.AST] | None:
+        module_name, _, rest = name.rpartition(".")
+        while module_name:
+            module = self.modules.get(module_name)
+            if module is not None:
+                definition = _definition(module.tree, rest.split("."))
+                if definition is not None:
+                    return module, definition
+                imported = module.names.imports.get(rest.split(".")[0])  # a re-export
+                if imported is None or imported == f"{module_name}.{rest}":
+                    return None
+                return self.find(".".join([imported, *rest.split(".")[1:]]))
+            module_name, _, last = module_name.rpartition(".")
+            rest = f"{last}.{rest}"
+        return None
+
+
+def load(
+    script: Path, root: Path | None = None, module: str = "", upload: Upload | None = None
+) -> Project:
+    """Parse a script and everything in its folder that it imports, at module level or not.
+
+    `root` is the folder to ship, by default the script's; `module` is the module name if the
+    script is started with `python -m`. Never raises for invalid files: they are listed in
+    `unreadable`. With `upload`, imported files that are not uploaded are listed in `unavailable`.
+    """
+    script = script.absolute()
+    project = Project((root or script.parent).absolute(), upload=upload)
+    roots = [project.root.joinpath(source) for source in SOURCES]
+    if module:
+        package = module if script.name == "__main__.py" else module.rpartition(".")[0]
+    else:
+        package = _package(script, project.root)
+        roots[:0] = [script.parent] if script.parent not in roots else []
+    pending = [("__main__", script)]
+    visited = {script}
+
+    def enqueue(name: str, module: Module | None = None) -> None:
+        files = list(_files(name, roots))
+        if upload is not None and not files and not _has_top(name, roots):
+            files = list(_files(name, list(upload.around)))
+        for module_name, file in files:
+            if file in visited:
+                continue
+            exclusion = upload.exclusion_of(file) if upload is not None else None
+            if exclusion is None:
+                visited.add(file)
+                pending.append((module_name, file))
+            elif module is not None:
+                project.unavailable.append(Unavailable(module, name, file, exclusion))
+                break
+
+    if package:
+        enqueue(package)  # imported before the module runs
+    while pending:
+        name, path = pending.pop(0)
+        if name != "__main__":
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        parsed = _parse(path, name, package, project)
+        if parsed is not None:
+            project.modules[name] = parsed
+            for imported in parsed.names.imported:
+                enqueue(imported, parsed)
+    return project
+
+
+def _package(script: Path, root: Path) -> str:
+    """The package below the root that contains a file; empty if there is none."""
+    parts: list[str] = []
+    folder = script.parent
+    while folder != root and (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)
+
+
+def _parse(path: Path, name: str, package: str, project: Project) -> Module | None:
+    try:
+        with tokenize.open(path) as source:  # as Python decodes it
+            text = source.read()
+        with warnings.catch_warnings():  # about the user's code
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, filename=str(path))
+            return Module(path, name, text, tree, package)
+    except SyntaxError as error:
+        project.unreadable.append(UnreadableFile(path, error.lineno or 1, error.msg))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        byte = error.object[error.start]
+        project.unreadable.append(
+            UnreadableFile(path, line, f"byte {byte:#x} is not valid {error.encoding.upper()}")
+        )
+    except OSError as error:
+        project.unreadable.append(UnreadableFile(path, 1, error.strerror or str(error)))
+    except (RecursionError, MemoryError):  # the parser's own limits
+        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to parse"))
+    except ValueError as error:
+        project.unreadable.append(UnreadableFile(path, 1, str(error)))
+    return None
+
+
+def _has_top(name: str, roots: list[Path]) -> bool:
+    """Whether a folder or file in one of the roots has the name's first part."""
+    top = name.partition(".")[0]
+    return top in sys.stdlib_module_names or any(
+        (root / top).is_dir() or (root / f"{top}.py").is_file() for root in roots
+    )
+
+
+def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
+    """The files that importing a module runs, parent packages first."""
+    parts = name.split(".")
+    for root in roots:
+        if not all(parts):
+            return
+        top = root / parts[0]
+        if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
+            continue
+        for count in range(1, len(parts) + 1):
+            path = root.joinpath(*parts[:count])
+            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+                if file.is_file():
+                    yield ".".join(parts[:count]), file.absolute()
+                    break
+        return
+
+
+def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for part in parts:
+        bodies = list(_statements(getattr(tree, "body", [])))
+        # The last definition of a name wins.
+        definitions = [
+            statement
+            for statement in bodies
+            if isinstance(statement, kinds) and statement.name == part
+        ]
+        if not definitions:
+            return None
+        tree = definitions[-1]
+    return tree
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a scope, including those in `if`, `try` and `with`."""
+    for statement in body:
+        yield statement
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(statement, (ast.If, ast.Try, ast.With)):
+                yield from _statements(getattr(statement, name, []))
+        if isinstance(statement, ast.Try):
+            for handler in statement.handlers:
+                yield from _statements(handler.body)

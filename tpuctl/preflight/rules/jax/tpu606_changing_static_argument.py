@@ -1,0 +1,89 @@
+"""TPU606 changing-static-argument."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tpuctl.preflight.analysis.jax.loops import LoopCall, counters_of, loop_calls
+from tpuctl.preflight.analysis.program.control_flow import LOOPS
+from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU606",
+    name="changing-static-argument",
+    severity=Severity.cost,
+    summary="Static argument of a compiled function changes in each iteration of a loop",
+    rationale=(
+        "A static argument is part of the compiled program, so JAX traces and compiles the "
+        "function again for each of its values. A number that is not static is an array in the "
+        "program, and may change."
+    ),
+    bad="""\
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+
+@partial(jax.jit, static_argnames="epoch")
+def step(weights, epoch):
+    return weights * 0.9**epoch
+
+
+weights = jnp.ones(8)
+for epoch in range(1000):
+    weights = step(weights, epoch)
+""",
+    good="""\
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def step(weights, epoch):
+    return weights * 0.9**epoch
+
+
+weights = jnp.ones(8)
+for epoch in range(1000):
+    weights = step(weights, epoch)
+""",
+)
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    for loop_call in loop_calls(project):
+        for name, value in _static_arguments(loop_call):
+            if isinstance(value, ast.Name) and value.id in _counters(loop_call):
+                message = (
+                    f"`{name}` is a static argument, so each value of `{value.id}` compiles again"
+                )
+                hint = f"Remove `{name}` from the static arguments of {loop_call.compiled.name}."
+                yield finding_at(RULE, loop_call.module, value, message, hint)
+
+
+def _static_arguments(loop_call: LoopCall) -> Iterator[tuple[str, ast.expr]]:
+    static = loop_call.compiled.static or ()
+    arguments = [*zip(loop_call.compiled.parameters, loop_call.call.args, strict=False)]
+    if any(isinstance(value, ast.Starred) for value in loop_call.call.args):
+        arguments = []
+    arguments += [(each.arg, each.value) for each in loop_call.call.keywords if each.arg]
+    yield from ((name, value) for name, value in arguments if name in static)
+
+
+def _counters(loop_call: LoopCall) -> set[str]:
+    """The counters of all loops around the call in its function."""
+    names: set[str] = set()
+    module = loop_call.module
+    function = module.enclosing_function(loop_call.call)
+    for ancestor in module.ancestors(loop_call.call):
+        if ancestor is function:
+            break
+        if isinstance(ancestor, LOOPS):
+            names |= counters_of(module, ancestor)
+    return names

@@ -1,0 +1,114 @@
+"""TPU611 key-reused."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from tpuctl.preflight.analysis.program.control_flow import LOOPS, Loop, names_bound_in, names_in
+from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, argument, parts_of
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU611",
+    name="key-reused",
+    severity=Severity.risk,
+    summary="Random key is used twice, so the numbers are not independent",
+    rationale=(
+        "A function of `jax.random` returns the same numbers for the same key: two layers "
+        "initialized with one key start alike, and dropout with one key drops the same units in "
+        "each step. `jax.random.split` and `fold_in` make new keys; a key that was split is not "
+        "to be used again either. `jax.config.update('jax_debug_key_reuse', True)` finds reuse "
+        "while the program runs."
+    ),
+    bad="""\
+import jax
+
+key = jax.random.key(0)
+weights = jax.random.normal(key, (8, 8))
+noise = jax.random.normal(key, (8, 8))
+""",
+    good="""\
+import jax
+
+key, noise_key = jax.random.split(jax.random.key(0))
+weights = jax.random.normal(key, (8, 8))
+noise = jax.random.normal(noise_key, (8, 8))
+""",
+)
+
+# Functions of `jax.random` that may use a key again.
+OTHERS = {"PRNGKey", "key", "fold_in", "clone", "key_data", "wrap_key_data", "key_impl"}
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+Uses = dict[str, ast.Call]
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    if not project.uses_jax:
+        return
+    for module in project:
+        for scope in module.of_types(*SCOPES):
+            if not isinstance(scope, (ast.Lambda, ast.ClassDef)):
+                yield from _statements(module, scope.body, {})
+
+
+def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterator[Finding]:
+    """Follow the statements of a block; `uses` has the keys used so far, and is changed."""
+    for statement in body:
+        if isinstance(statement, SCOPES):
+            continue
+        blocks = [
+            block
+            for name in ("body", "orelse", "handlers", "finalbody", "cases")
+            for block in [getattr(statement, name, [])]
+            if block
+        ]
+        parts = [part for part in parts_of(statement) if isinstance(part, (ast.expr, ast.withitem))]
+        for call, name in _uses_in(module, parts):
+            previous = uses.setdefault(name, call)
+            if previous is not call:
+                yield _finding(module, call, name, f"was used in line {previous.lineno}")
+        if isinstance(statement, LOOPS):
+            yield from _repeated(module, statement)
+        is_plain = isinstance(statement, (ast.With, ast.AsyncWith))
+        for block in blocks:
+            inner = uses if is_plain else dict(uses)
+            statements = [part for part in block if isinstance(part, ast.stmt)]
+            yield from _statements(module, statements, inner)
+        for name in names_bound_in(statement):
+            uses.pop(name, None)
+
+
+def _uses_in(module: Module, parts: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
+    """The calls in expressions that certainly use a key, each with the key's name."""
+    for part in parts:
+        if isinstance(part, (*FUNCTIONS, *COMPREHENSIONS, ast.IfExp, ast.BoolOp)):
+            continue
+        yield from _uses_in(module, parts_of(part))
+        library, _, function = (module.names.called(part) or "").rpartition(".")
+        if library == "jax.random" and function not in OTHERS and isinstance(part, ast.Call):
+            key = argument(part, 0, "key")
+            if isinstance(key, ast.Name):
+                yield part, key.id
+
+
+def _repeated(module: Module, loop: Loop) -> Iterator[Finding]:
+    """Report keys that each iteration of a loop uses, and none replaces."""
+    bound = names_bound_in(loop)
+    plain = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+    for statement in loop.body:
+        if isinstance(statement, plain):
+            for call, name in _uses_in(module, parts_of(statement)):
+                others = [*call.args[1:], *(each.value for each in call.keywords)]
+                if name not in bound and not any(names_in(value) & bound for value in others):
+                    yield _finding(module, call, name, "is the same in each iteration")
+
+
+def _finding(module: Module, call: ast.Call, name: str, reason: str) -> Finding:
+    message = f"`{name}` {reason}, so the same numbers are drawn again"
+    hint = f"Make a new key for each use: {name}, new_key = jax.random.split({name})."
+    return finding_at(RULE, module, call, message, hint)

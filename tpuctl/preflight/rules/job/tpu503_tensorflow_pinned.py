@@ -1,0 +1,66 @@
+"""TPU503 tensorflow-pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpuctl.model.requirement_files import allows, required
+from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.requirements import installed
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU503",
+    name="tensorflow-pinned",
+    severity=Severity.error,
+    summary="TensorFlow pinned to a version that differs from the runtime's",
+    rationale=(
+        "The image's TensorFlow is built for TPUs, and jobs keep it: its version is a constraint "
+        "for pip, which rejects requirements that need another version before the job starts. "
+        "Packages that the script itself installs are not constrained: they replace the image's "
+        "TensorFlow with a build that does not support TPUs."
+    ),
+    bad="""\
+import subprocess
+import sys
+
+subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow==2.12.0"], check=True)
+""",
+    good="""\
+import subprocess
+import sys
+
+subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow-datasets"], check=True)
+""",
+    target=Target(tensorflow="2.18.0"),
+)
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    version = target.tensorflow
+    if version is None:
+        return
+    for requirement in required(project.root, target.requirements, project.script.path):
+        if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
+            pin = f"{requirement.name}{requirement.clauses.strip()}"
+            text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"
+            hint = "Remove TensorFlow from the requirements, or choose another runtime."
+            yield Finding(
+                RULE.code,
+                RULE.severity,
+                requirement.path,
+                requirement.line,
+                requirement.column,
+                text,
+                hint,
+            )
+    for install in installed(project):
+        package = install.package
+        is_pin = package.name == "tensorflow" and not install.is_upgrade  # TPU504 reports upgrades
+        if is_pin and not allows(package.clauses, version):
+            text = f"pip replaces the runtime's TensorFlow {version} with {install.word}"
+            hint = "Keep the image's TensorFlow: the builds on PyPI do not support TPUs."
+            yield finding_at(RULE, install.module, install.call, text, hint)

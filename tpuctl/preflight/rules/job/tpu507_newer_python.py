@@ -1,0 +1,371 @@
+"""TPU507 newer-python."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+from tpuctl.catalog import runtimes
+from tpuctl.errors import Usage
+from tpuctl.model.requirement_files import allows
+from tpuctl.model.script_metadata import read_script_metadata
+from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+
+__all__ = ["RULE", "find"]
+
+RULE = Rule(
+    code="TPU507",
+    name="newer-python",
+    severity=Severity.error,
+    summary="Python that is newer than the image's",
+    rationale=(
+        "The base runtimes of the Cloud TPU API have Python 3.10, and so have Compute Engine's "
+        "images, except for that of TPU7x, which has 3.12. Syntax of a later version is a "
+        "SyntaxError there, and names that its standard library does not have yet an ImportError "
+        "or AttributeError. What is imported in a `try` that catches the error, or depending on "
+        "`sys.version_info`, is not reported. In a function, in a module that is not always "
+        "imported, or if `job.setup` may install another Python, it is a risk. The Python of "
+        "other runtimes is not known: nothing is reported for them."
+    ),
+    bad="""\
+import tomllib
+from pathlib import Path
+
+settings = tomllib.loads(Path("settings.toml").read_text())
+""",
+    good="""\
+try:
+    import tomllib
+except ImportError:
+    import tomli as tomllib
+from pathlib import Path
+
+settings = tomllib.loads(Path("settings.toml").read_text())
+""",
+    target=Target(image="tpu-ubuntu2204-base"),
+)
+OLDER = ("tpu-vm-base", "tpu-vm-v4-base", "tpu-vm-cos-stable")  # whose Python is not documented
+Version = tuple[int, int]
+# Names by the version that added them (docs.python.org, "New in version" of each; those of 3.11 to
+# 3.13 were also compared with the interpreters). A module of its own stands alone.
+ADDED: dict[Version, str] = {
+    (3, 11): """
+        tomllib wsgiref.types importlib.resources.abc BaseExceptionGroup ExceptionGroup
+        asyncio.{Barrier,BrokenBarrierError,Runner,TaskGroup,Timeout,timeout,timeout_at}
+        contextlib.chdir datetime.UTC ctypes.{BigEndianUnion,LittleEndianUnion} hashlib.file_digest
+        enum.{CONFORM,CONTINUOUS,EJECT,EnumCheck,EnumType,FlagBoundary,KEEP,NAMED_FLAGS,ReprEnum}
+        enum.{STRICT,StrEnum,UNIQUE,global_enum,member,nonmember,property,show_flag_values,verify}
+        http.HTTPMethod inspect.{getmembers_static,ismethodwrapper} locale.getencoding
+        logging.getLevelNamesMapping math.{cbrt,exp2} operator.call os.login_tty re.NOFLAG
+        sqlite3.Blob sys.exception unittest.enterModuleContext
+        typing.{LiteralString,Never,NotRequired,Required,Self,TypeVarTuple,Unpack,assert_never}
+        typing.{assert_type,clear_overloads,dataclass_transform,get_overloads,reveal_type}
+    """,
+    (3, 12): """
+        asyncio.{create_eager_task_factory,eager_task_factory} calendar.{Day,Month}
+        collections.abc.Buffer csv.{QUOTE_NOTNULL,QUOTE_STRINGS}
+        inspect.{BufferFlags,getasyncgenlocals,getasyncgenstate,markcoroutinefunction}
+        itertools.batched logging.{getHandlerByName,getHandlerNames} math.sumprod
+        os.{setns,unshare} os.path.{isjunction,splitroot} random.binomialvariate
+        sys.{activate_stack_trampoline,deactivate_stack_trampoline,monitoring}
+        threading.{setprofile_all_threads,settrace_all_threads} types.get_original_bases
+        typing.{TypeAliasType,override}
+    """,
+    (3, 13): """
+        asyncio.{EventLoop,QueueShutDown} base64.{z85decode,z85encode} copy.replace enum.EnumDict
+        PythonFinalizationError configparser.UNNAMED_SECTION glob.translate math.fma
+        mimetypes.guess_file_type os.{process_cpu_count,timerfd_create}
+        pathlib.UnsupportedOperation queue.ShutDown re.PatternError statistics.{kde,kde_random}
+        typing.{NoDefault,ReadOnly,TypeIs,get_protocol_members,is_protocol} types.CapsuleType
+        unittest.mock.ThreadingMock warnings.deprecated
+    """,
+    (3, 14): """
+        annotationlib compression concurrent.interpreters string.templatelib pathlib.types
+        concurrent.futures.InterpreterPoolExecutor functools.Placeholder
+        heapq.{heapify_max,heappop_max,heappush_max,heappushpop_max,heapreplace_max}
+        operator.{is_none,is_not_none} typing.evaluate_forward_ref uuid.{uuid6,uuid7,uuid8}
+    """,
+}
+
+
+def _names() -> dict[str, Version]:
+    names: dict[str, Version] = {}
+    for version, text in ADDED.items():
+        for word in text.split():
+            prefix, _, rest = word.partition("{")
+            names |= {prefix + name: version for name in rest.rstrip("}").split(",")}
+    return names
+
+
+NAMES = _names()
+BUILTINS = {name: version for name, version in NAMES.items() if name[0].isupper()}
+Use = tuple[ast.AST, str, Version]
+
+
+def find(project: Project, target: Target) -> Iterator[Finding]:
+    python = _python(target)
+    if python is None:
+        return
+    image = f"the image has Python {target.python}"
+    yield from _required(project, target, python, image)
+    always = _always_imported(project)
+    for module in project:
+        for node, feature, version in _uses(module, project.root):
+            if version <= python:
+                continue
+            is_certain = module.name in always and not target.installs_more
+            if isinstance(node, (ast.expr, ast.stmt)) and "syntax" not in feature:
+                if is_guarded(module, node) or _is_for_types(module, node):
+                    continue
+                if _is_unevaluated(module, node):
+                    continue
+                is_certain = is_certain and not _is_in_function(module, node)
+            text = f"{feature} needs Python {version[0]}.{version[1]}, and {image}"
+            severity = RULE.severity if is_certain else Severity.risk
+            yield finding_at(RULE, module, node, text, _hint(feature), severity=severity)
+
+
+def _hint(feature: str) -> str:
+    replacements = {
+        "tomllib": "tomli",
+        "typing.": "typing_extensions",
+        "Exception": "exceptiongroup",
+    }
+    name = feature.strip("`")
+    for prefix, package in replacements.items():
+        if name.startswith(prefix) or f"{prefix}Group" in name:
+            return f"Use {package} from PyPI if the import fails, and add it to the requirements."
+    return "Write it for the image's Python, or install another Python by job.setup."
+
+
+def _python(target: Target) -> Version | None:
+    """The image's Python; None if it is not known."""
+    if target.kind != "vm" or target.tensorflow is not None or not target.image:
+        return None
+    # Images of Compute Engine are those of the catalog: PROJECT/FAMILY.
+    is_known = "/" in target.image or any(each.version == target.image for each in runtimes())
+    is_known = is_known and target.image not in OLDER
+    match = re.fullmatch(r"(\d+)\.(\d+)", target.python)
+    return (int(match[1]), int(match[2])) if is_known and match else None
+
+
+# What the code uses -----------------------------------------------------------------------------
+
+
+def _uses(module: Module, root: Path) -> Iterator[Use]:
+    yield from _syntax(module)
+    defined = {name for name in BUILTINS if name in module.names.imports or _defines(module, name)}
+    for node in module.of_types(ast.Import, ast.ImportFrom, ast.Attribute, ast.Name):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                continue
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Attribute):
+            name = module.names.of(node) or ""
+            # A name that is imported by itself is reported there.
+            names = [name] if name not in module.names.imports.values() else []
+        else:
+            names = [node.id] if node.id in BUILTINS and node.id not in defined else []
+        for name in names:
+            if name in NAMES and not _is_own(root, name):
+                yield node, f"`{name}`", NAMES[name]
+                break
+
+
+def _defines(module: Module, name: str) -> bool:
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return any(each.name == name for each in module.of_types(*kinds)) or any(
+        each.id == name and isinstance(each.ctx, ast.Store) for each in module.of_types(ast.Name)
+    )
+
+
+def _is_own(root: Path, name: str) -> bool:
+    """Whether a module of the project has the name of Python's."""
+    top = name.partition(".")[0]
+    return (root / f"{top}.py").exists() or (root / top).is_dir()
+
+
+def _syntax(module: Module) -> Iterator[Use]:
+    try_star, type_alias = getattr(ast, "TryStar", ()), getattr(ast, "TypeAlias", ())
+    template = getattr(ast, "TemplateStr", ())
+    kinds = (ast.Subscript, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    extra = [kind for kind in (try_star, type_alias, template) if kind]
+    for node in module.of_types(*kinds, *extra):
+        if try_star and isinstance(node, try_star):
+            yield node, "the syntax `except*`", (3, 11)
+        elif type_alias and isinstance(node, type_alias):
+            yield node, "the syntax `type NAME = …`", (3, 12)
+        elif template and isinstance(node, template):
+            yield node, 'the syntax `t"…"`', (3, 14)
+        elif isinstance(node, ast.Subscript):
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+            is_bare = bool(parts) and parts[0].col_offset == node.slice.col_offset
+            if is_bare and any(isinstance(part, ast.Starred) for part in parts):
+                yield node, "the syntax `NAME[*…]`", (3, 11)
+        else:
+            parameters = getattr(node, "type_params", [])
+            has_defaults = any(getattr(each, "default_value", None) for each in parameters)
+            if parameters:
+                feature = f"the syntax `{node.name}[…]`"
+                yield node, feature, (3, 13) if has_defaults else (3, 12)
+            star = node.args.vararg if not isinstance(node, ast.ClassDef) else None
+            if star is not None and isinstance(star.annotation, ast.Starred):
+                yield node, "the syntax `*args: *…`", (3, 11)
+    if sys.version_info >= (3, 12) and module.of_types(ast.JoinedStr):
+        yield from _nested_strings(module)
+
+
+def _nested_strings(module: Module) -> Iterator[Use]:
+    """Formatted strings that contain their own quotes, a backslash or a comment in an expression,
+    which earlier versions cannot parse. Only tokenized so by the versions that can."""
+    quotes: list[str] = []
+    for token in tokenize.generate_tokens(StringIO(module.text).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("FSTRING_START", "STRING") and quotes:
+            quote = token.string.lstrip("rRbBuUfF")
+            quote = quote[:3] if quote[:3] in ('"""', "'''") else quote[:1]
+            if quote == quotes[-1] or (kind == "STRING" and "\\" in token.string):
+                yield _At(token.start), "the syntax of this nested string", (3, 12)
+        if kind == "FSTRING_START":
+            quotes.append(token.string.lstrip("rRbBuUfF"))
+        elif kind == "FSTRING_END":
+            quotes.pop()
+        elif kind == "COMMENT" and quotes:
+            yield _At(token.start), "the syntax of a comment in this string", (3, 12)
+
+
+class _At(ast.AST):
+    """A position in the file."""
+
+    def __init__(self, start: tuple[int, int]) -> None:
+        super().__init__()
+        self.lineno, self.col_offset = start
+
+
+def _is_for_types(module: Module, node: ast.AST) -> bool:
+    """Whether it is only for type checkers: in `if TYPE_CHECKING`."""
+    return any(
+        isinstance(each, ast.If) and "TYPE_CHECKING" in module.segment(each.test)
+        for each in module.ancestors(node)
+    )
+
+
+def _is_in_function(module: Module, node: ast.AST) -> bool:
+    """Whether it is in the body of a function, which may never run."""
+    child = node
+    for ancestor in module.ancestors(node):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(ancestor, ast.Lambda) or (
+            isinstance(ancestor, kinds) and child in ancestor.body
+        ):
+            return True
+        child = ancestor
+    return False
+
+
+def _is_unevaluated(module: Module, node: ast.AST) -> bool:
+    """Whether it is in an annotation, of a file whose annotations are not evaluated."""
+    if module.names.imports.get("annotations") != "__future__.annotations":
+        return False
+    child = node
+    for ancestor in module.ancestors(node):
+        if child in (getattr(ancestor, "annotation", None), getattr(ancestor, "returns", None)):
+            return True
+        child = ancestor
+    return False
+
+
+def _always_imported(project: Project) -> set[str]:
+    """The modules that the script imports whenever it starts."""
+    always, pending = set[str](), ["__main__"]
+    while pending:
+        name = pending.pop()
+        module = project.modules.get(name)
+        if name in always or module is None:
+            continue
+        always.add(name)
+        for node in module.of_types(ast.Import, ast.ImportFrom):
+            if is_guarded(module, node) or _is_for_types(module, node):
+                continue
+            if _is_in_function(module, node):
+                continue
+            for imported in _imported(node, module.package):
+                parts = imported.split(".")
+                pending += (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return always
+
+
+def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    parents = package.split(".") if package else []
+    above = parents[: len(parents) - node.level + 1] if node.level else []
+    base = ".".join([*above, *([node.module] if node.module else [])])
+    yield base
+    yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+# requires-python ----------------------------------------------------------------------------------
+
+
+def _required(project: Project, target: Target, python: Version, image: str) -> Iterator[Finding]:
+    """Metadata that excludes the image's Python. pip refuses to install such a project."""
+    script = project.script.path
+    try:
+        metadata = read_script_metadata(script)
+    except Usage:
+        metadata = None
+    if metadata is not None:
+        clauses = metadata.document.get("requires-python")
+        yield from _excluded(script, clauses, "requires-python", python, image, Severity.risk)
+    file = project.root / (target.requirements or "pyproject.toml")
+    is_installed = (
+        target.requirements is not None or not (project.root / "requirements.txt").exists()
+    )
+    if file.name != "pyproject.toml" or not file.is_file():
+        return
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return
+    is_error = is_installed and "build-system" in document and not target.installs_more
+    severity = Severity.error if is_error else Severity.risk
+    metadata_table = document.get("project")
+    if isinstance(metadata_table, dict):
+        clauses = metadata_table.get("requires-python")
+        yield from _excluded(file, clauses, "requires-python", python, image, severity)
+    tool = document.get("tool")
+    poetry = tool.get("poetry", {}) if isinstance(tool, dict) else {}
+    dependencies = poetry.get("dependencies", {}) if isinstance(poetry, dict) else {}
+    if isinstance(dependencies, dict) and isinstance(dependencies.get("python"), str):
+        clauses = re.sub(r"\^", ">=", dependencies["python"])
+        yield from _excluded(file, clauses, "python", python, image, severity)
+
+
+def _excluded(
+    path: Path, clauses: object, key: str, python: Version, image: str, severity: Severity
+) -> Iterator[Finding]:
+    """A finding if no patch of the image's Python meets the clauses."""
+    if not isinstance(clauses, str) or "||" in clauses:
+        return
+    minor = f"{python[0]}.{python[1]}"
+    if allows(clauses, f"{minor}.0") or allows(clauses, f"{minor}.99"):
+        return
+    lines = path.read_text("utf-8", "replace").split("\n")
+    pattern = re.compile(rf"^[#\s]*{key}\s*=")
+    line = next((number for number, text in enumerate(lines, 1) if pattern.match(text)), 1)
+    text = f"{key} is {clauses}, and {image}"
+    hint = "Lower it if the code runs there, or install another Python by job.setup."
+    yield Finding(RULE.code, severity, path, line, 0, text, hint)
