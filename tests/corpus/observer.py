@@ -299,7 +299,7 @@ def asked_for(function: Any, arguments: Any, keywords: Any) -> Any:
     whole = plain_function(flat, jit_compile=True, autograph=False)
     if MODE == "cpu":
         return whole.experimental_get_compiler_ir(*specs)
-    from shim.pure_function import PureFunction
+    from shim.tensorflow.pure_function import PureFunction
 
     traced = plain_function(flat, jit_compile=True, autograph=False)  # branches as in XLA
     step = PureFunction(traced.get_concrete_function(*specs))

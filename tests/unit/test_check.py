@@ -61,7 +61,7 @@ from pathlib import Path
 from tpuctl.preflight.check import check_project, default_target
 
 check_project(Path(sys.argv[1]), default_target())
-print(*(name.rpartition(".")[2][:4] for name in sys.modules if ".rules.tpu" in name))
+print(*(name.rpartition(".")[2][:4] for name in sys.modules if ".preflight.rules." in name))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True

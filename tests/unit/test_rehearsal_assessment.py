@@ -211,7 +211,7 @@ def test_failure_only_on_replicas_is_an_error() -> None:
 def test_shim_failure_is_not_a_script_error() -> None:
     error = {"type": "AttributeError", "message": "no attribute 'seen'", "where": HERE}
     ended = {"kind": "ended", "reason": "failed", "exit": 1, "error": error}
-    file = "/x/tpuctl/preflight/shim/a.py"
+    file = "/x/tpuctl/preflight/shim/tensorflow/a.py"
     finding = finding_of(assessment_of(first(ended, exit_code=1, raised_in=file)), "observing")
     assert finding.severity == "error"
     assert "bug in tpuctl" in finding.message
@@ -273,7 +273,7 @@ def calls_of_script(file: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "file",
-    sorted(file for folder in SHIMS for file in folder.glob("*.py")),
+    sorted(file for folder in SHIMS for file in folder.rglob("*.py")),
     ids=lambda file: f"{file.parent.name}/{file.stem}",
 )
 def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -> None:

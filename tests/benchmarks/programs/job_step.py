@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 import tensorflow as tf
-from _tpuctl.preflight.shim import lowering_session
+from _tpuctl.preflight.shim.tensorflow import lowering_session
 
 import pretrain
 from devices import Choice

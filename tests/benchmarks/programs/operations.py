@@ -1,6 +1,6 @@
 """Write which functions of TensorFlow need operations that XLA has not for a TPU.
 
-    operations.py > tpuctl/preflight/rules/tpu004_operations.json
+    operations.py > tpuctl/preflight/rules/tensorflow_steps/tpu004_operations.json
 
 Asks TensorFlow which kernels are registered for the TPU's compiler, and follows each public
 function of TensorFlow to the operations that its source makes. Needs tensorflow-tpu, no TPU.

@@ -15,7 +15,7 @@ sys.path.append(str(Path(sys.argv[1]).parent))  # last: its modules have common 
 
 import numpy as np
 import tensorflow as tf
-from shim.pure_function import ImpureOperation, PureFunction
+from shim.tensorflow.pure_function import ImpureOperation, PureFunction
 
 rows_index = tf.constant([0, 2, 3])
 table = tf.Variable(np.arange(12.0, dtype="float32").reshape(4, 3) / 10)

@@ -1,15 +1,15 @@
-"""The rules of the check: each module in this package defines and registers one.
+"""The rules of the check: each module of the packages in this one defines and registers a rule.
 
 `RULE` holds the rule's documentation, and `find` yields its findings in a project. The module is
-named after the rule's code and name: `tpu101_boolean_mask.py`.
+named after the rule's code and name: `tensorflow_steps/tpu101_boolean_mask.py`.
 """
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TypeVar
 
 from tpuctl.preflight.analysis.program.source import Project
@@ -22,10 +22,10 @@ CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 Value = TypeVar("Value")
 
+_FILES = sorted(Path(__file__).parent.glob("*/tpu*.py"), key=lambda path: path.name)
 _MODULES = {
-    module.name.partition("_")[0].upper(): module.name
-    for module in sorted(pkgutil.iter_modules(__path__))
-    if not module.name.startswith("_")
+    path.stem.partition("_")[0].upper(): f"{__name__}.{path.parent.name}.{path.stem}"
+    for path in _FILES
 }
 
 
@@ -40,7 +40,7 @@ class _OfModules(Mapping[str, Value]):
         self._name = name
 
     def __getitem__(self, code: str) -> Value:
-        module = import_module(f"{__name__}.{_MODULES[code]}")
+        module = import_module(_MODULES[code])
         value: Value = getattr(module, self._name)
         return value
 

@@ -11,14 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ...simulated_tpu.import_hooks import AfterImport
-from . import settings
-from .context import Rehearsal
-from .process_exit import ScriptExit
+from .observation import settings
+from .observation.context import Rehearsal
+from .observation.process_exit import ScriptExit
 
 if TYPE_CHECKING:
-    from .jax_functions import JaxFunctions
-    from .torch_training import TorchTraining
-    from .xla_dumps import XlaDumps
+    from .jax.compiled_functions import JaxFunctions
+    from .observation.xla_dumps import XlaDumps
+    from .torch.training import TorchTraining
 
 __all__ = ["start"]
 
@@ -80,7 +80,7 @@ class Hooks:
 
     def _watch_jax(self, jax: ModuleType) -> None:
         from ...simulated_tpu import jax_devices
-        from .jax_functions import JaxFunctions
+        from .jax.compiled_functions import JaxFunctions
 
         rehearsal = self.rehearsal
         self._record_other(jax)
@@ -95,7 +95,7 @@ class Hooks:
         self._watch_written_files()
 
     def _watch_written_files(self) -> None:
-        from . import written_files
+        from .observation import written_files
 
         if not self.watches_files:
             self.watches_files = True
@@ -106,12 +106,12 @@ class Hooks:
             self.jax_functions.watch_callbacks(experimental)
 
     def _watch_orbax(self, orbax: ModuleType) -> None:
-        from . import checkpoints
+        from .observation import checkpoints
 
         checkpoints.install_orbax(self.rehearsal, orbax)
 
     def _watch_torch(self, torch: ModuleType) -> None:
-        from .torch_training import TorchTraining
+        from .torch.training import TorchTraining
 
         self._record_other(torch)
         self.rehearsal.report_torch = self._report_torch
@@ -135,7 +135,7 @@ class Hooks:
             self.rehearsal.writer.attempt("PyTorch/XLA", function, module)
 
     def _watch_torch_files(self, module: ModuleType) -> None:
-        from . import checkpoints
+        from .observation import checkpoints
 
         checkpoints.install_torch(self.rehearsal, module)
 
@@ -146,18 +146,19 @@ class Hooks:
         self._report_start(None, _version("jax"))
 
     def _prepare_dumps(self) -> None:
-        from .xla_dumps import XlaDumps
+        from .observation.xla_dumps import XlaDumps
 
         self.dumps = XlaDumps(self.rehearsal)
         self.dumps.install()
 
     def _watch_tensorflow(self, tensorflow: ModuleType) -> None:
         from ...simulated_tpu import tensorflow_stubs
-        from . import checkpoints, data_waits, opened_files, soft_placement, tracing
-        from .compile_failures import Refusals
-        from .graphs import Graphs
-        from .strategy_run import StrategyRuns
-        from .tf_functions import Functions
+        from .observation import checkpoints
+        from .tensorflow import data_waits, opened_files, soft_placement, tracing
+        from .tensorflow.compile_failures import Refusals
+        from .tensorflow.graphs import Graphs
+        from .tensorflow.strategy_run import StrategyRuns
+        from .tensorflow.tf_functions import Functions
 
         rehearsal = self.rehearsal
         rehearsal.tensorflow = tensorflow
@@ -184,7 +185,7 @@ class Hooks:
         self._report_start(str(getattr(tensorflow, "__version__", "?")))
 
     def _watch_keras(self, keras: ModuleType) -> None:
-        from . import keras_fit
+        from .tensorflow import keras_fit
 
         keras_fit.install(self.rehearsal, keras)
 

@@ -1,0 +1,1 @@
+"""What rules ask about scripts for JAX: compiled functions, loops that call them, processes."""

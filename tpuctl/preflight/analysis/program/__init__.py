@@ -1,0 +1,1 @@
+"""The files of a script, parsed: their names, functions, calls, and options."""

@@ -1,4 +1,4 @@
-"""TensorFlow 2 names that are missing from some versions; see `tensorflow_names`.
+"""TensorFlow 2 names that are missing from some versions; see `versioned_names`.
 
 An entry covers all names below it: tensorflow.estimator also covers tensorflow.estimator.Estimator.
 

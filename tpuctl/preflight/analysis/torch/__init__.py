@@ -1,0 +1,1 @@
+"""What rules ask about scripts for PyTorch/XLA: their training loops."""

@@ -1,0 +1,1 @@
+"""Rules on the script as a job: its files, packages, and secrets."""

@@ -1,0 +1,1 @@
+"""Hooks for JAX, and the lowering of its steps."""

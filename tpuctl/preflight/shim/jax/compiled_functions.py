@@ -16,10 +16,10 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
-from .context import Rehearsal
-from .jax_values import CallSignature, batch_size, device_count, loss_of, parameter_names
-from .xla_dumps import XlaDumps
+from ....simulated_tpu.script_calls import call_script
+from ..observation.context import Rehearsal
+from ..observation.xla_dumps import XlaDumps
+from .call_signature import CallSignature, batch_size, device_count, loss_of, parameter_names
 
 __all__ = ["JaxFunctions"]
 
@@ -363,7 +363,7 @@ class JaxFunctions:
 
     def _capture(self, state: FunctionState, function: JaxFunction, call: Any) -> None:
         """Lower the step for the host, instead of running it, if the function trains."""
-        lowering = importlib.import_module(f"{__package__}.jax_lowering")
+        lowering = importlib.import_module(f"{__package__}.lowering")
         state.capture = functools.partial(lowering.lower_step, self, function, call)
         before = self.rehearsal.gradient_count
         self.depth += 1

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .host_connection import LoweringFailed, serve
-from .jax_values import CallSignature
-from .user_lines import UserLines, Where
+from ..observation.host_connection import LoweringFailed, serve
+from ..observation.user_lines import UserLines, Where
+from .call_signature import CallSignature
 
 if TYPE_CHECKING:
-    from .jax_functions import JaxFunction, JaxFunctions
+    from .compiled_functions import JaxFunction, JaxFunctions
 
 __all__ = ["lower_step"]
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
+from ....simulated_tpu.script_calls import call_script
 from .context import Rehearsal
 
 __all__ = ["install", "install_keras", "install_orbax", "install_torch"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...simulated_tpu.observer import Observer
+from ....simulated_tpu.observer import Observer
 from .observation_writer import Writer
 from .process_exit import ScriptExit
 from .settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["UserLines", "Where"]
 
 Where = dict[str, Any]
-TPUCTL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TPUCTL = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 AUTOGRAPH_FILE = "__autograph_generated_file"
 # A frame in TensorFlow's messages about converted functions and about operations.

@@ -1,0 +1,1 @@
+"""Hooks for TensorFlow and Keras, and the lowering of their steps."""

@@ -6,7 +6,7 @@ import re
 import weakref
 from typing import Any
 
-from .context import Rehearsal
+from ..observation.context import Rehearsal
 from .graphs import MARK_NAME
 
 __all__ = ["Refusals"]

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from .context import Rehearsal
+from ..observation.context import Rehearsal
 from .graphs import Graphs
 
 __all__ = ["install"]

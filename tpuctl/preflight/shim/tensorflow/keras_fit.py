@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...simulated_tpu.keras_models import exclude_from_checks
-from ...simulated_tpu.script_calls import call_script
-from ...simulated_tpu.tensorflow_stubs import is_stub
-from . import checkpoints
-from .context import Rehearsal
+from ....simulated_tpu.keras_models import exclude_from_checks
+from ....simulated_tpu.script_calls import call_script
+from ....simulated_tpu.tensorflow_stubs import is_stub
+from ..observation import checkpoints
+from ..observation.context import Rehearsal
 from .tensors import number
 
 __all__ = ["install"]

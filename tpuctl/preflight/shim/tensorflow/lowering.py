@@ -13,9 +13,9 @@ from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .host_connection import LoweringFailed
+from ..observation.host_connection import LoweringFailed
+from ..observation.user_lines import UserLines, Where
 from .pure_function import ImpureOperation, PureFunction, called_graphs, required_operations
-from .user_lines import UserLines, Where
 
 __all__ = ["Lowered", "lower"]
 

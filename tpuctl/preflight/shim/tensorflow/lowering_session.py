@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from .host_connection import LoweringFailed, connect, send, serve
+from ..observation.host_connection import LoweringFailed, connect, send, serve
+from ..observation.settings import load
+from ..observation.user_lines import UserLines, Where
 from .lowering import lower
-from .settings import load
-from .user_lines import UserLines, Where
 
 __all__ = ["lower_step", "report_no_step"]
 

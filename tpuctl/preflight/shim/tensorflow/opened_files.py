@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
-from .context import Rehearsal
+from ....simulated_tpu.script_calls import call_script
+from ..observation.context import Rehearsal
 
 __all__ = ["install"]
 

@@ -10,9 +10,9 @@ import functools
 import importlib
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
-from ...simulated_tpu.tensorflow_stubs import replace
-from .context import Rehearsal
+from ....simulated_tpu.script_calls import call_script
+from ....simulated_tpu.tensorflow_stubs import replace
+from ..observation.context import Rehearsal
 from .graphs import Graphs
 
 __all__ = ["install"]

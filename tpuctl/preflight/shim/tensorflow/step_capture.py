@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, NoReturn
 
-from .context import Rehearsal
+from ..observation.context import Rehearsal
 
 __all__ = ["capture_step"]
 

@@ -7,10 +7,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
-from ...simulated_tpu.tensorflow_stubs import is_stub
+from ....simulated_tpu.script_calls import call_script
+from ....simulated_tpu.tensorflow_stubs import is_stub
+from ..observation.context import Rehearsal
 from .compile_failures import Refusals
-from .context import Rehearsal
 from .graphs import Graphs
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number

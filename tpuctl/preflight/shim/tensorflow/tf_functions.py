@@ -10,9 +10,9 @@ import functools
 import threading
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
+from ....simulated_tpu.script_calls import call_script
+from ..observation.context import Rehearsal
 from .compile_failures import Refusals
-from .context import Rehearsal
 from .graphs import Graphs
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number

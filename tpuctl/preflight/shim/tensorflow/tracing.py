@@ -6,9 +6,9 @@ import functools
 import importlib
 from typing import Any
 
-from ...simulated_tpu.script_calls import call_script
+from ....simulated_tpu.script_calls import call_script
+from ..observation.context import Rehearsal, Trace
 from .compile_failures import Refusals
-from .context import Rehearsal, Trace
 from .graphs import Graphs
 from .tensors import shape_of
 

@@ -1,0 +1,1 @@
+"""Hooks for PyTorch, with and without XLA."""

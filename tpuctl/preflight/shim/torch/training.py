@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ...simulated_tpu.script_calls import call_script
-from .context import Rehearsal
-from .user_lines import Where
-from .xla_dumps import XlaDumps
+from ....simulated_tpu.script_calls import call_script
+from ..observation.context import Rehearsal
+from ..observation.user_lines import Where
+from ..observation.xla_dumps import XlaDumps
 
 __all__ = ["TorchTraining"]
 
