@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.cli.app import app, command_line
-from tpuctl.cli.help_pages import (
+from tpuctl.cli.help.help_pages import (
     GLOBAL_OPTIONS,
     argument_name,
     description_of,

@@ -71,7 +71,7 @@ def _complete_for_shell() -> int | None:
     """The exit code if a shell asked for completions (see `cli.completion`), else None."""
     if "_TPUCTL_COMPLETE" not in os.environ:
         return None
-    from tpuctl.cli.completion import tab
+    from tpuctl.cli import tab_completion as tab
 
     return tab.main()
 
@@ -86,7 +86,7 @@ def _answer_without_parser(arguments: list[str]) -> int | None:
 
         text = f"tpuctl {__version__}"
     elif arguments in ([], ["--help"], ["-h"], ["help"]):
-        from tpuctl.cli.help_pages import root_page
+        from tpuctl.cli.help.help_pages import root_page
 
         text = root_page()
     else:

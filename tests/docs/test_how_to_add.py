@@ -346,7 +346,7 @@ OMITTED_PARTS = [
     ("A known error", 1, "test_every_known_error_has_a_seen_text", "tests/unit/seen_texts.toml"),
     ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),
     ("A fault of the local cloud", 1, "test_fault_kinds", "is not applied"),
-    ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local_faults.py"),
+    ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local/faults.py"),
 ]
 SLOW_OMITTED_PARTS = [
     ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),

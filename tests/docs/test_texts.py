@@ -79,7 +79,7 @@ def test_texts_of_module(source: str, expected: list[str]) -> None:
 
 def test_docstring_of_command_is_a_text() -> None:
     source = 'def stop(context: Context) -> None:\n    """Stop a job."""'
-    assert list(module_texts(source, "tpuctl/cli/job.py")) == ["Stop a job."]
+    assert list(module_texts(source, "tpuctl/cli/jobs/job.py")) == ["Stop a job."]
 
 
 def test_comments_of_template_are_texts() -> None:

@@ -18,7 +18,7 @@ from tpuctl.jobs import bundle_upload
 from tpuctl.jobs.archives import MAX_SHARED_ARCHIVES, MAX_SMALL_FILE_BYTES, Archive, read_record
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
-from tpuctl.jobs.shipped import unpack
+from tpuctl.jobs.shipped.downloads import unpack
 from tpuctl.local_cloud.server_process import LocalCloud
 
 BUNDLES = "tpuctl/bundles/"

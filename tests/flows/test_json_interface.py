@@ -15,8 +15,8 @@ from referencing import Registry, Resource
 
 from tests.support.projects import Bench, Project
 from tpuctl.api import Tpuctl
-from tpuctl.cli.commands import COMMANDS
 from tpuctl.cli.completion import name_history
+from tpuctl.cli.help.commands import COMMANDS
 from tpuctl.cli.main import run
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud

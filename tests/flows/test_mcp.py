@@ -20,7 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
-from tpuctl.cli.commands import COMMANDS, Effect
+from tpuctl.cli.help.commands import COMMANDS, Effect
 from tpuctl.cli.main import run
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud

@@ -60,7 +60,7 @@ def test_help_imports_no_google_library(arguments: list[str]) -> None:
         ),
         # Rich's table of names such as :key:, which would be replaced in messages.
         (
-            "from tpuctl.view.tables import print_table; print_table(['name'], [['a']])",
+            "from tpuctl.view.terminal.tables import print_table; print_table(['name'], [['a']])",
             "rich._emoji_codes",
         ),
     ],

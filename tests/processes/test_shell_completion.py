@@ -13,7 +13,7 @@ import pytest
 from tests.support.completions import JOBS, enter_stack_folder, learn
 from tests.support.terminal import Terminal
 from tpuctl.catalog import zones
-from tpuctl.cli.completion import tab
+from tpuctl.cli import tab_completion as tab
 
 AT_TERMINAL = (
     sys.executable,

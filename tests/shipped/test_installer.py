@@ -145,7 +145,12 @@ def test_missing_recent_python_is_reported(tmp_path: Path) -> None:
 def test_built_wheel_has_files_of_this_tpuctl(tmp_path: Path) -> None:
     package_wheel = controller_wheel()
     package = Path(tpuctl.__file__).parent
-    for name in ("__main__.py", "cli/app.py", "jobs/shipped/supervisor.py", "catalog/compute.toml"):
+    for name in (
+        "__main__.py",
+        "cli/app.py",
+        "jobs/shipped/supervision/supervisor.py",
+        "catalog/compute.toml",
+    ):
         assert package_wheel.files[f"tpuctl/{name}"] == (package / name).read_bytes()
     assert package_wheel.files["tpuctl/runtime.lock"] == assets.runtime_lock().read_bytes()
     assert not [name for name in package_wheel.files if "__pycache__" in name]

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.polling import until
-from tpuctl.jobs.shipped.folder import Folder
-from tpuctl.jobs.shipped.stacks import Stack, handler_folder, read_stacks
-from tpuctl.jobs.shipped.start_check import (
+from tpuctl.jobs.shipped.machine.folder import Folder
+from tpuctl.jobs.shipped.supervision.start_check import (
     ESTABLISHED,
     LISTEN,
     StartCheck,
@@ -23,6 +22,7 @@ from tpuctl.jobs.shipped.start_check import (
     place,
     probe,
 )
+from tpuctl.jobs.shipped.tracing.stacks import Stack, handler_folder, read_stacks
 
 SPEC = {"bucket": "b", "prefix": "p", "worker": 0, "start_barrier": {"workers": [0, 1]}}
 # Listens like gRPC, for IPv4 and IPv6 at once, and waits.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
-from tpuctl.jobs.shipped.folder import Folder
+from tpuctl.jobs.shipped.machine.folder import Folder
 from tpuctl.model.job import WorkerRecord
 
 

@@ -20,7 +20,7 @@ import pytest
 import tpuctl.jobs.shipped
 from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
-from tpuctl.jobs.shipped import environment_store, pip_inputs
+from tpuctl.jobs.shipped.environment import environment_store, pip_inputs
 
 SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
 TIMEOUT = 120.0

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
-from tpuctl.jobs.shipped import logfile, tail
-from tpuctl.jobs.shipped.folder import Folder
-from tpuctl.jobs.shipped.logfile import Freed, Log, can_free
+from tpuctl.jobs.shipped.logs import logfile, tail
+from tpuctl.jobs.shipped.logs.logfile import Freed, Log, can_free
+from tpuctl.jobs.shipped.machine.folder import Folder
 
 FREED = 4
 

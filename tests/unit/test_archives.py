@@ -35,8 +35,8 @@ from tpuctl.jobs.archives import (
 )
 from tpuctl.jobs.bundle import Bundle, Source, build_bundle
 from tpuctl.jobs.launch import SHIPPED
-from tpuctl.jobs.shipped import unpack
-from tpuctl.jobs.shipped.unpack import CorruptFile, Failure
+from tpuctl.jobs.shipped.downloads import unpack
+from tpuctl.jobs.shipped.downloads.unpack import CorruptFile, Failure
 
 
 def sha(data: object) -> str:

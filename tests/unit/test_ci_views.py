@@ -22,10 +22,10 @@ from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus
 from tpuctl.model.report import AttemptReport, RunReport
 from tpuctl.preflight.findings import Finding, Report, Severity
-from tpuctl.view.file_locations import base_folder
-from tpuctl.view.github_annotations import run_annotation
-from tpuctl.view.gitlab_code_quality import code_quality
-from tpuctl.view.summary import markdown, sparkline
+from tpuctl.view.ci.file_locations import base_folder
+from tpuctl.view.ci.github_annotations import run_annotation
+from tpuctl.view.ci.gitlab_code_quality import code_quality
+from tpuctl.view.ci.summary import markdown, sparkline
 
 BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.command_lines import parse
 from tpuctl import assets
+from tpuctl.cli.jobs.script_arguments import AFTER_DASHES
 from tpuctl.cli.main import run
-from tpuctl.cli.script_arguments import AFTER_DASHES
 from tpuctl.flows.stack.init import guess_script
 
 MINIMAL = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"

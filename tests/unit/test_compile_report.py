@@ -13,7 +13,7 @@ from tpuctl.preflight.compile.compile_report import (
     Sizes,
     SourceLine,
 )
-from tpuctl.view.compilation import report_lines
+from tpuctl.view.checks.compilation import report_lines
 from tpuctl.view.responses.checks import Compilation
 
 LINE = SourceLine("/home/u/train.py", 15, 'tf.print("loss", loss)')

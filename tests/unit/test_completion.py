@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.completions import JOBS, STACK, enter_stack_folder, learn
 from tpuctl.catalog import accelerator_types, zones
-from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.completion import name_history, tab
+from tpuctl.cli import tab_completion as tab
+from tpuctl.cli.completion import name_history
+from tpuctl.cli.help.commands import COMMANDS
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from tpuctl.model.cost import (
     spent,
     storage_cost,
 )
-from tpuctl.view.cost import cost_sentence, print_cost
 from tpuctl.view.responses.stacks import Cost as CostResponse
+from tpuctl.view.stack.cost import cost_sentence, print_cost
 
 # Published: v3-8 in europe-west4-a 2.2 a chip of 4; n1-standard-1 there 0.052292; per GB per month
 # of pd-standard 0.044, pd-balanced 0.11, storage 0.02; an address 0.005, on spot 0.0025.

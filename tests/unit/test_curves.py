@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tpuctl.model.curves import Curves
-from tpuctl.view.curves import draw
+from tpuctl.view.jobs.curves import draw
 
 
 def curves_of(*lines: bytes) -> Curves:

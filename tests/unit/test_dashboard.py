@@ -21,8 +21,8 @@ from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
 from tpuctl.model.stack import minimal_stack
 from tpuctl.model.timeline import Timeline
 from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.view.dashboard import document
-from tpuctl.view.report import render_facts
+from tpuctl.view.dashboard.page import document
+from tpuctl.view.jobs.report import render_facts
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,7 +14,7 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
 from tpuctl.model.worker_numbering import WorkerNumbering
-from tpuctl.view.json_lines import JsonLines
+from tpuctl.view.progress.json_lines import JsonLines
 
 # Programs rely on these: names and keys may be added, but not removed.
 PINNED = {

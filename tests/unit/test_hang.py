@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.jobs.shipped.hang import STEP
+from tpuctl.jobs.shipped.supervision.hang import STEP
 
 
 @pytest.mark.parametrize(

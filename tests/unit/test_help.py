@@ -16,8 +16,8 @@ import typer
 import tpuctl.cli
 from tests.support.command_lines import parse
 from tpuctl.cli.app import command_line
-from tpuctl.cli.commands import COMMANDS, GROUPS, LEFT_COLUMN, SYNONYMS
-from tpuctl.cli.help_pages import example_of
+from tpuctl.cli.help.commands import COMMANDS, GROUPS, LEFT_COLUMN, SYNONYMS
+from tpuctl.cli.help.help_pages import example_of
 from tpuctl.cli.main import run
 from tpuctl.cli.state import State
 

@@ -17,7 +17,7 @@ from tests.support.properties import given
 from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
-from tpuctl.jobs.shipped import supervisor, uploader
+from tpuctl.jobs.shipped.supervision import supervisor, uploader
 from tpuctl.model.attempt import Attempt, Placement, Verdict
 from tpuctl.model.chip_metrics import ChipMetrics
 from tpuctl.model.hang import Hang
@@ -32,8 +32,8 @@ from tpuctl.model.job import (
     new_job_id,
 )
 from tpuctl.model.record_parsing import parse_answer, parse_record
-from tpuctl.view.explanation import STATES
-from tpuctl.view.job import show_jobs
+from tpuctl.view.jobs.explanation import STATES
+from tpuctl.view.jobs.job import show_jobs
 from tpuctl.view.responses import stacks
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)

@@ -11,12 +11,12 @@ from tpuctl.model.explanation import Explanation
 from tpuctl.model.failures import Failure
 from tpuctl.model.job import JobRecord, JobStatus, JobSummary
 from tpuctl.model.report import AttemptReport, RunReport
-from tpuctl.view import report as html
-from tpuctl.view import tables
-from tpuctl.view.job import show_jobs
-from tpuctl.view.run import print_run
-from tpuctl.view.summary import markdown
-from tpuctl.view.terminal import SafeConsole
+from tpuctl.view.ci.summary import markdown
+from tpuctl.view.jobs import report as html
+from tpuctl.view.jobs.job import show_jobs
+from tpuctl.view.jobs.run import print_run
+from tpuctl.view.terminal import tables
+from tpuctl.view.terminal.safe_console import SafeConsole
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 PREEMPTED, OUT_OF_MEMORY = "Google preempted the node.", "The program needs more memory."

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.support.properties import given, settings
-from tpuctl.cli.local_env import Shell, lines_for
+from tpuctl.cli.local.env import Shell, lines_for
 from tpuctl.cli.main import run
 from tpuctl.shell_record import RECORD, original_environment, restore_variables
 

@@ -10,8 +10,8 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from tests.support.properties import given
-from tpuctl.jobs.shipped import logindex
-from tpuctl.jobs.shipped.logindex import LastLines, LogTimestamps, line_start
+from tpuctl.jobs.shipped.logs import logindex
+from tpuctl.jobs.shipped.logs.logindex import LastLines, LogTimestamps, line_start
 
 LOG = st.text("ab\r\n", max_size=80).map(str.encode)
 

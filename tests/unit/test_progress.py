@@ -14,7 +14,7 @@ from tpuctl.model.explanation import relevant_lines
 from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
 from tpuctl.model.progress import Progress, progress_of
 from tpuctl.model.snapshot import JobSnapshot
-from tpuctl.view.job_progress import job_facts, job_sentence
+from tpuctl.view.progress.job_progress import job_facts, job_sentence
 from tpuctl.view.responses.stacks import JobSnapshot as JobSnapshotResponse
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -20,10 +20,10 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
-from tpuctl.view.live_region import LiveConsole, LiveRegion
-from tpuctl.view.progress_state import ProgressState, RowState
-from tpuctl.view.progress_tree import ProgressTree
-from tpuctl.view.transfer import Rate, transfer_words
+from tpuctl.view.progress.progress_state import ProgressState, RowState
+from tpuctl.view.progress.progress_tree import ProgressTree
+from tpuctl.view.progress.transfer import Rate, transfer_words
+from tpuctl.view.terminal.live_region import LiveConsole, LiveRegion
 
 
 class Clock:
@@ -269,7 +269,7 @@ def test_live_region_in_narrowed_terminal(heights: tuple[int, int]) -> None:
 
 def test_row_states_have_distinct_marks() -> None:
     """Colors add no information."""
-    from tpuctl.view.progress_tree import ASCII_MARKS, MARKS, STYLES
+    from tpuctl.view.progress.progress_tree import ASCII_MARKS, MARKS, STYLES
 
     ascii_marks = {state: mark.translate(ASCII_MARKS) for state, mark in MARKS.items()}
     for marks in (MARKS, ascii_marks):

@@ -12,9 +12,9 @@ import pytest
 
 from tpuctl.preflight.findings import CheckNote, Edit, Finding, Report, Severity
 from tpuctl.preflight.rules import RULES
-from tpuctl.view.file_locations import base_folder
-from tpuctl.view.github_annotations import annotation_lines
-from tpuctl.view.sarif import sarif
+from tpuctl.view.ci.file_locations import base_folder
+from tpuctl.view.ci.github_annotations import annotation_lines
+from tpuctl.view.ci.sarif import sarif
 
 SOURCE = "import os\nx = f(1)\nx = f(1)\n"
 

@@ -132,5 +132,5 @@ def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"123456789", bytes(range(256)) * 3, "안녕".encode()])
 def test_checksum_matches_google(data: bytes) -> None:
-    vault = importlib.import_module("tpuctl.jobs.shipped.secret_fetch")
+    vault = importlib.import_module("tpuctl.jobs.shipped.downloads.secret_fetch")
     assert vault.crc32c(data) == google_crc32c.value(data)

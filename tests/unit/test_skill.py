@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from tests.support.command_lines import parse
+from tpuctl.cli.agents.skill import skill_page
 from tpuctl.cli.app import command_line
-from tpuctl.cli.commands import COMMANDS, EFFECTS, Effect
+from tpuctl.cli.help.commands import COMMANDS, EFFECTS, Effect
 from tpuctl.cli.main import run
-from tpuctl.cli.skill import skill_page
 
 MAX_BYTES = 12_000  # a small part of a context window
 EXIT_CODES = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"

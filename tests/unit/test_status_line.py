@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.model.events import LogChunk
-from tpuctl.view.status_line import JobActivity
+from tpuctl.view.progress.status_line import JobActivity
 
 
 class Clock:

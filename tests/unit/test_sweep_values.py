@@ -6,7 +6,7 @@ import pytest
 
 from tpuctl.errors import Usage
 from tpuctl.model.sweep import MAX_JOBS, SweepEstimate, combinations, parse_sweep
-from tpuctl.view.sweep import sweep_sentence
+from tpuctl.view.jobs.sweep import sweep_sentence
 
 
 def test_every_combination_the_last_option_first() -> None:

@@ -17,10 +17,10 @@ from tpuctl.model.terminal_text import (
     escape_control_characters,
     without_control_characters,
 )
-from tpuctl.view.console import Console
-from tpuctl.view.output import Output
-from tpuctl.view.safe_stream import safe_streams
-from tpuctl.view.tables import print_facts
+from tpuctl.view.progress.console import Console
+from tpuctl.view.progress.output import Output
+from tpuctl.view.terminal.safe_stream import safe_streams
+from tpuctl.view.terminal.tables import print_facts
 
 # Sequences of xterm's ctlseqs.html and of Unicode's bidirectional algorithm (UAX #9).
 ATTACKS = (

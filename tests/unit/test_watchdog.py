@@ -12,7 +12,7 @@ import pytest
 
 import tpuctl.jobs.shipped
 from tests.support.locations import US_ZONE, V6E_ZONE
-from tpuctl.jobs.shipped.watchdog import (
+from tpuctl.jobs.shipped.watchdog.watchdog import (
     Process,
     activity,
     age_limit_reason,

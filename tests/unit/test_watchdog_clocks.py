@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_server import serving_http
-from tpuctl.jobs.shipped import watchdog
+from tpuctl.jobs.shipped.watchdog import watchdog
 
 HOUR, MONTH = 3600.0, 30 * 24 * 3600.0
 TIME = time.time

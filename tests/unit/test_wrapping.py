@@ -17,11 +17,11 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.cost import Cost, node_cost
 from tpuctl.model.events import Note, WarningIssued
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.view.base import View
-from tpuctl.view.console import Console
-from tpuctl.view.cost import print_cost
-from tpuctl.view.plain import Plain
-from tpuctl.view.stack import show_plan
+from tpuctl.view.progress.base import View
+from tpuctl.view.progress.console import Console
+from tpuctl.view.progress.plain import Plain
+from tpuctl.view.stack.cost import print_cost
+from tpuctl.view.stack.stack import show_plan
 
 COMMAND = "tpuctl --stack-file a-rather-long-name.yaml down --delete-bucket --stack some-stack"
 ENGLISH = "the zone us-central1-b has no capacity for this type now, so that another is requested"

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tpuctl.cli.command_classes import App, Group
-from tpuctl.cli.commands import COMMANDS
-from tpuctl.cli.help_pages import root_page
+from tpuctl.cli.help.command_classes import App, Group
+from tpuctl.cli.help.commands import COMMANDS
+from tpuctl.cli.help.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.options import Job
+from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
 __all__ = ["register"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.options import project_option
+from tpuctl.cli.parameters.options import project_option
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:

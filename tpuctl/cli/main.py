@@ -15,13 +15,13 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.app import command_line
-from tpuctl.cli.arguments import require_text
+from tpuctl.cli.help.suggestions import usage_diagnostic
+from tpuctl.cli.parameters.arguments import require_text
 from tpuctl.cli.state import AFTER_INTERRUPT, Declined, Interrupted, State
-from tpuctl.cli.suggestions import usage_diagnostic
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.google_imports import disable_async_rest
 from tpuctl.user_account import name_user
-from tpuctl.view.safe_stream import safe_streams
+from tpuctl.view.terminal.safe_stream import safe_streams
 
 __all__ = ["INTERRUPTED", "answer", "execute", "run"]
 

@@ -20,7 +20,7 @@ from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.cli.options import ListFormat
+    from tpuctl.cli.parameters.options import ListFormat
     from tpuctl.model.command_record import CommandRecorder
     from tpuctl.model.events import Event
     from tpuctl.view import View
@@ -252,7 +252,7 @@ class State:
     def note(self, text: str) -> None:
         """Print what a person reads beside the result, on stdout; nothing with --quiet or JSON."""
         if not (self.quiet or self.json):
-            from tpuctl.view.text_wrapping import print_wrapped
+            from tpuctl.view.terminal.text_wrapping import print_wrapped
 
             print_wrapped(text)
 
@@ -280,7 +280,7 @@ class State:
                 hint="Pass --yes to confirm.",
                 where="--yes",
             )
-        from tpuctl.view.text_wrapping import readable_width, wrap
+        from tpuctl.view.terminal.text_wrapping import readable_width, wrap
 
         # What follows the question belongs to its last line.
         question = wrap(question, readable_width(sys.stderr) - len(ANSWERS))
@@ -295,7 +295,7 @@ class State:
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Let the user choose a line by its number, and return its index. Requires `can_ask`;
         raises Declined on Ctrl-C."""
-        from tpuctl.view.text_wrapping import print_wrapped
+        from tpuctl.view.terminal.text_wrapping import print_wrapped
 
         numbers = [str(number) for number, _ in enumerate(options, 1)]
         lines = [f"  {number}  {option}" for number, option in zip(numbers, options, strict=True)]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.logs import Store
-from tpuctl.jobs.shipped.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
+from tpuctl.jobs.shipped.logs.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 from tpuctl.model.job import JobRecord
 from tpuctl.model.log_range import LogRange
 from tpuctl.model.record_parsing import ByteCount, parse_answer

@@ -96,7 +96,7 @@ def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) ->
 
 
 def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
-    """The watchdog's settings; `jobs/shipped/watchdog.py` reads these keys.
+    """The watchdog's settings; `jobs/shipped/watchdog/watchdog.py` reads these keys.
 
     Independent of the time of writing, so that the same stack has the same metadata.
     """

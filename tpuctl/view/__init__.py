@@ -1,7 +1,7 @@
 """Views of events and results: terminal, plain lines, JSON."""
 
-from tpuctl.view.base import DUMB_TERMINALS, View
-from tpuctl.view.json_lines import JsonLines, envelope
+from tpuctl.view.progress.base import DUMB_TERMINALS, View
+from tpuctl.view.progress.json_lines import JsonLines, envelope
 
 __all__ = ["JsonLines", "View", "choose", "envelope"]
 
@@ -15,9 +15,9 @@ def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
         return JsonLines(events=events)
     is_dumb = os.environ.get("TERM", "") in DUMB_TERMINALS
     if quiet or is_dumb or not sys.stderr.isatty():
-        from tpuctl.view.plain import Plain
+        from tpuctl.view.progress.plain import Plain
 
         return Plain(quiet=quiet)
-    from tpuctl.view.console import Console
+    from tpuctl.view.progress.console import Console
 
     return Console(no_color=no_color)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpuctl.units import decimal_size
-from tpuctl.view.tables import print_facts, print_table
-from tpuctl.view.text_wrapping import print_wrapped
+from tpuctl.view.terminal.tables import print_facts, print_table
+from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.model.debug_dump import Dump

@@ -10,8 +10,8 @@ from rich.text import Text
 from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.role import CustomRole
 from tpuctl.units import counted
-from tpuctl.view.terminal import SafeConsole
-from tpuctl.view.text_wrapping import wrap
+from tpuctl.view.terminal.safe_console import SafeConsole
+from tpuctl.view.terminal.text_wrapping import wrap
 
 __all__ = [
     "diagnosis_console",

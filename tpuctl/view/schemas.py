@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
-from tpuctl.view.json_lines import ENVELOPE_VERSION
+from tpuctl.view.progress.json_lines import ENVELOPE_VERSION
 from tpuctl.view.responses import catalog, checks, ci, export, local, stacks
 
 __all__ = ["RESPONSES", "envelope_schema", "events_schema"]

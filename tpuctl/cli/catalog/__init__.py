@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
     from tpuctl.cli.catalog.runtimes import runtimes
     from tpuctl.cli.catalog.types import types
     from tpuctl.cli.catalog.zones import zones
-    from tpuctl.cli.option_groups import expand_option_groups
+    from tpuctl.cli.parameters.option_groups import expand_option_groups
 
     for command in (types, zones, runtimes, prices, quota):
         app.command(rich_help_panel="Catalog")(expand_option_groups(command))

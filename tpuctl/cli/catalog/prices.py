@@ -62,7 +62,7 @@ def prices(
     from tpuctl.cli.catalog.node_prices import NodePrices
     from tpuctl.cli.catalog.other_prices import disk_prices, machine_prices, storage_prices
     from tpuctl.model.events import Note
-    from tpuctl.view.cost import FREE
+    from tpuctl.view.stack.cost import FREE
 
     state: State = context.obj
     state.use_format(order.format)

@@ -73,7 +73,7 @@ def quota(
     Example: tpuctl quota v5e-8 --live --project my-project
     """
     from tpuctl.catalog import canonical_type, generations
-    from tpuctl.cli.suggestions import require_type
+    from tpuctl.cli.help.suggestions import require_type
     from tpuctl.errors import Usage
 
     state: State = context.obj

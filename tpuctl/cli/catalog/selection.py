@@ -16,13 +16,13 @@ from tpuctl.cli.completion.candidates import (
     complete_types,
     complete_zones,
 )
-from tpuctl.cli.options import OutputFormat, project_option
-from tpuctl.cli.suggestions import (
+from tpuctl.cli.help.suggestions import (
     require_generations,
     require_regions,
     require_types,
     require_zones,
 )
+from tpuctl.cli.parameters.options import OutputFormat, project_option
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -361,8 +361,8 @@ def answer_rows(
     stderr instead.
     """
     from tpuctl.model.events import Note
-    from tpuctl.view.tables import print_rows
-    from tpuctl.view.text_wrapping import readable_width, wrap
+    from tpuctl.view.terminal.tables import print_rows
+    from tpuctl.view.terminal.text_wrapping import readable_width, wrap
 
     def show() -> None:
         columns_shown = columns

@@ -1,7 +1,7 @@
 """Hand a job over to the stack's controller, which recovers it unattended.
 
 The controller runs `tpuctl wait JOB` with the same version of tpuctl and a stack file in which
-every automatic choice is fixed. `jobs/shipped/recoverer.py` keeps it running there.
+every automatic choice is fixed. `jobs/shipped/recovery/recoverer.py` keeps it running there.
 """
 
 from __future__ import annotations

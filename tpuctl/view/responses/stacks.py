@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tpuctl.model.report import RunReport
     from tpuctl.model.stack import Stack
     from tpuctl.model.sweep import SweepValues
-    from tpuctl.view import orphans
+    from tpuctl.view.stack import orphans
 
 __all__ = [
     "CommandExplanation",

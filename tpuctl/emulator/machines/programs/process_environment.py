@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/attempt.py
+NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/supervision/attempt.py
 ROOT = "root"  # the user name of startup scripts and sudo
 
 

@@ -1,0 +1,302 @@
+"""The `run` command: submit a job and follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpuctl.cli import responses
+from tpuctl.cli.jobs.follow import PANEL, AllWorkers
+from tpuctl.cli.jobs.script_arguments import (
+    AFTER_DASHES,
+    AfterDashes,
+    JobArguments,
+    JobScript,
+    parse_program,
+)
+from tpuctl.cli.parameters.arguments import duration
+from tpuctl.cli.stack.stack import confirm_up
+from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
+from tpuctl.errors import TpuctlError, Usage
+
+if TYPE_CHECKING:
+    from tpuctl.api.interface import Tpuctl
+    from tpuctl.flows.jobs.run_state import Decision, RunOptions, RunState
+    from tpuctl.flows.jobs.submission import Submission
+    from tpuctl.model.job import JobRecord
+    from tpuctl.model.sweep import SweepValues
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(cls=AfterDashes, rich_help_panel=PANEL)(run)
+
+
+def run(
+    context: typer.Context,
+    script: JobScript = None,
+    arguments: JobArguments = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            "--module",
+            "-m",
+            metavar="NAME",
+            help="Run a module, like python -m.",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            "-d",
+            help="Return when all workers have started.",
+        ),
+    ] = False,
+    up: Annotated[bool, typer.Option("--up", help="Bring the stack up first.")] = False,
+    down: Annotated[
+        bool,
+        typer.Option("--down", help="Delete the stack at the end in any case."),
+    ] = False,
+    each: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--each",
+            metavar="NAME=VALUE,...",
+            help="Run a job per value, as --NAME=VALUE; repeatable.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME[=SOURCE]",
+            help="Also pass a secret: from the environment, or secret:NAME.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until the job that uses the TPU has ended."),
+    ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="Stop the job after 90s, 30m or 2h; exit code 124.",
+        ),
+    ] = "",
+    all_workers: AllWorkers = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
+) -> int:
+    """Run a script on the workers, follow its log, and exit with its exit code.
+
+    Ctrl-C detaches and leaves the job running; a second one stops it.
+
+    Example: tpuctl run train.py -- --steps 1000
+    Example: tpuctl run train.py --each lr=0.1,0.01
+    """
+    from tpuctl.flows.jobs.run_state import RunOptions
+    from tpuctl.model.secret_sources import parse_option
+    from tpuctl.model.sweep import parse_sweep
+
+    state: State = context.obj
+    _validate_options(down=down, detach=detach, is_sweep=bool(each))
+    seconds = duration(timeout, "--timeout")
+    program, form, words = parse_program(
+        state, script, module, arguments or (), context.meta[AFTER_DASHES]
+    )
+    sweep = parse_sweep(each, words) if each else []
+    tpuctl = state.tpuctl()
+
+    def check() -> Submission:
+        return tpuctl.submission(
+            program,
+            words,
+            form=form,
+            check=not no_check,
+            timeout=seconds,
+            secrets=dict(map(parse_option, secret or ())),
+        )
+
+    submission = check() if no_check else _check_as_step(tpuctl, check, up=up)
+    options = RunOptions(
+        up=up,
+        down=down,
+        each=sweep,
+        confirm=lambda plan: confirm_up(state, plan),
+        waits=_decide_to_wait(state, wait=wait),
+        all_workers=all_workers,
+        seconds=seconds,
+    )
+    if detach:
+        return state.wait_for(_run_detached(state, tpuctl, submission, options))
+    if sweep:
+        _confirm_sweep(state, tpuctl, submission, len(sweep))
+    return _run_attached(state, tpuctl, submission, options)
+
+
+def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
+    """Raises Usage for options that contradict each other."""
+    if is_sweep and detach:
+        raise Usage(
+            "Conflicting options",
+            "--each starts a job when the one before has ended, and --detach does not wait for "
+            "that",
+            hint="Remove --detach. If this computer cannot stay on, run tpuctl on one that can.",
+            where="--each",
+        )
+    if down and detach:
+        raise Usage(
+            "Conflicting options",
+            "--down deletes the stack when the job ends, and --detach does not wait for that",
+            hint="Remove --detach. Or remove --down and set limits.idle in the stack file: the "
+            "machines then delete themselves some time after the job.",
+            where="--down",
+        )
+
+
+def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool) -> Submission:
+    """Run the check as a step; without `up`, it is the first of the planned phases."""
+    from tpuctl.engine.step import step
+    from tpuctl.flows.jobs.run import PHASES, planned_phases
+
+    if not up:
+        tpuctl.emit(planned_phases(PHASES))
+    with step(tpuctl.emit, "job/check", "check") as checking:
+        submission = check()
+        checking.result = "no problems"
+    return submission
+
+
+def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: int) -> None:
+    """Say how long the jobs may take and what that costs, and ask, unless --yes."""
+    from tpuctl.view.jobs.sweep import sweep_sentence
+
+    if not state.yes:
+        expected = state.wait_for(tpuctl.estimate_sweep(submission, count))
+        state.confirm(f"{sweep_sentence(expected, is_free=state.is_free)} Continue?")
+
+
+def _decide_to_wait(state: State, *, wait: bool) -> Decision:
+    """Wait for another job if --wait is set, or if the user agrees in a terminal."""
+
+    def decide(job: str) -> bool:
+        question = f"{job}\nThe TPU runs one job at a time. Wait until this one has ended?"
+        return wait or (not state.yes and state.can_ask and state.asks_permission(question))
+
+    return decide
+
+
+async def _run_detached(
+    state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions
+) -> int:
+    from tpuctl.flows.jobs.run_state import RunState
+
+    ran = RunState()
+    with _recording_result(state, ran):
+        record = await tpuctl.run_detached(submission, options, ran)
+    state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
+    failed = await tpuctl.wait_until_running(record)
+    if failed is not None:
+        return failed
+    state.close_view()
+    if not state.json:
+        print(record.id)
+        state.suggest(f"{state.command_prefix} logs -f {record.id}")
+    return 0
+
+
+def _run_attached(state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions) -> int:
+    """Run the job or the jobs of a sweep to the end, and suggest the next command."""
+    from tpuctl.flows.jobs.run_state import RunState
+    from tpuctl.flows.signals import SignalReceived
+
+    ran = RunState()
+    with _recording_result(state, ran), _showing_sweep(state, tpuctl, options.each, ran):
+        try:
+            exit_code = state.wait_for(tpuctl.run_interactively(submission, options, ran))
+        except SignalReceived:  # before the run began
+            raise Interrupted from None
+    followed = ran.follow_result
+    if (
+        not options.each
+        and ran.record is not None
+        and followed
+        and not (followed.still_running or followed.is_urgent)
+    ):
+        _suggest_next(state, tpuctl, ran, ran.record)
+    return exit_code
+
+
+@contextmanager
+def _showing_sweep(
+    state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState
+) -> Iterator[None]:
+    """Show what became of the jobs of a sweep, even if it raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(TpuctlError):
+            _show_sweep(state, tpuctl, sweep, ran)
+        raise
+    _show_sweep(state, tpuctl, sweep, ran)
+
+
+def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState) -> None:
+    from tpuctl.view.jobs.sweep import print_sweep
+
+    jobs = [record.id for record in ran.records]
+    if not sweep or not jobs:
+        return
+    state.jobs += jobs
+    reports = state.wait_for(tpuctl.sweep_reports(jobs))
+    command = "down" if ran.down_exit_code else f"jobs compare {' '.join(jobs)}"
+
+    def show() -> None:
+        print()
+        print_sweep(sweep, reports)
+        if len(reports) > 1:
+            state.suggest(f"{state.command_prefix} {command}")
+
+    state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, ran.down_result), show)
+
+
+@contextmanager
+def _recording_result(state: State, ran: RunState) -> Iterator[None]:
+    """Record the run's state as the command's data, even if it raises."""
+    try:
+        yield
+    finally:
+        if ran.is_coming_up:
+            state.after_interrupt = AFTER_INTERRUPT["up"]
+        if ran.record is not None and not ran.record.values:
+            record = ran.record
+            state.jobs.append(record.id)
+            state.record(
+                lambda: responses.stacks.JobSubmission.of(record, ran.job_ended, ran.down_result)
+            )
+        elif ran.down_result is not None:
+            state.record(lambda: responses.stacks.Down.model_validate(ran.down_result))
+
+
+def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
+    """Suggest the next command after the job ended; after a success, once for each version of the
+    script."""
+    from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice
+    from tpuctl.model.events import Note
+
+    command = f"explain {record.id}"
+    if ran.down_exit_code:
+        command = "down"
+    elif ran.job_ended is not None and ran.job_ended.state == "succeeded":
+        content = content_of(tpuctl.stack, record.bundle, record.script)
+        if not is_new_advice("result", tpuctl.stack, content):
+            return
+        command = f"jobs show {record.id}"
+    if not state.json:
+        tpuctl.emit(Note(f"\nNext:\n    {state.command_prefix} {command}"))

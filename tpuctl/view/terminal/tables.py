@@ -1,0 +1,128 @@
+"""Tables on stdout that fit 80 columns, with or without color."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from tpuctl.units import dollars
+from tpuctl.view.terminal.safe_console import SafeConsole
+
+__all__ = ["console", "facts_table", "fits", "print_facts", "print_rows", "print_table", "table"]
+
+MAX_WIDTH = 2000  # of a wide table
+WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
+
+
+def console(*, no_color: bool = False) -> Console:
+    """Stdout, as wide as the terminal, or 200 columns otherwise."""
+    if sys.stdout.isatty():
+        return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
+    return SafeConsole(highlight=False, emoji=False, width=200, no_color=True)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> Table:
+    """A table; the columns in `numbers` are right-aligned, those in `whole` are never folded."""
+    made = Table(box=box.SIMPLE, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        justify: JustifyMethod = "right" if column in numbers else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
+    for row in rows:
+        # No markup in brackets.
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return made
+
+
+def fits(rendered: Table) -> bool:
+    """Whether no line of a table has to be wrapped."""
+    out = console()
+    return out.measure(rendered, options=out.options.update(max_width=10_000)).maximum <= out.width
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, one pair to a line."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in facts:
+        made.add_row(Text(name), Text(value))
+    return made
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    is_wide: bool = False,
+    no_color: bool = False,
+) -> None:
+    """Print a table; a wide one has no lines that are folded."""
+    rows_table = table(columns, rows, numbers=numbers, whole=whole)
+    output = console(no_color=no_color)
+    if is_wide:
+        output.width = MAX_WIDTH
+        output.width = output.measure(rows_table).maximum
+    output.print(rows_table)
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    counted: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    is_wide: bool = False,
+) -> None:
+    """Print rows of mappings; `columns` maps fields to headings. Missing values are dashes.
+
+    Floats are printed as dollars, lists in `counted` as their length. Columns of numbers are
+    right-aligned, and so are the text columns in `numbers`.
+    """
+
+    def value(row: Mapping[str, Any], name: str) -> Any:
+        return len(row[name]) if name in counted else row[name]
+
+    print_table(
+        list(columns.values()),
+        [[_cell(value(row, name)) for name in columns] for row in rows],
+        numbers=[
+            title
+            for name, title in columns.items()
+            if name in numbers or any(_is_number(value(row, name)) for row in rows)
+        ],
+        is_wide=is_wide,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, float):
+        return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    console().print(facts_table(facts))
