@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.machine_folder import let_programs_import_each_other
+
 # Background processes of a shell ignore SIGINT, and their child processes inherit that: Ctrl-C sent
 # by the tests would have no effect.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Garbage collection during the collection of thousands of tests takes a fifth of its time.
 gc.disable()
+
+let_programs_import_each_other()
 
 # Their files share what takes long to make, such as a process with TensorFlow or gcloud loaded.
 SHARED_FOLDERS = ("tests/crash", "tests/gcloud", "tests/job")

@@ -68,12 +68,12 @@ def _exit(code: int) -> NoReturn:
 
 
 def _complete_for_shell() -> int | None:
-    """The exit code if a shell asked for completions (see `cli.completion`), else None."""
+    """The exit code if a shell asked for completions (see `cli.tab_completion`), else None."""
     if "_TPUCTL_COMPLETE" not in os.environ:
         return None
-    from tpuctl.cli import tab_completion as tab
+    from tpuctl.cli.tab_completion import main
 
-    return tab.main()
+    return main()
 
 
 def _answer_without_parser(arguments: list[str]) -> int | None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["PACKAGE", "program", "runtime_lock", "template_names", "templates"]
+__all__ = [
+    "PACKAGE",
+    "program",
+    "runtime_lock",
+    "shipped_programs",
+    "template_names",
+    "templates",
+]
 
 PACKAGE = Path(__file__).parent
 
@@ -45,4 +54,11 @@ def runtime_lock() -> Path:
 
 def program(name: str) -> str:
     """The source of a program that is copied to machines, such as `watchdog.py`."""
-    return (PACKAGE / "jobs" / "shipped" / name).read_text("utf-8")
+    return shipped_programs()[name].read_text("utf-8")
+
+
+@cache
+def shipped_programs() -> Mapping[str, Path]:
+    """All programs that are copied to machines, by their names there."""
+    rooms = (PACKAGE / "jobs" / "shipped").glob("*/*.py")
+    return {path.name: path for path in sorted(rooms) if path.name != "__init__.py"}

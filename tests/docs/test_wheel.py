@@ -36,9 +36,8 @@ def test_wheel_contains_templates_and_shipped_files() -> None:
         assert (assets.templates() / path).read_bytes() == (source / path).read_bytes()
     package = Path(tpuctl.__file__).parent
     for name in SHIPPED:
-        assert (package / "jobs" / "shipped" / name).read_bytes() == (
-            ROOT / "tpuctl" / "jobs" / "shipped" / name
-        ).read_bytes()
+        path = assets.shipped_programs()[name].relative_to(package)
+        assert (package / path).read_bytes() == (ROOT / "tpuctl" / path).read_bytes()
     assert list((package / "local_cloud" / "image_locks").glob("*.txt"))
 
 

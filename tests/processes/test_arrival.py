@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import tpuctl.jobs.shipped
+from tests.support.machine_folder import machine_folder
 from tests.support.supervised_worker import PYTHONS
 
-ARRIVAL = Path(tpuctl.jobs.shipped.__path__[0]) / "arrival.py"
+ARRIVAL = machine_folder() / "arrival.py"
 # As `supervisor.py start --upload` does.
 ACCEPT = """
 import runpy, sys

@@ -13,7 +13,7 @@ import pytest
 from tests.support.completions import JOBS, enter_stack_folder, learn
 from tests.support.terminal import Terminal
 from tpuctl.catalog import zones
-from tpuctl.cli import tab_completion as tab
+from tpuctl.cli.tab_completion import LINE_VARIABLE, SHELL_VARIABLE
 
 AT_TERMINAL = (
     sys.executable,
@@ -39,7 +39,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tpuctl"],
-        env={**os.environ, tab.SHELL_VARIABLE: shell, tab.LINE_VARIABLE: line, **more},
+        env={**os.environ, SHELL_VARIABLE: shell, LINE_VARIABLE: line, **more},
         capture_output=True,
         text=True,
         check=False,
@@ -49,7 +49,7 @@ def completed(shell: str, line: str, **more: str) -> subprocess.CompletedProcess
 def test_completion_prints_no_errors_and_imports_little() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "tpuctl"],
-        env={**os.environ, tab.SHELL_VARIABLE: "fish", tab.LINE_VARIABLE: "tpuctl logs "},
+        env={**os.environ, SHELL_VARIABLE: "fish", LINE_VARIABLE: "tpuctl logs "},
         capture_output=True,
         text=True,
         check=True,

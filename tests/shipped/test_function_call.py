@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-import tpuctl.jobs.shipped
+from tests.support.machine_folder import machine_folder
 from tests.support.supervised_worker import PYTHONS
 
-PROGRAM = Path(tpuctl.jobs.shipped.__path__[0]) / "function_call.py"
+PROGRAM = machine_folder() / "function_call.py"
 MODULE = """
 import tpuctl
 from tpuctl import BlockingTpuctl

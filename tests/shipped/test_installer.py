@@ -17,7 +17,7 @@ import tpuctl
 from tpuctl import assets
 from tpuctl.jobs.wheel import Wheel, controller_wheel, wheel_of
 
-PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "installer.py"
+PROGRAM = assets.shipped_programs()["installer.py"]
 MAIN = """
 import importlib.metadata, needed
 def main():

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import tpuctl.jobs.shipped
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, TIMEOUT
+from tpuctl.assets import program
 from tpuctl.jobs.launch import SHIPPED
 
 SAVES = """
@@ -37,8 +37,7 @@ class Container:
         self.folder = home / ".tpuctl/pod"
         (self.folder / "code").mkdir(parents=True)
         for name in (*SHIPPED, "pod.py"):
-            source = Path(tpuctl.jobs.shipped.__path__[0]) / name
-            (self.folder / name).write_bytes(source.read_bytes())
+            (self.folder / name).write_text(program(name), "utf-8")
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(

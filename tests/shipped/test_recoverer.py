@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-import tpuctl
+from tests.support.machine_folder import machine_folder
 from tests.support.polling import until
 from tpuctl.flows.machines.handover import RECOVERER
 from tpuctl.remote.keys import load_key
 
-PROGRAM = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "recoverer.py"
-WATCH = Path(tpuctl.__file__).parent / "jobs" / "shipped" / "watchdog.py"
+PROGRAM = machine_folder() / "recoverer.py"
+WATCH = machine_folder() / "watchdog.py"
 # Stands in for tpuctl: counts its starts, records its arguments, and executes orders.
 PLAYER = """
 import json, os, pathlib, sys, time

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-import tpuctl.jobs.shipped
+from tests.support.machine_folder import machine_folder
 from tests.support.polling import until
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.jobs.shipped.environment import environment_store, pip_inputs
 
-SCRIPT = Path(tpuctl.jobs.shipped.__path__[0]) / "environment.py"
+SCRIPT = machine_folder() / "environment.py"
 TIMEOUT = 120.0
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-import tpuctl.jobs.shipped
+from tests.support.machine_folder import machine_folder
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.jobs.job_shell import in_job_environment
 
-SETUP_COMMAND = Path(tpuctl.jobs.shipped.__path__[0]) / "setup_command.py"
+SETUP_COMMAND = machine_folder() / "setup_command.py"
 PRINT_PYTHON = "import sys; print(sys.executable)"
 
 

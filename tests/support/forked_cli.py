@@ -25,9 +25,8 @@ COMPUTE_SERVICES = (
     *("addresses", "disks", "firewalls", "images", "instances", "networks", "regions"),
     "subnetworks",
 )
-MCP_SERVER = (
-    "tpuctl.cli.agents.mcp_server"  # of one command, with a library that takes a second to load
-)
+# Of one command, with a library that takes a second to load.
+MCP_SERVER = "tpuctl.cli.agents.mcp_server"
 LIBRARIES = (
     *("_strptime", "concurrent.futures.thread", "encodings.ascii", "filelock", "google_crc32c"),
     *("google.cloud.storage", "google.oauth2.credentials", "google.oauth2.reauth", "pathspec"),

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.machine_folder import machine_folder
 from tpuctl.local_cloud.images import ImageStore
 
 __all__ = ["JOB", "TENSORFLOW", "WIKIPEDIA", "job_python"]
@@ -18,7 +19,6 @@ __all__ = ["JOB", "TENSORFLOW", "WIKIPEDIA", "job_python"]
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
 WIKIPEDIA = JOB.with_name("korean-wikipedia")
-INSTALLER = ROOT / "tpuctl" / "jobs" / "shipped" / "environment.py"
 TENSORFLOW = "2.18.0"
 
 
@@ -39,9 +39,10 @@ def job_python(job: Path = JOB) -> Path:
         shutil.copy(job / "requirements.txt", Path(folder, "code"))
         spec = {"install": {"requirements": "requirements.txt"}}
         Path(folder, "spec.json").write_text(json.dumps(spec), "utf-8")
+        installer = machine_folder() / "environment.py"
         arguments = ["create", folder, image / "bin" / "python3"]
         result = subprocess.run(
-            [image / "bin" / "python3", "-S", "-I", INSTALLER, *arguments],
+            [image / "bin" / "python3", "-S", "-I", installer, *arguments],
             env={**os.environ, "HOME": str(home), "PIP_CACHE_DIR": str(store.downloads)},
             capture_output=True,
             text=True,

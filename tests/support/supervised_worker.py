@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tpuctl.jobs.shipped
 from tests.support.polling import until
+from tpuctl.assets import shipped_programs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.job import WorkerRecord
 
@@ -33,7 +33,7 @@ class Worker:
         self.folder = home / ".tpuctl/jobs/20260101-000000-acorn/1"
         self.folder.mkdir(parents=True)
         for name in SHIPPED:
-            shutil.copy(Path(tpuctl.jobs.shipped.__path__[0]) / name, self.folder / name)
+            shutil.copy(shipped_programs()[name], self.folder / name)
 
     def write_spec(self, script: str, *args: str, **more: Any) -> None:
         """Write the spec of a job that runs this script."""

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
-import tpuctl.jobs.shipped
 from tests.support.properties import given, settings
 from tests.support.supervised_worker import PYTHONS
+from tpuctl.assets import shipped_programs
 from tpuctl.errors import Conflict
 from tpuctl.jobs.archives import (
     MAX_OVERHEAD,
@@ -234,7 +234,7 @@ def test_fetch_runs_on_worker_pythons(workspace: Workspace, python: str) -> None
     folder = workspace.home / "job"
     folder.mkdir()
     for name in SHIPPED:
-        (folder / name).write_bytes((Path(tpuctl.jobs.shipped.__path__[0]) / name).read_bytes())
+        (folder / name).write_bytes(shipped_programs()[name].read_bytes())
     (folder / "spec.json").write_text(
         json.dumps({"bucket": "b", "bundle": {"sha256": workspace.digest, "name": None}})
     )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.completions import JOBS, STACK, enter_stack_folder, learn
 from tpuctl.catalog import accelerator_types, zones
-from tpuctl.cli import tab_completion as tab
+from tpuctl.cli import tab_completion
 from tpuctl.cli.completion import name_history
 from tpuctl.cli.help.commands import COMMANDS
 
@@ -20,7 +20,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def words(line: str) -> list[str]:
     *before, incomplete = line.split(" ")
-    return [candidate.word for candidate in tab.candidates_for(before, incomplete)]
+    return [candidate.word for candidate in tab_completion.candidates_for(before, incomplete)]
 
 
 def test_commands_and_subcommands_are_completed() -> None:

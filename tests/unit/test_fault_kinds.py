@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl.emulator
-from tpuctl.cli.local import faults as local_faults
+from tpuctl.cli.local import faults
 from tpuctl.emulator.faults.fault import KINDS, SCHEDULED
 from tpuctl.emulator.faults.google_messages import REJECTING_KINDS
 
@@ -34,5 +34,5 @@ def test_rejecting_kinds_exist(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind_is_in_help(kind: str) -> None:
-    mention = re.search(rf"(?<![\w-]){kind}(?![\w-])", local_faults._KINDS)
+    mention = re.search(rf"(?<![\w-]){kind}(?![\w-])", faults._KINDS)
     assert mention, f"tpuctl/cli/local/faults.py: _KINDS does not name {kind}"

@@ -57,8 +57,8 @@ ALL = dict(everything())
 
 
 def test_command_table_is_complete() -> None:
-    for module in pkgutil.iter_modules(tpuctl.cli.__path__):
-        register = getattr(importlib.import_module(f"tpuctl.cli.{module.name}"), "register", None)
+    for module in pkgutil.walk_packages(tpuctl.cli.__path__, "tpuctl.cli."):
+        register = getattr(importlib.import_module(module.name), "register", None)
         if register is None:
             continue
         holder = typer.Typer()
@@ -66,7 +66,7 @@ def test_command_table_is_complete() -> None:
         registered = {entry.name or entry.callback.__name__ for entry in holder.registered_commands}  # type: ignore[union-attr]
         registered |= {str(group.name) for group in holder.registered_groups}
         assert registered == {
-            name for name, entry in COMMANDS.items() if entry.module == module.name
+            name for name, entry in COMMANDS.items() if f"tpuctl.cli.{entry.module}" == module.name
         }
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+from tests.support.machine_folder import machine_folder
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.jobs import shipped
 from tpuctl.model.secret_sources import Secrets, parse_option
 from tpuctl.model.stack import load_stack
 
-VAULT = Path(shipped.__file__).with_name("secret_fetch.py")
+VAULT = machine_folder() / "secret_fetch.py"
 STACK = "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8}\n"
 TOKEN = "hf_FTzXbQVUmvnAKFxrBiW"  # resembles a real one
 

@@ -23,6 +23,7 @@ EDITS = {
     "shipped/test_supervisor_log.py": 1,
     "support/forked_scripts.py": 1,
     "support/gcloud_server.py": 1,
+    "support/machine_folder.py": 1,
     "unit/checks/step_values.py": 1,
 }
 WAITING = {"async_until", "eventually", "until", "wait_until"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import tpuctl.jobs.shipped
 from tests.support.locations import US_ZONE, V6E_ZONE
+from tests.support.machine_folder import machine_folder
 from tpuctl.jobs.shipped.watchdog.watchdog import (
     Process,
     activity,
@@ -26,10 +26,7 @@ from tpuctl.model.stack import Stack, load_stack
 from tpuctl.resources.custom_roles import watchdog_permissions
 from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
 
-PROGRAMS = [
-    Path(tpuctl.jobs.shipped.__file__).with_name(name)
-    for name in ("watchdog.py", "ensure_watchdog.py", "probe.py")
-]
+PROGRAMS = [machine_folder() / name for name in ("watchdog.py", "ensure_watchdog.py", "probe.py")]
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
 TPU = "https://tpu.googleapis.com"

@@ -1,4 +1,4 @@
-"""Answer a shell's completion request; the shells' scripts are in `shells`.
+"""Answer a shell's completion request; the shells' scripts are in `completion`.
 
 Handles bash's splitting of words at `=` and `:`. Uses local data only and never prints errors.
 """

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import strategies as st
 
-import tpuctl.jobs.shipped
+from tests.support.machine_folder import machine_folder
 from tests.support.properties import given
 from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.emulator.machines.network.framing import RequestFraming
@@ -130,7 +130,7 @@ async def test_consecutive_requests_of_job_share_connection(
     certificates = tmp_path / "authority/authority.pem"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CONSECUTIVE_REQUESTS),
-        cwd=tpuctl.jobs.shipped.__path__[0],
+        cwd=machine_folder(),
         env={"https_proxy": gateway.url, "SSL_CERT_FILE": str(certificates)},
         stdout=asyncio.subprocess.PIPE,
     )
@@ -146,7 +146,7 @@ async def test_job_looks_authority_up_in_folder(
     gateway.authority.write_folder(tmp_path / "certificates")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-S", "-c", FOLDER_OF_CERTIFICATES),
-        cwd=tpuctl.jobs.shipped.__path__[0],
+        cwd=machine_folder(),
         env={
             "https_proxy": gateway.url,
             "no_proxy": "localhost,127.0.0.0/8,.example.com",

@@ -1,0 +1,1 @@
+"""Commands for coding agents: `skill` and `mcp`."""

@@ -1,0 +1,1 @@
+"""The table of commands, their help pages, and suggestions for misspelled words."""

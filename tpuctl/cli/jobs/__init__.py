@@ -1,0 +1,1 @@
+"""Commands that check, run, follow and explain jobs."""

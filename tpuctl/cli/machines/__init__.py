@@ -1,0 +1,1 @@
+"""Commands that reach a stack's machines."""

@@ -1,0 +1,1 @@
+"""Commands for stacks: init, plan, up, status, dashboard, down, orphans."""

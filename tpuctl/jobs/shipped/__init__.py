@@ -1,6 +1,7 @@
 """Programs that are sent to machines as they are: standard library only, Python 3.8 and later.
 
-They run there as `python3 -S -I FILE ...`, each next to the others that it needs.
+They run there as `python3 -S -I FILE ...`, all in one folder, whatever
+their room is here: no two have the same name.
 """
 
 __all__: list[str] = []

@@ -1,0 +1,1 @@
+"""Findings of the check, of rehearsals and of compilations, as text."""

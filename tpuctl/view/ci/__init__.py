@@ -1,0 +1,1 @@
+"""What code hosts show of findings and runs: annotations, reports and summaries."""

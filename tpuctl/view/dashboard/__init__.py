@@ -1,0 +1,1 @@
+"""The dashboard: its page, and the server that serves it."""

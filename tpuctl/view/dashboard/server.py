@@ -22,10 +22,10 @@ from tpuctl.local_ports import LOOPBACK
 __all__ = ["serve_dashboard"]
 
 FILES = {
-    "/": ("dashboard.html", "text/html"),
-    "/dashboard.js": ("dashboard.js", "text/javascript"),
-    "/dashboard.css": ("dashboard.css", "text/css"),
-    "/report.css": ("report.css", "text/css"),
+    "/": ("dashboard/dashboard.html", "text/html"),
+    "/dashboard.js": ("dashboard/dashboard.js", "text/javascript"),
+    "/dashboard.css": ("dashboard/dashboard.css", "text/css"),
+    "/report.css": ("jobs/report.css", "text/css"),
 }
 HOSTS = (LOOPBACK, "localhost")  # any port, which SSH may forward
 HEADERS = {

@@ -1,0 +1,1 @@
+"""Jobs, their reports, comparisons and sweeps, as text and as HTML."""

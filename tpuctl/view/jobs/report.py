@@ -35,7 +35,7 @@ STATE_CLASSES = {"succeeded": "good", "failed": "bad", "lost": "bad", "timed_out
 def page(report: RunReport) -> str:
     """The whole page."""
     record = report.record
-    style = resources.files("tpuctl.view").joinpath("report.css").read_text("utf-8")
+    style = resources.files(__package__).joinpath("report.css").read_text("utf-8")
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',

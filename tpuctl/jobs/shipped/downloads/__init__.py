@@ -1,0 +1,1 @@
+"""What a job's worker downloads: the bundle, secrets, and compiled programs."""

@@ -1,0 +1,1 @@
+"""Scripts of jobs that are tpuctl's own: notebooks, and calls of functions."""

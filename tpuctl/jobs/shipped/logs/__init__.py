@@ -1,0 +1,1 @@
+"""The log of an attempt, its index, and how it is streamed."""

@@ -1,0 +1,1 @@
+"""What programs use of their machine: files, processes, clocks, names, and Google's APIs."""

@@ -1,0 +1,1 @@
+"""Recovers jobs on a stack's controller, unattended."""

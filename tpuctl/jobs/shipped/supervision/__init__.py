@@ -1,0 +1,1 @@
+"""Runs an attempt on a worker, from the arrival of its files to its final record."""

@@ -1,0 +1,1 @@
+"""Stacks and profiles of a job's Python processes."""
