@@ -46,7 +46,7 @@ def _blocking(
     """The method of the same name that returns when the coroutine has ended."""
 
     @functools.wraps(method)
-    def call(self: BlockingTpuctl, *arguments: P.args, **keywords: P.kwargs) -> T:
+    def call(self: BlockingTpuctl, /, *arguments: P.args, **keywords: P.kwargs) -> T:
         return self.wait_for(method(self.api, *arguments, **keywords))
 
     return call
