@@ -85,7 +85,7 @@ limits: {idle: 30m}             # the machines delete themselves when idle
 
 def stack_page() -> str:
     """Every key of the stack file."""
-    from tpuctl.model.schema import StackFile
+    from tpuctl.model.stack.schema import StackFile
 
     schema = StackFile.model_json_schema()
     lines = [GENERATED, "# The stack file\n"]
@@ -132,7 +132,7 @@ def _row(
 
 
 def schema_page() -> str:
-    from tpuctl.model.schema import StackFile
+    from tpuctl.model.stack.schema import StackFile
 
     return json.dumps(StackFile.model_json_schema(), indent=2) + "\n"
 
@@ -473,7 +473,7 @@ def _in_json(schema: dict[str, Any]) -> str:
 
 def errors_page() -> str:
     """All errors that tpuctl knows by their text, by kind: summary, cause, fix."""
-    from tpuctl.model.known_errors import table
+    from tpuctl.model.troubleshooting.known_errors import table
 
     lines = [GENERATED, "# Errors that tpuctl knows\n"]
     lines += [

@@ -66,8 +66,10 @@ def texts_page() -> str:
             if folder in folders or (folders == ("",) and folder not in placed):
                 lines += _section(name, module_texts(path.read_text(encoding="utf-8"), name))
         if area.startswith("The stack file"):
-            for path in sorted((ROOT / "tpuctl/model/errors").glob("*.toml")):
-                lines += _section(f"tpuctl/model/errors/{path.name}", table_texts(path))
+            for path in sorted((ROOT / "tpuctl/model/troubleshooting/errors").glob("*.toml")):
+                lines += _section(
+                    f"tpuctl/model/troubleshooting/errors/{path.name}", table_texts(path)
+                )
     lines.append("\n## Templates\n")
     for path in sorted((ROOT / "templates").rglob("*")):
         name = path.relative_to(ROOT).as_posix()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tests.benchmarks.figures import TPUCTL, Figure, local_cloud, sized, stack_in, wall
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
-from tpuctl.model.log_metrics import MetricReader
+from tpuctl.model.logs.log_metrics import MetricReader
 
 __all__ = ["first_line", "tokens"]
 

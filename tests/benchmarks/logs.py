@@ -13,7 +13,7 @@ from statistics import median, quantiles
 
 from tests.benchmarks.figures import TPUCTL, Figure, goal, local_cloud, sized, stack_in
 from tpuctl.api import Tpuctl
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 
 __all__ = ["logs"]
 

@@ -25,8 +25,8 @@ from tpuctl.cloud.clients import RPC, Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
 from tpuctl.google_imports import client_module, compute_service
-from tpuctl.model import known_errors
-from tpuctl.model.stack import read_stack
+from tpuctl.model.stack.stack import read_stack
+from tpuctl.model.troubleshooting import known_errors
 
 __all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.docs.page_blocks import ROOT, Block, blocks, pages
-from tpuctl.model.schema import StackFile
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.schema import StackFile
+from tpuctl.model.stack.stack import load_stack
 
 RULES = ROOT / "docs" / "reference" / "rules.md"  # has bad examples, which have separate tests
 BLOCKS = [block for page in pages() if page != RULES for block in blocks(page)]

@@ -10,8 +10,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from tpuctl.model.schema import StackFile
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.schema import StackFile
+from tpuctl.model.stack.stack import load_stack
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

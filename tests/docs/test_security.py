@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.remote.iap import RELAY_RANGE
-from tpuctl.resources.ssh_deny_rule import PRIORITY
+from tpuctl.resources.network.ssh_deny_rule import PRIORITY
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")

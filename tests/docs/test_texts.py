@@ -9,7 +9,7 @@ import pytest
 
 from docs.texts import comment_texts, module_texts, texts_page
 from tpuctl.cli.app import command_line
-from tpuctl.model.schema import StackFile
+from tpuctl.model.stack.schema import StackFile
 from tpuctl.preflight.rules import RULES
 
 

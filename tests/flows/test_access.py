@@ -16,8 +16,8 @@ from tpuctl.errors import Conflict, Diagnostic, InvalidStack
 from tpuctl.flows.doctor.project import ProjectChecks
 from tpuctl.flows.machines.workers import controller_transport
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.diagnosis import CheckState
 from tpuctl.model.events import WarningIssued
+from tpuctl.model.troubleshooting.diagnosis import CheckState
 from tpuctl.remote.iap import Destination
 
 STRANGER, HOME, OFFICE = "198.51.100.9", "203.0.113.7", "192.0.2.4"

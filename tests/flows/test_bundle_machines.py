@@ -19,7 +19,7 @@ from tpuctl.flows.jobs.follow import follow
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, StepFinished
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.transport import Transport
 
 BUNDLES = "tpuctl/bundles/"

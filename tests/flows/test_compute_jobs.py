@@ -21,8 +21,8 @@ from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.flows.machines.inventory import list_nodes
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, WarningIssued
+from tpuctl.model.workers.copy_path import parse_copy
 
 MakeStack = Callable[..., Tpuctl]
 SPOT = "auto, api: compute, capacity: spot"

@@ -20,10 +20,10 @@ from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Usage
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Event, Note
-from tpuctl.model.inventory import InventoryItem, find_orphaned
-from tpuctl.resources.enabled_apis import Services
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.status.inventory import InventoryItem, find_orphaned
+from tpuctl.resources.project.enabled_apis import Services
 
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long

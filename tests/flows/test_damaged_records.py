@@ -11,7 +11,7 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tpuctl.api import Tpuctl
 from tpuctl.flows.reports.status import JobWatch
-from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
 
 GOOD = "20260304-000001-good"  # the last one
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

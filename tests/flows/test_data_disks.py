@@ -11,10 +11,10 @@ from tpuctl.errors import Conflict, NoCapacity
 from tpuctl.flows.stack.down import prepare_down
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.resources.address import Address
-from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.disk import DataDisk
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.network.address import Address
+from tpuctl.resources.project.bucket import Bucket
 
 OTHER_ZONE = "us-central1-a"
 BOTH_ZONES = f"{ZONE}, {OTHER_ZONE}"

@@ -22,7 +22,7 @@ from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.flows.doctor.project import ProjectChecks
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.diagnosis import CheckState
+from tpuctl.model.troubleshooting.diagnosis import CheckState
 
 CHECKS = [
     *("this machine", "local cloud", "stack file", "credentials", "project", "billing", "APIs"),

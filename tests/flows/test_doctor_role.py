@@ -22,7 +22,7 @@ from tpuctl.flows.doctor.diagnose import role_of
 from tpuctl.flows.stack import permissions
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.role import CustomRole
+from tpuctl.model.troubleshooting.role import CustomRole
 from tpuctl.view.diagnosis import role_text
 from tpuctl.view.responses.checks import Role
 

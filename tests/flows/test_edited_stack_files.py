@@ -15,9 +15,9 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.machines.forward import PortMapping
-from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, StepStarted
-from tpuctl.model.stack import read_stack
+from tpuctl.model.stack.stack import read_stack
+from tpuctl.model.workers.copy_path import parse_copy
 
 TYPE = "type: v3-8"
 ZONES = "zones: [europe-west4-a]"

@@ -14,7 +14,7 @@ from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, Note, StepStarted
-from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.status.inventory import InventoryItem
 
 TYPE = "v5litepod-8"
 FIRST, NEIGHBOR, FAR = "us-west4-a", "us-west4-b", "europe-west4-b"

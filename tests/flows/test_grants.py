@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.projects import Bench, Project
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.resources.custom_roles import watchdog_permissions
-from tpuctl.resources.iam_grants import ROLES, WRITERS
+from tpuctl.resources.access.custom_roles import watchdog_permissions
+from tpuctl.resources.access.iam_grants import ROLES, WRITERS
 
 OBJECTS, BUCKET = ROLES
 LOGS, METRICS = WRITERS

@@ -18,7 +18,7 @@ from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.flows.machines.workers import controller_transport
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, StepFinished, WarningIssued
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.keys import config_home
 from tpuctl.remote.transport import Transport

@@ -26,9 +26,9 @@ from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore
-from tpuctl.resources.custom_roles import recovery_permissions
-from tpuctl.resources.iam_grants import USER
-from tpuctl.resources.stack_record import Record
+from tpuctl.resources.access.custom_roles import recovery_permissions
+from tpuctl.resources.access.iam_grants import USER
+from tpuctl.resources.project.stack_record import Record
 
 SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes each one
 KINDS = {

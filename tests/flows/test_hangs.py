@@ -13,7 +13,7 @@ from tests.support.recovery_jobs import script
 from tpuctl.api import Tpuctl
 from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.model.events import Event
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 
 MakeStack = Callable[..., Tpuctl]
 # Worker 0 waits for the others, which wait for nothing, in the first attempt.

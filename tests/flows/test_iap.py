@@ -17,8 +17,8 @@ from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows.machines import workers
 from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
+from tpuctl.model.workers.copy_path import parse_copy
 
 PRINT_LINES = """
 for number in range(3000):

@@ -12,7 +12,7 @@ from tests.support.recovery_jobs import inject_fault, log_of
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
-from tpuctl.model.names import CACHE
+from tpuctl.model.text.names import CACHE
 
 pytestmark = pytest.mark.soak
 

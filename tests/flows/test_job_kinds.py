@@ -14,7 +14,7 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
-from tpuctl.model.installation import Installation
+from tpuctl.model.jobs.installation import Installation
 from tpuctl.view.responses.stacks import Job
 
 MakeStack = Callable[..., Tpuctl]

@@ -25,8 +25,8 @@ from tpuctl.flows.jobs.logs import emit_worker_logs, filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
-from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import LogRange
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.logs.log_range import LogRange
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]

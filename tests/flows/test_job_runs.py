@@ -25,8 +25,8 @@ from tpuctl.flows.reports.status import JobWatch
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note, StepFinished, WarningIssued
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.names import JOBS
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.text.names import JOBS
 from tpuctl.remote.transport import Transport
 
 pytestmark = pytest.mark.long

@@ -14,7 +14,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.jobs import launch
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 
 MakeStack = Callable[..., Tpuctl]
 # On the worker in the argument, something else happens before the processes find each other.

@@ -21,8 +21,8 @@ from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.flows.preflight.rehearse import job_variables
 from tpuctl.jobs.logs import worker_records
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.events import Event, JobEnded, LogChunk
-from tpuctl.model.stack_cost import cost_of
 
 MakeStack = Callable[..., Tpuctl]
 V5E_ZONE = "us-east1-b"

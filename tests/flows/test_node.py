@@ -21,7 +21,7 @@ from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.polling import wait_until
 from tpuctl.remote.transport import Transport
-from tpuctl.resources.iam_grants import ROLES
+from tpuctl.resources.access.iam_grants import ROLES
 
 MakeStack = Callable[..., Tpuctl]
 WHERE = {"project": PROJECT, "zone": US_ZONE}

@@ -15,7 +15,7 @@ from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.logs import worker_records
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, LogChunk
-from tpuctl.resources.stack_record import Contents, Record
+from tpuctl.resources.project.stack_record import Contents, Record
 
 MINUTES = timedelta(minutes=7)
 # The node itself reads the file.

@@ -16,7 +16,7 @@ from tpuctl.errors import Denied, NotFound, Usage
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import WarningIssued
-from tpuctl.model.inventory import find_orphaned
+from tpuctl.model.status.inventory import find_orphaned
 
 
 async def delete_node(bench: Bench, client: str = "tpu_v1") -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.projects import Bench, Project
-from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.cost.stack_cost import cost_of
 
 # Published, in US dollars an hour in europe-west4: v3-8 8.80, v3-32 on spot 0.66 a chip,
 # n1-standard-1 0.052292, an address 0.005, on spot 0.0025; per GB per month of pd-standard 0.044,

@@ -17,9 +17,9 @@ from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.local_cloud import server_process
 from tpuctl.model.plan import Action
+from tpuctl.resources.access.iam_grants import ROLES, WRITERS
 from tpuctl.resources.composition import resources_of
-from tpuctl.resources.iam_grants import ROLES, WRITERS
-from tpuctl.resources.stack_record import Contents, Grant, Record
+from tpuctl.resources.project.stack_record import Contents, Grant, Record
 
 MakeStack = Callable[..., Tpuctl]
 FOLDER, ACCOUNT = "folders/500000000001", "010CA1-010CA1-010CA1"
@@ -440,7 +440,7 @@ def test_record_keeps_unknown_fields() -> None:
 
 
 def test_conditional_grants_are_not_changed(tmp_path: Path) -> None:
-    from tpuctl.resources.iam_policy import granted_pairs, with_pairs, without_pairs
+    from tpuctl.resources.access.iam_policy import granted_pairs, with_pairs, without_pairs
 
     condition = {"title": "until monday", "expression": "false"}
     pair = ("roles/r", "serviceAccount:a@p.iam.gserviceaccount.com")

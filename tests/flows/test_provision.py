@@ -16,7 +16,7 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.flows.stack.down import prepare_down, verify_down
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, Outcome, StepFinished
-from tpuctl.resources.iam_grants import ROLES
+from tpuctl.resources.access.iam_grants import ROLES
 
 MakeStack = Callable[..., Tpuctl]
 
@@ -154,7 +154,7 @@ async def _with_apis(stack: Tpuctl) -> Tpuctl:
     from tpuctl.engine.apply import apply
     from tpuctl.engine.planner import observe, plan_up
     from tpuctl.model.events import ignore
-    from tpuctl.resources.enabled_apis import Services
+    from tpuctl.resources.project.enabled_apis import Services
 
     resources = [Services(stack.stack, stack.cloud)]
     await apply(plan_up(resources, await observe(resources)), resources, ignore)

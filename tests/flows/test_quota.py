@@ -16,8 +16,8 @@ from tpuctl.errors import QuotaExceeded
 from tpuctl.flows.stack.plan import Prepared
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.capacity.quota import QuotaLine, QuotaReport
 from tpuctl.model.events import WarningIssued
-from tpuctl.model.quota import QuotaLine, QuotaReport
 
 IN_ZONE = "TPUV3sPerProjectPerZoneForTPUAPI"
 IN_REGION = "TPUV3sPerProjectPerRegionForTPUAPI"

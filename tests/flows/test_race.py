@@ -25,7 +25,7 @@ from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of
-from tpuctl.resources.stack_record import RaceWinner, Record
+from tpuctl.resources.project.stack_record import RaceWinner, Record
 
 pytestmark = pytest.mark.long
 

@@ -23,10 +23,10 @@ from tpuctl.flows.jobs.attempts import claim_attempt, read_attempts
 from tpuctl.flows.machines import workers
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.attempt import Attempt, Verdict
+from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.events import Event, JobEnded, LogChunk, WarningIssued
-from tpuctl.model.job import JobRecord
-from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.jobs.attempt import Attempt, Verdict
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.polling import Backoff
 
 MakeStack = Callable[..., Tpuctl]

@@ -19,7 +19,7 @@ from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
 from tpuctl.flows.jobs.submit import submit
 from tpuctl.flows.machines.workers import ordered_nodes
 from tpuctl.model.events import Event, ignore
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 
 SLOW_TO_STOP = """
 import signal, time

@@ -16,7 +16,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 MakeStack = Callable[..., Tpuctl]
 ACCESSOR = "roles/secretmanager.secretAccessor"
@@ -139,7 +139,7 @@ async def test_unreadable_secrets_fail_before_start(stack: Tpuctl, local_cloud: 
 async def test_account_without_secret_access_fails_job(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpuctl.resources.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
+    monkeypatch.setattr("tpuctl.resources.access.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
     await asyncio.to_thread(Secrets(local_cloud, "local-project").create, "closed")
     submission = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
     record = await stack.start(submission)

@@ -24,8 +24,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.errors import TpuctlError
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.known_errors import table
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.troubleshooting.known_errors import table
 
 SEEN_ERRORS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("seen_errors.json").read_text()

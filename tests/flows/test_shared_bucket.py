@@ -16,8 +16,8 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Denied
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.plan import Action
-from tpuctl.resources.iam_grants import ROLES
-from tpuctl.resources.stack_record import Record
+from tpuctl.resources.access.iam_grants import ROLES
+from tpuctl.resources.project.stack_record import Record
 
 SET_POLICY = "storage.buckets.setIamPolicy"
 

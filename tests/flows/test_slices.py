@@ -18,7 +18,7 @@ from tpuctl.jobs import launch
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, WarningIssued
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.ssh import SshTransport
 
 MakeStack = Callable[..., Tpuctl]

@@ -23,7 +23,7 @@ from tpuctl.flows.stack.up import prepare_workers
 from tpuctl.jobs.launch import Launch, start
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, WarningIssued, ignore
-from tpuctl.model.job import JobRecord, new_job_id
+from tpuctl.model.jobs.job import JobRecord, new_job_id
 from tpuctl.remote.ssh import SshTransport
 
 SCRIPT = """

@@ -19,9 +19,9 @@ from tpuctl.errors import Denied
 from tpuctl.flows.stack.down import measure_bucket
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.charges import charges_of
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.names import CACHE
+from tpuctl.model.status.charges import charges_of
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.text.names import CACHE
 
 # In US dollars an hour, published: v3-8 in europe-west4-a 8.80 and on spot 2.244, n1-standard-1
 # 0.052292; an address 0.005 and on spot 0.0025; pd-standard 0.044 per GB per month of 730 hours.

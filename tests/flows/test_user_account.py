@@ -16,7 +16,7 @@ from tests.support.required_programs import skip_without
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, Note
-from tpuctl.model.stack_folder import other_folder
+from tpuctl.model.stack.stack_folder import other_folder
 
 ACCOUNT = ("USER", "LOGNAME", "LNAME", "USERNAME", "HOME")
 UNSHARE = ("unshare", "--user", "--map-user=4242", "--map-group=4242")

@@ -17,8 +17,8 @@ from tpuctl.api import Tpuctl
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
 from tpuctl.flows.jobs.submit import submit
 from tpuctl.jobs.shipped.downloads.bucket_cache import CachedObject
-from tpuctl.model.job import JobRecord
-from tpuctl.model.names import CACHE
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.text.names import CACHE
 from tpuctl.remote.transport import Transport
 
 pytestmark = pytest.mark.long

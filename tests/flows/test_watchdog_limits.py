@@ -20,7 +20,7 @@ from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack.up import ensure_watchdogs, prepare_machines, require_bucket_access
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
-from tpuctl.model.inventory import ResourceKind
+from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_server import serving_http
-from tpuctl.model.log_metrics import MetricReader
+from tpuctl.model.logs.log_metrics import MetricReader
 
 pytestmark = [pytest.mark.long, pytest.mark.tensorflow, pytest.mark.timeout(900)]
 

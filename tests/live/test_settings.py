@@ -12,7 +12,7 @@ import yaml
 
 from tests.live.harness.settings import InvalidSettings, Settings, default_type
 from tpuctl.catalog import accelerator_type, accelerator_types, node_price
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.stack import load_stack
 
 RUN = Path(__file__).with_name("run.py")
 ENVIRONMENT = {"TPUCTL_LIVE_PROJECT": "my-project"}

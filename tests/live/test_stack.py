@@ -26,8 +26,8 @@ from tpuctl.cloud.classification import NodesClosed
 from tpuctl.errors import NotFound, TpuctlError, Usage
 from tpuctl.flows.stack.permissions import missing_permissions
 from tpuctl.model.plan import Action
-from tpuctl.resources.network import Network
-from tpuctl.resources.tpu_node_v1 import RemoteNode
+from tpuctl.resources.network.network import Network
+from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
 
 COUNTING = """\
 import sys, time

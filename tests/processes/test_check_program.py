@@ -74,7 +74,7 @@ def test_check_imports_no_heavy_modules(here: Path) -> None:
     loaded = set(done.stderr.splitlines()[-1].split())
     heavy = {"tensorflow", "keras", "numpy", "google", "grpc", "asyncssh", "aiohttp"}
     heavy |= {"yaml", "requests", "cryptography", "rich.console", "asyncio"}
-    heavy |= {"tpuctl.model.schema", "tpuctl.api"}  # no stack file exists
+    heavy |= {"tpuctl.model.stack.schema", "tpuctl.api"}  # no stack file exists
     assert not heavy & loaded
     above = ("tpuctl.flows", "tpuctl.emulator", "tpuctl.local_cloud")
     assert not {name for name in loaded if name.startswith(above)}

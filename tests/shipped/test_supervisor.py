@@ -15,7 +15,7 @@ import pytest
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
 from tpuctl.jobs.shipped.machine.folder import Folder
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 
 @pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
-from tpuctl.model.failures import Machines, classify
+from tpuctl.model.jobs.failures import Machines, classify
 
 Hold = Callable[..., "subprocess.Popen[bytes]"]
 LIST_LOCKS = "import os\nprint(*sorted(os.listdir(os.path.expanduser('~/tmp'))))"

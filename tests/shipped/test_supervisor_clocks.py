@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.supervised_worker import PYTHONS, ClockedWorker
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 HOUR = 3600.0
 GATED = """

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 AGENT = "service-495559152420@cloud-tpu.iam.gserviceaccount.com"
 OTHER = "service-495559152421@cloud-tpu.iam.gserviceaccount.com"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 LONG = "import time\nprint('began', flush=True)\ntime.sleep(600)"
 # Counts its starts in the home folder, and runs long enough to be killed.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.polling import until
 from tests.support.supervised_worker import PYTHONS, Worker
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 SCRIPT = (
     "import os\nprint('began', flush=True)\nopen(os.path.expanduser('~/began'), 'a').write('.')"

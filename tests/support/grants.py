@@ -16,7 +16,7 @@ from tpuctl.flows.stack import permissions
 from tpuctl.flows.stack.permissions import ACT_AS, VIEW, required_permissions
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.role import CustomRole
+from tpuctl.model.troubleshooting.role import CustomRole
 from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]

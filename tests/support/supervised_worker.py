@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.polling import until
 from tpuctl.assets import shipped_programs
 from tpuctl.jobs.launch import SHIPPED
-from tpuctl.model.job import WorkerRecord
+from tpuctl.model.jobs.job import WorkerRecord
 
 __all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker"]
 

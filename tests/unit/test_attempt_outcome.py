@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.flows.jobs.attempt_outcome import CLOCK_SKEW_SECONDS, reached_limit
-from tpuctl.model.stack import Stack, load_stack
-from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.stack.stack import Stack, load_stack
 
 HOUR = 3600.0
 

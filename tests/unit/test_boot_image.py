@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.resources.boot_image import DEFAULT_NODE_IMAGE, image_candidates
+from tpuctl.resources.machines.boot_image import DEFAULT_NODE_IMAGE, image_candidates
 
 
 # As chosen by gcloud's execution_groups, with families named as in ml-images.

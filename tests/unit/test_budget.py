@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.catalog import HOURS_PER_MONTH
-from tpuctl.model.budget import parse_budget
+from tpuctl.model.cost.budget import parse_budget
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.model import capacity_history
-from tpuctl.model.capacity_history import (
+from tpuctl.model.capacity import capacity_history
+from tpuctl.model.capacity.capacity_history import (
     CapacityAttempt,
     history_file,
     merge_attempts,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.stack import read_stack
+from tpuctl.model.stack.stack import read_stack
 from tpuctl.preflight import check
 from tpuctl.preflight.check import check_project, default_target, target_of
 

@@ -16,11 +16,11 @@ from tpuctl.cloud.credential_errors import is_signed_out
 from tpuctl.cloud.errors import convert
 from tpuctl.errors import TpuctlError
 from tpuctl.jobs.file_selection import select_files
-from tpuctl.model.curves import Curve
-from tpuctl.model.explanation import Explanation
-from tpuctl.model.failures import Failure
-from tpuctl.model.job import JobRecord, JobStatus
-from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.model.jobs.explanation import Explanation
+from tpuctl.model.jobs.failures import Failure
+from tpuctl.model.jobs.job import JobRecord, JobStatus
+from tpuctl.model.jobs.report import AttemptReport, RunReport
+from tpuctl.model.logs.curves import Curve
 from tpuctl.preflight.findings import Finding, Report, Severity
 from tpuctl.view.ci.file_locations import base_folder
 from tpuctl.view.ci.github_annotations import run_annotation

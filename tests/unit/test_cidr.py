@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import given
 from tpuctl.errors import Conflict
-from tpuctl.resources.cidr import POOL, free_range
+from tpuctl.resources.network.cidr import POOL, free_range
 
 AUTO = IPv4Network("10.128.0.0/9")  # the range of auto mode subnetworks
 

@@ -29,7 +29,7 @@ from tpuctl.errors import (
     Transient,
     Usage,
 )
-from tpuctl.model.known_errors import table
+from tpuctl.model.troubleshooting.known_errors import table
 
 SEEN = [
     (

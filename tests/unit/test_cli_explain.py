@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from tpuctl.cli.main import run
 from tpuctl.cloud.classification import classify
 from tpuctl.cloud.errors import from_status
-from tpuctl.model.known_errors import extract_facts
+from tpuctl.model.troubleshooting.known_errors import extract_facts
 
 STOCKOUT = 'There is no more capacity in the zone "europe-west4-a"; you can try in another zone'
 

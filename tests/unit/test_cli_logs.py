@@ -11,7 +11,7 @@ import pytest
 from tpuctl.cli.main import run
 from tpuctl.errors import Usage
 from tpuctl.flows.jobs.interactive_follow import resume_flags
-from tpuctl.model.log_range import LogRange, compile_pattern, parse_timestamp
+from tpuctl.model.logs.log_range import LogRange, compile_pattern, parse_timestamp
 
 NOW = datetime(2026, 3, 2, 12, 30, tzinfo=UTC)
 

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import Diagnostic
-from tpuctl.model import command_record
-from tpuctl.model.command_record import Call, CommandRecorder, last_failure, read_records
+from tpuctl.model.troubleshooting import command_record
+from tpuctl.model.troubleshooting.command_record import (
+    Call,
+    CommandRecorder,
+    last_failure,
+    read_records,
+)
 
 STACK = ("google", "my-project", "bert")
 PROBLEM = Diagnostic("No capacity", "in us-east1-b")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpuctl.model.comparison import argument_rows, metric_rows
-from tpuctl.model.curves import Curve, Curves
+from tpuctl.model.jobs.comparison import argument_rows, metric_rows
+from tpuctl.model.logs.curves import Curve, Curves
 
 
 def curve(name: str, *points: tuple[int, float]) -> Curve:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.copy_path import CopyPath, CopyRequest, parse_copy, parse_path
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 BERT = WorkerNumbering(4, stack="bert")
 

@@ -13,8 +13,8 @@ import pytest
 from tests.support.ssh_server import FileServer, serving_files
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Unreachable, Usage
 from tpuctl.flows.machines.cp import CopyResult, copy
-from tpuctl.model.copy_path import parse_copy
 from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued
+from tpuctl.model.workers.copy_path import parse_copy
 from tpuctl.remote.ssh import SshTransport
 
 ODD = (b"a b.txt", "é안녕".encode(), b"new\nline", b"bad\xff", b"-r", b"*", b"'quote\"", b"x" * 255)

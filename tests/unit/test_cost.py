@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.catalog import accelerator_type
-from tpuctl.model.cost import (
+from tpuctl.model.cost.cost import (
     Cost,
     CostLine,
     address_cost,

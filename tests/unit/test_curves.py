@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tpuctl.model.curves import Curves
+from tpuctl.model.logs.curves import Curves
 from tpuctl.view.jobs.curves import draw
 
 

@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 from tpuctl.errors import Diagnostic
-from tpuctl.model.attempt import Attempt, Placement, Verdict
-from tpuctl.model.curves import Curve
-from tpuctl.model.dashboard import DashboardState
-from tpuctl.model.explanation import Explanation
-from tpuctl.model.failures import Failure
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
-from tpuctl.model.log_tail import LogTail
-from tpuctl.model.progress import Progress
-from tpuctl.model.report import AttemptReport, RunReport
-from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
-from tpuctl.model.stack import minimal_stack
-from tpuctl.model.timeline import Timeline
-from tpuctl.resources.tpu_node import TpuNode
+from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
+from tpuctl.model.jobs.explanation import Explanation
+from tpuctl.model.jobs.failures import Failure
+from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
+from tpuctl.model.jobs.report import AttemptReport, RunReport
+from tpuctl.model.logs.curves import Curve
+from tpuctl.model.logs.log_tail import LogTail
+from tpuctl.model.logs.progress import Progress
+from tpuctl.model.stack.stack import minimal_stack
+from tpuctl.model.status.dashboard import DashboardState
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
+from tpuctl.model.status.timeline import Timeline
+from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.view.dashboard.page import document
 from tpuctl.view.jobs.report import render_facts
 

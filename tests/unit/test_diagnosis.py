@@ -21,8 +21,8 @@ from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
 from tpuctl.flows.doctor.workstation import machine_finding
 from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.flows.stack.role import custom_role
-from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.resources.composition import KINDS
 from tpuctl.view.diagnosis import role_text, show_finding, summary
 

@@ -13,7 +13,7 @@ import pytest
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
 from tpuctl.model.events import CommandOutput, LogChunk, Note, Outcome, StepFinished, WarningIssued
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.view.progress.json_lines import JsonLines
 
 # Programs rely on these: names and keys may be added, but not removed.

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.support.properties import given
-from tpuctl.model.failures import Failure, Machines, classify
-from tpuctl.model.job import WorkerRecord
-from tpuctl.model.known_errors import table
-from tpuctl.model.log_tail_signatures import error_lines
+from tpuctl.model.jobs.failures import Failure, Machines, classify
+from tpuctl.model.jobs.job import WorkerRecord
+from tpuctl.model.logs.log_tail_signatures import error_lines
+from tpuctl.model.troubleshooting.known_errors import table
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 READY = Machines()

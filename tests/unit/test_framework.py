@@ -8,11 +8,11 @@ import pytest
 from google.cloud.tpu_v2.types import Node
 
 from tpuctl.errors import InvalidStack
-from tpuctl.model.framework import Framework, FrameworkChoice, framework_in
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.scripts.framework import Framework, FrameworkChoice, framework_in
+from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.preflight.check import check_project, default_target
 from tpuctl.preflight.framework import runtime_warning
-from tpuctl.resources.tpu_node_spec import node_differences
+from tpuctl.resources.tpu.tpu_node_spec import node_differences
 
 JAX = "import jax\n\njax.distributed.initialize()\n"
 V5E = "type: v5litepod-16, zones: [us-west4-a]"

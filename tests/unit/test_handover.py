@@ -12,10 +12,10 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import RemoteFailed
 from tpuctl.flows.machines.handover import install_result, stack_file
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.remote.transport import Result
 from tpuctl.resources.composition import resources_of
-from tpuctl.resources.instance_metadata import metadata_of
+from tpuctl.resources.machines.instance_metadata import metadata_of
 
 KEYS = "ann:ssh-ed25519 AAAA ann\nben:ssh-ed25519 BBBB ben"
 STACKS = {

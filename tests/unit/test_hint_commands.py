@@ -10,8 +10,8 @@ import pytest
 
 from tpuctl.cli.state import CloudName, State
 from tpuctl.errors import Diagnostic
-from tpuctl.model.hint_commands import about_job, with_job, with_script
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.hint_commands import about_job, with_job, with_script
+from tpuctl.model.jobs.job import JobRecord
 
 
 def record(**fields: Any) -> JobRecord:

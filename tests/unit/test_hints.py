@@ -18,7 +18,7 @@ from tests.support.command_lines import parse
 from tests.support.hints import COMMAND, commands_in_texts, diagnostic_sites
 from tpuctl.cli.help.commands import COMMANDS
 from tpuctl.cli.jobs.script_arguments import AFTER_DASHES
-from tpuctl.model.known_errors import KnownError, table
+from tpuctl.model.troubleshooting.known_errors import KnownError, table
 
 # Diagnostics without a hint, by module and summary, with the reason.
 WITHOUT = {

@@ -9,7 +9,7 @@ import pytest
 from tpuctl import assets
 from tpuctl.cli.main import run
 from tpuctl.flows.stack.init import detect_job
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack, load_stack
 
 STACKS = sorted(path.stem for path in (assets.templates() / "stacks").iterdir())
 INIT = ("init", "--project", "my-project")

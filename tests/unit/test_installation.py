@@ -9,9 +9,9 @@ import pytest
 
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.installation import named_files, read_installation
-from tpuctl.model.installation import Installation
-from tpuctl.model.requirement_files import required
-from tpuctl.model.schema import JobSection
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.scripts.requirement_files import required
+from tpuctl.model.stack.schema import JobSection
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
 PYPROJECT = '[project]\nname = "my-model"\nversion = "1"\ndependencies = ["einops>=0.7", "rich"]\n'

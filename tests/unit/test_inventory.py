@@ -6,10 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tpuctl.model.advice import advice_on
-from tpuctl.model.charges import Charge, charge_of, charges_of, hourly, is_charged, so_far
-from tpuctl.model.inventory import InventoryItem, find_orphaned, stack_of_description, with_requests
-from tpuctl.model.names import ownership, stack_of_account
+from tpuctl.model.status.advice import advice_on
+from tpuctl.model.status.charges import Charge, charge_of, charges_of, hourly, is_charged, so_far
+from tpuctl.model.status.inventory import (
+    InventoryItem,
+    find_orphaned,
+    stack_of_description,
+    with_requests,
+)
+from tpuctl.model.text.names import ownership, stack_of_account
 from tpuctl.resources.base import time_of
 from tpuctl.resources.composition import kind_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
-from tpuctl.model.installation import Installation
-from tpuctl.model.job import JobKind, JobRecord
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.jobs.job import JobKind, JobRecord
 from tpuctl.preflight.submit_gate import check_runnable, check_setup, check_wheels, runnable
 
 JAX = "import jax\nimport jax.numpy as jnp\nprint(jnp.ones(8).sum(), jax.device_count())\n"

@@ -18,10 +18,9 @@ from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
 from tpuctl.jobs.shipped.supervision import supervisor, uploader
-from tpuctl.model.attempt import Attempt, Placement, Verdict
-from tpuctl.model.chip_metrics import ChipMetrics
-from tpuctl.model.hang import Hang
-from tpuctl.model.job import (
+from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
+from tpuctl.model.jobs.hang import Hang
+from tpuctl.model.jobs.job import (
     ENDED,
     WORDS,
     JobRecord,
@@ -31,7 +30,8 @@ from tpuctl.model.job import (
     job_status,
     new_job_id,
 )
-from tpuctl.model.record_parsing import parse_answer, parse_record
+from tpuctl.model.text.record_parsing import parse_answer, parse_record
+from tpuctl.model.workers.chip_metrics import ChipMetrics
 from tpuctl.view.jobs.explanation import STATES
 from tpuctl.view.jobs.job import show_jobs
 from tpuctl.view.responses import stacks

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tpuctl.model.attempt import Attempt, Placement, Verdict
-from tpuctl.model.explanation import Explanation
-from tpuctl.model.failures import Failure
-from tpuctl.model.job import JobRecord, JobStatus, JobSummary
-from tpuctl.model.report import AttemptReport, RunReport
+from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
+from tpuctl.model.jobs.explanation import Explanation
+from tpuctl.model.jobs.failures import Failure
+from tpuctl.model.jobs.job import JobRecord, JobStatus, JobSummary
+from tpuctl.model.jobs.report import AttemptReport, RunReport
 from tpuctl.view.ci.summary import markdown
 from tpuctl.view.jobs import report as html
 from tpuctl.view.jobs.job import show_jobs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuctl.model.local_module import find_module, module_hint
+from tpuctl.model.scripts.local_module import find_module, module_hint
 
 LINE = "ModuleNotFoundError: No module named '{}'"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from tpuctl.model.curves import Curves
-from tpuctl.model.log_metrics import MetricReader
-from tpuctl.model.progress import Progress, progress_of
+from tpuctl.model.logs.curves import Curves
+from tpuctl.model.logs.log_metrics import MetricReader
+from tpuctl.model.logs.progress import Progress, progress_of
 
 ESC = "\x1b["
 

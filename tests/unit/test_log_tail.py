@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuctl.model.log_tail import MAX_LINE_BYTES, LogTail
+from tpuctl.model.logs.log_tail import MAX_LINE_BYTES, LogTail
 
 
 def tail_of(*chunks: bytes, most: int = 500) -> LogTail:

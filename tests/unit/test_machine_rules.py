@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import Diagnostic, InvalidStack
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack, load_stack
 
 
 def load(folder: Path, text: str) -> Stack:

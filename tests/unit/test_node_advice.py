@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.catalog import accelerator_type
-from tpuctl.model.stack import load_stack
-from tpuctl.resources.tpu_node_v1 import closed_api_warning, vm_runtime
+from tpuctl.model.stack.stack import load_stack
+from tpuctl.resources.tpu.tpu_node_v1 import closed_api_warning, vm_runtime
 
 
 @pytest.mark.parametrize(

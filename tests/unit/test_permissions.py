@@ -9,7 +9,7 @@ from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.resources import composition
 from tpuctl.resources.base import CloudKind, StackResource
-from tpuctl.resources.iap_tunnel import IapTunnel
+from tpuctl.resources.network.iap_tunnel import IapTunnel
 
 KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) or kind is IapTunnel]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpuctl.catalog import Capacity, accelerator_type
-from tpuctl.model.price_list import COMPUTE_ENGINE, TPU_SERVICE, PriceList, Sku, service_of
+from tpuctl.model.cost.price_list import COMPUTE_ENGINE, TPU_SERVICE, PriceList, Sku, service_of
 
 
 def sku(text: str, usage: str, price: float, *regions: str, **more: Any) -> Sku:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.chip_metrics import ChipMetrics
-from tpuctl.model.explanation import relevant_lines
-from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord
-from tpuctl.model.progress import Progress, progress_of
-from tpuctl.model.snapshot import JobSnapshot
+from tpuctl.model.jobs.explanation import relevant_lines
+from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
+from tpuctl.model.logs.progress import Progress, progress_of
+from tpuctl.model.status.snapshot import JobSnapshot
+from tpuctl.model.workers.chip_metrics import ChipMetrics
 from tpuctl.view.progress.job_progress import job_facts, job_sentence
 from tpuctl.view.responses.stacks import JobSnapshot as JobSnapshotResponse
 

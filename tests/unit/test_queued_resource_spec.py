@@ -11,10 +11,10 @@ from google.cloud.tpu_v2.types import QueuedResource
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.model.stack import Stack, load_stack
-from tpuctl.resources.network import Network
-from tpuctl.resources.queued_resource_spec import request_body, waiting_text
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.resources.network.network import Network
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.queued_resource_spec import request_body, waiting_text
 
 NODE = {"accelerator_type": "v3-8", "scheduling_config": {"spot": True}, "labels": {"a": "b"}}
 PLACE = "projects/my-project/locations/europe-west4-a"

@@ -9,9 +9,7 @@ import pytest
 from tests.support.locations import REGION, ZONE
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.stack.quota import allowed_amounts, count_new_nodes, name_words
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.quota import (
+from tpuctl.model.capacity.quota import (
     QuotaLine,
     QuotaReport,
     Region,
@@ -19,12 +17,14 @@ from tpuctl.model.quota import (
     other_pool,
     tpu_lines,
 )
-from tpuctl.model.stack import Stack, load_stack
-from tpuctl.resources.controller import Controller
-from tpuctl.resources.tpu_instance import TpuInstance
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_node_v1 import RemoteNode
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.model.plan import Action, Change, Plan
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.tpu_instance import TpuInstance
+from tpuctl.resources.tpu.tpu_node import TpuNode
+from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
 
 IN_ZONE, IN_REGION = "TPUV3sPerProjectPerZoneForTPUAPI", "TPUV3sPerProjectPerRegionForTPUAPI"
 CREATE, DELETE, NOTHING = Action.CREATE, Action.DELETE, Action.NOTHING

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from tests.support.locations import REGION
 from tpuctl.catalog import accelerator_type
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.quota import Region
-from tpuctl.model.quota_room import Room, rooms_of
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.model.capacity.quota import Region
+from tpuctl.model.capacity.quota_room import Room, rooms_of
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.tpu_node import TpuNode
 
 HERE, THERE = "europe-west4-a", "us-central1-a"
 DEMAND, SPOT = "TPUV3sPerProjectPer{}ForTPUAPI", "TPUV3sPreemptiblePerProjectPer{}ForTPUAPI"

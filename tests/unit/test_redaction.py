@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tpuctl.model.redaction import (
+from tpuctl.model.text.redaction import (
     Redactor,
     arguments_without_secrets,
     named_secrets,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.reservation import reservation_of
+from tpuctl.model.capacity.reservation import reservation_of
 
 LOCATION = {"zone": "https://www.googleapis.com/compute/v1/projects/p/zones/us-east5-a"}
 MACHINES: dict[str, Any] = {

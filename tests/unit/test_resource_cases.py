@@ -24,15 +24,15 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.engine.resource import Resource
 from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Change
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.stack import load_stack
+from tpuctl.resources.access.policy_grants import Grants
+from tpuctl.resources.access.secret_grants import ABSENT
 from tpuctl.resources.composition import resources_of
-from tpuctl.resources.network import Networks, RuleState
-from tpuctl.resources.policy_grants import Grants
-from tpuctl.resources.project import ProjectState
-from tpuctl.resources.secret_grants import ABSENT
-from tpuctl.resources.tpu_group import Group
-from tpuctl.resources.tpu_group_parts import Part
-from tpuctl.resources.tpu_queued import Request
+from tpuctl.resources.network.network import Networks, RuleState
+from tpuctl.resources.project.project import ProjectState
+from tpuctl.resources.tpu.queued_resource import Request
+from tpuctl.resources.tpu.tpu_group import Group
+from tpuctl.resources.tpu.tpu_group_parts import Part
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 # Next to them are the cases of rules and of the local cloud's storage, which other tests use.

@@ -15,8 +15,8 @@ import pytest
 
 import tpuctl.resources
 from tpuctl.flows.stack.permissions import VIEW, required_permissions
-from tpuctl.model.inventory import GROUPS, InventoryItem, ResourceKind
 from tpuctl.model.plan import Action
+from tpuctl.model.status.inventory import GROUPS, InventoryItem, ResourceKind
 from tpuctl.resources.base import CloudKind, Query, StackResource
 from tpuctl.resources.composition import KINDS
 

@@ -16,8 +16,8 @@ from tests.support.rule_checker import RuleChecker
 from tpuctl.errors import Refused
 from tpuctl.flows.jobs.check import refuse_errors
 from tpuctl.model.events import Event, WarningIssued
-from tpuctl.model.installation import Installation
-from tpuctl.model.stack import load_stack
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.stack.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
 from tpuctl.preflight.rules.job.tpu507_newer_python import NAMES

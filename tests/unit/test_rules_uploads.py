@@ -11,7 +11,7 @@ import pytest
 
 from tpuctl.cli.main import run
 from tpuctl.jobs.upload_rules import upload_of
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.stack import load_stack
 from tpuctl.preflight.check import check_folder, check_path, check_program, default_target
 from tpuctl.preflight.findings import Finding, Severity
 from tpuctl.preflight.submit_gate import runnable

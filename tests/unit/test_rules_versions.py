@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rule_checker import RuleChecker
-from tpuctl.model.requirement_files import allows
+from tpuctl.model.scripts.requirement_files import allows
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU405", "TPU406", "TPU503", "TPU504")

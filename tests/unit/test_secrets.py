@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.machine_folder import machine_folder
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.model.secret_sources import Secrets, parse_option
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.secret_sources import Secrets, parse_option
+from tpuctl.model.stack.stack import load_stack
 
 VAULT = machine_folder() / "secret_fetch.py"
 STACK = "stack: s\nproject: {id: my-project}\ntpu: {type: v2-8}\n"

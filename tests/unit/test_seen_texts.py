@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tpuctl.errors import NotFound
-from tpuctl.model.known_errors import table
-from tpuctl.model.pasted_error import explain_text
+from tpuctl.model.troubleshooting.known_errors import table
+from tpuctl.model.troubleshooting.pasted_error import explain_text
 
 pytestmark = pytest.mark.long
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.flows.machines.controller import shell_variables, with_source_lines
-from tpuctl.model.stack import load_stack
-from tpuctl.model.status import NodeStatus
+from tpuctl.model.stack.stack import load_stack
+from tpuctl.model.status.status import NodeStatus
 
 # Like Ubuntu's: it returns immediately in non-interactive shells.
 BASHRC = "case $- in\n    *i*) ;;\n      *) return;;\nesac\nexport SEEN_BY_TYPISTS=1\n"

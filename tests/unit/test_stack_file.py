@@ -14,9 +14,9 @@ import pytest
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import InvalidStack
-from tpuctl.model.stack import load_stack, slug
+from tpuctl.model.stack.stack import load_stack, slug
 from tpuctl.resources.composition import resources_of
-from tpuctl.resources.tpu_group import TpuGroup
+from tpuctl.resources.tpu.tpu_group import TpuGroup
 
 NAMED = "project: {id: my-project}\n"
 MINIMAL = NAMED + "tpu: {type: v3-8}\n"

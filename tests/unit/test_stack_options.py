@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.model.duration import seconds_of
-from tpuctl.model.stack import Stack, load_stack, minimal_stack
+from tpuctl.model.stack.stack import Stack, load_stack, minimal_stack
+from tpuctl.model.text.duration import seconds_of
 
 
 def load(folder: Path, text: str) -> Stack:

@@ -9,7 +9,7 @@ import pytest
 
 from tpuctl.cli.main import run
 from tpuctl.errors import Diagnostic
-from tpuctl.model.stack_search import find_stack_file
+from tpuctl.model.stack.stack_search import find_stack_file
 
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8, startup_script: start.sh}\n"
 

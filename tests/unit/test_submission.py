@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tpuctl.flows.jobs.submission import Submission, worker_environment
-from tpuctl.model.job import JobRecord
-from tpuctl.model.stack import load_stack
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.stack.stack import load_stack
 
 
 def record_of(submission: Submission) -> JobRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.sweep import MAX_JOBS, SweepEstimate, combinations, parse_sweep
+from tpuctl.model.jobs.sweep import MAX_JOBS, SweepEstimate, combinations, parse_sweep
 from tpuctl.view.jobs.sweep import sweep_sentence
 
 

@@ -10,7 +10,7 @@ import pytest
 from tpuctl import assets
 from tpuctl.errors import Conflict
 from tpuctl.flows.stack.init import SCRIPTS, describe_templates, job_command, prepare
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import LogChunk, WarningIssued
-from tpuctl.model.terminal_text import (
+from tpuctl.model.text.terminal_text import (
     JobOutputFilter,
     escape_control_characters,
     without_control_characters,

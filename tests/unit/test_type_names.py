@@ -18,8 +18,8 @@ from tpuctl.catalog import (
 )
 from tpuctl.cli.main import run
 from tpuctl.errors import InvalidStack
-from tpuctl.model.schema import StackFile
-from tpuctl.model.stack import load_stack
+from tpuctl.model.stack.schema import StackFile
+from tpuctl.model.stack.stack import load_stack
 
 # From issues and pages of users; the API's names are those of the facts about types.
 NAMES = {

@@ -22,9 +22,13 @@ from tpuctl.jobs.shipped.watchdog.watchdog import (
     state_of,
     tick,
 )
-from tpuctl.model.stack import Stack, load_stack
-from tpuctl.resources.custom_roles import watchdog_permissions
-from tpuctl.resources.instance_metadata import metadata_differs, metadata_of, watch_metadata
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.resources.access.custom_roles import watchdog_permissions
+from tpuctl.resources.machines.instance_metadata import (
+    metadata_differs,
+    metadata_of,
+    watch_metadata,
+)
 
 PROGRAMS = [machine_folder() / name for name in ("watchdog.py", "ensure_watchdog.py", "probe.py")]
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()

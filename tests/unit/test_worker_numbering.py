@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tpuctl.errors import Usage
-from tpuctl.model.copy_path import parse_copy
-from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
+from tpuctl.model.workers.copy_path import parse_copy
+from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 
 TWO_SLICES = WorkerNumbering(workers=8, slices=2)
 

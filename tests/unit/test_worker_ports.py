@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpuctl.model.worker_ports import FirewallRule, closed_ports
+from tpuctl.model.workers.worker_ports import FirewallRule, closed_ports
 
 SUBNETWORK, TAG = "10.164.0.0/20", "bert-tpu"
 REQUIRED = [8470, 8471, 8474, 8476, 8482]

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from tpuctl.cli.state import State
 from tpuctl.errors import Diagnostic
-from tpuctl.model.cost import Cost, node_cost
+from tpuctl.model.cost.cost import Cost, node_cost
 from tpuctl.model.events import Note, WarningIssued
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.view.progress.base import View

@@ -27,14 +27,14 @@ from tpuctl.flows.stack.zones import (
     no_zone_error,
     widest_error,
 )
-from tpuctl.model.candidates import Candidate
-from tpuctl.model.inventory import InventoryItem
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack import Stack, load_stack
-from tpuctl.resources.disk import DataDisk
-from tpuctl.resources.tpu_instance import TpuInstance
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.tpu_instance import TpuInstance
+from tpuctl.resources.tpu.tpu_node import TpuNode
 
 A, B, C = "us-west4-a", "us-west4-b", "europe-west4-b"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tpuctl.api.blocking import BlockingTpuctl, print_log
 from tpuctl.api.interface import Tpuctl
-from tpuctl.model.snapshot import Snapshot, StackStatus
-from tpuctl.model.status import Down
+from tpuctl.model.status.snapshot import Snapshot, StackStatus
+from tpuctl.model.status.status import Down
 
 __all__ = ["BlockingTpuctl", "Down", "Snapshot", "StackStatus", "Tpuctl", "print_log"]

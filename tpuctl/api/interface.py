@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from tpuctl.flows.stack.down import Teardown
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.jobs.jobset import JobSetSettings
-    from tpuctl.model.command_record import RecordCall
-    from tpuctl.model.comparison import Comparison
-    from tpuctl.model.copy_path import CopyRequest
-    from tpuctl.model.explanation import Explanation
-    from tpuctl.model.inventory import InventoryItem, ResourceKind
-    from tpuctl.model.job import JobKind, JobRecord, JobStatus, JobSummary
-    from tpuctl.model.log_range import LogRange
-    from tpuctl.model.profile import Profile
-    from tpuctl.model.report import RunReport
-    from tpuctl.model.snapshot import Snapshot, StackStatus
-    from tpuctl.model.stack import Stack
-    from tpuctl.model.status import Down, NodeStatus
-    from tpuctl.model.sweep import SweepEstimate
+    from tpuctl.model.jobs.comparison import Comparison
+    from tpuctl.model.jobs.explanation import Explanation
+    from tpuctl.model.jobs.job import JobKind, JobRecord, JobStatus, JobSummary
+    from tpuctl.model.jobs.profile import Profile
+    from tpuctl.model.jobs.report import RunReport
+    from tpuctl.model.jobs.sweep import SweepEstimate
+    from tpuctl.model.logs.log_range import LogRange
+    from tpuctl.model.stack.stack import Stack
+    from tpuctl.model.status.inventory import InventoryItem, ResourceKind
+    from tpuctl.model.status.snapshot import Snapshot, StackStatus
+    from tpuctl.model.status.status import Down, NodeStatus
+    from tpuctl.model.troubleshooting.command_record import RecordCall
+    from tpuctl.model.workers.copy_path import CopyRequest
     from tpuctl.preflight.findings import Report
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
     from tpuctl.remote.keys import KeyPair
@@ -90,14 +90,14 @@ class Tpuctl:
 
         Raises InvalidStack for an invalid file.
         """
-        from tpuctl.model.stack import minimal_stack, read_stack
+        from tpuctl.model.stack.stack import minimal_stack, read_stack
 
         return minimal_stack(*self.bare) if self.bare else read_stack(self.stack_file)
 
     @cached_property
     def project(self) -> str:
         """The project id, also if only a project was given. Raises Usage, InvalidStack."""
-        from tpuctl.model.stack import minimal_stack
+        from tpuctl.model.stack.stack import minimal_stack
 
         if self.bare and not self.bare[0]:
             return minimal_stack("any", self.bare[1]).project
@@ -156,7 +156,7 @@ class Tpuctl:
 
     def with_worker_names(self, part: LogRange | None) -> LogRange:
         """The range of a log, or all of it, with `names_workers` applied."""
-        from tpuctl.model.log_range import WHOLE_LOG
+        from tpuctl.model.logs.log_range import WHOLE_LOG
 
         return replace(part or WHOLE_LOG, is_named=self.names_workers)
 
@@ -422,7 +422,7 @@ class Tpuctl:
         """
         from tpuctl.flows.jobs.run import run
         from tpuctl.flows.jobs.run_state import RunOptions
-        from tpuctl.model.sweep import combinations
+        from tpuctl.model.jobs.sweep import combinations
 
         values = {name: list(map(str, options)) for name, options in (each or {}).items()}
         sweep = combinations(values, arguments) if values else ()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cas
 
 from tpuctl.api.blocking import BlockingTpuctl
 from tpuctl.errors import Diagnostic, TpuctlError, Usage
-from tpuctl.model.stack_search import STACK_FILE, find_stack_file
+from tpuctl.model.stack.stack_search import STACK_FILE, find_stack_file
 from tpuctl.units import decimal_size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.jobs.submission import Submission
-    from tpuctl.model.job import JobRecord
+    from tpuctl.model.jobs.job import JobRecord
     from tpuctl.preflight.submit_gate import Runnable
 
 __all__ = ["RemoteFunction", "RemoteTraceback", "job"]

@@ -11,7 +11,7 @@ from tpuctl.cli.parameters.options import project_option
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.model.diagnosis import Diagnosis, Finding
+    from tpuctl.model.troubleshooting.diagnosis import Diagnosis, Finding
 
 __all__ = ["register"]
 
@@ -40,7 +40,7 @@ def doctor(
     if role:
         return _role(state, project)
     from tpuctl.flows.doctor.diagnose import diagnose
-    from tpuctl.model.diagnosis import CheckState
+    from tpuctl.model.troubleshooting.diagnosis import CheckState
     from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
 
     out = diagnosis_console(no_color=state.no_color)

@@ -200,7 +200,7 @@ def answer(state: State, exit_code: int) -> str:
     """The envelope of a command that ended with this exit code, as JSON."""
     import json
 
-    from tpuctl.model.terminal_text import escape_control_characters
+    from tpuctl.model.text.terminal_text import escape_control_characters
     from tpuctl.view import JsonLines, envelope
 
     view = state.view

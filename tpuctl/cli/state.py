@@ -21,8 +21,8 @@ from tpuctl.errors import Diagnostic, Usage
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.cli.parameters.options import ListFormat
-    from tpuctl.model.command_record import CommandRecorder
     from tpuctl.model.events import Event
+    from tpuctl.model.troubleshooting.command_record import CommandRecorder
     from tpuctl.view import View
     from tpuctl.view.responses.base import Response
 
@@ -109,7 +109,7 @@ class State:
     def stack_file(self) -> Path:
         """The named stack file, otherwise the nearest one, and says which if it is not here."""
         from tpuctl.model.events import Note, WarningIssued
-        from tpuctl.model.stack_search import STACK_FILE, find_stack_file
+        from tpuctl.model.stack.stack_search import STACK_FILE, find_stack_file
 
         if self.named_stack_file is not None:
             return self.named_stack_file
@@ -153,7 +153,7 @@ class State:
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
         """The diagnostic with the commands in its hint completed for this cloud and stack, and
         without keys, which errors of libraries may contain."""
-        from tpuctl.model.redaction import without_keys
+        from tpuctl.model.text.redaction import without_keys
 
         hint = self._add_command_prefix(without_keys(diagnostic.hint))
         return replace(diagnostic, detail=without_keys(diagnostic.detail), hint=hint)
@@ -161,7 +161,7 @@ class State:
     def _add_command_prefix(self, text: str) -> str:
         if "tpuctl" not in text:
             return text
-        from tpuctl.model.hint_commands import with_job, with_script
+        from tpuctl.model.jobs.hint_commands import with_job, with_script
 
         if "SCRIPT" in text:
             script = self.script or self.guess_script()
@@ -194,10 +194,10 @@ class State:
         """A client for the stack file's stack or the named one; its events go to the view, its
         calls to the record of this command."""
         from tpuctl.api.interface import Tpuctl
-        from tpuctl.model.stack_search import STACK_FILE
+        from tpuctl.model.stack.stack_search import STACK_FILE
 
         if is_recorded and self.recorder is None:
-            from tpuctl.model.command_record import CommandRecorder
+            from tpuctl.model.troubleshooting.command_record import CommandRecorder
 
             self.recorder = CommandRecorder(self.arguments)
         made = Tpuctl(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from tpuctl import errors
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Scope, TpuctlError, Transient
-from tpuctl.model.known_errors import KnownError, extract_facts, table
+from tpuctl.model.troubleshooting.known_errors import KnownError, extract_facts, table
 
 __all__ = ["AlreadyExists", "NodesClosed", "RangeTaken", "classify"]
 

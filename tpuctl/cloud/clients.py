@@ -23,8 +23,8 @@ from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Transient
 from tpuctl.google_imports import client_module, compute_service, defer_signing
-from tpuctl.model.command_record import RecordCall
-from tpuctl.model.known_errors import extract_facts
+from tpuctl.model.troubleshooting.command_record import RecordCall
+from tpuctl.model.troubleshooting.known_errors import extract_facts
 from tpuctl.polling import Backoff, Clock, SystemClock
 
 __all__ = ["Cloud"]

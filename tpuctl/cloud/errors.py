@@ -14,8 +14,8 @@ from typing import Any
 
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import TpuctlError, Transient
-from tpuctl.model.known_errors import extract_facts
-from tpuctl.model.redaction import without_keys
+from tpuctl.model.text.redaction import without_keys
+from tpuctl.model.troubleshooting.known_errors import extract_facts
 
 __all__ = ["convert", "from_status", "is_foreign"]
 

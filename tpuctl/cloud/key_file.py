@@ -17,8 +17,8 @@ from typing import Any
 
 from tpuctl.errors import Denied
 from tpuctl.files import read_file
-from tpuctl.model.names import CONTROL_CHARACTERS
-from tpuctl.model.redaction import without_secrets
+from tpuctl.model.text.names import CONTROL_CHARACTERS
+from tpuctl.model.text.redaction import without_secrets
 
 __all__ = ["require_key_file", "unusable_key_file"]
 

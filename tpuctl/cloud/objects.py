@@ -13,7 +13,7 @@ from tpuctl.cloud.errors import convert, is_foreign
 from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.command_record import RecordCall
+from tpuctl.model.troubleshooting.command_record import RecordCall
 
 __all__ = ["ObjectInfo", "ObjectStore", "Progress"]
 

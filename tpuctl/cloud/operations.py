@@ -10,7 +10,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.errors import from_status
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.google_imports import compute_types
-from tpuctl.model.known_errors import extract_facts
+from tpuctl.model.troubleshooting.known_errors import extract_facts
 from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["compute_error", "compute_operation", "long_operation"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from tpuctl.model.command_record import Call, RecordCall
+from tpuctl.model.troubleshooting.command_record import Call, RecordCall
 
 __all__ = ["in_thread", "recorded"]
 

@@ -13,13 +13,13 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.files import private_folder
 from tpuctl.model.events import Emit, ignore
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.polling import Clock
 from tpuctl.remote.keys import KeyPair, config_home, default_key, load_key
 
 if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Endpoint
-    from tpuctl.model.command_record import RecordCall
+    from tpuctl.model.troubleshooting.command_record import RecordCall
     from tpuctl.remote.ssh import SshPool
 
 __all__ = [

@@ -20,7 +20,7 @@ from tpuctl.jobs.archives import (
     write_archive,
 )
 from tpuctl.jobs.bundle import Bundle
-from tpuctl.model.names import BUNDLES
+from tpuctl.model.text.names import BUNDLES
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tpuctl.errors import Usage
 from tpuctl.jobs.dependency_sources import DependencySources
-from tpuctl.model.installation import Installation
-from tpuctl.model.schema import JobSection
-from tpuctl.model.script_metadata import read_script_metadata
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.stack.schema import JobSection
 
 __all__ = ["named_files", "read_installation"]
 

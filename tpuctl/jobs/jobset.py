@@ -24,11 +24,11 @@ from tpuctl.assets import program
 from tpuctl.catalog import GKE_GENERATIONS, gke_accelerator
 from tpuctl.errors import Usage
 from tpuctl.jobs.launch import GRACE_SECONDS, SHIPPED, build_archive, cache_spec
-from tpuctl.model.attempt import Retries
-from tpuctl.model.duration import seconds_of
-from tpuctl.model.job import EXIT_RETRY, JobRecord
-from tpuctl.model.names import BUNDLES, STACK_LABEL
-from tpuctl.model.stack import Stack
+from tpuctl.model.jobs.attempt import Retries
+from tpuctl.model.jobs.job import EXIT_RETRY, JobRecord
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.duration import seconds_of
+from tpuctl.model.text.names import BUNDLES, STACK_LABEL
 
 __all__ = [
     "DEFAULT_IMAGE",

@@ -16,10 +16,10 @@ from typing import Any
 from tpuctl.assets import program
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.names import CACHE, Names, notebooks_prefix
-from tpuctl.model.record_parsing import parse_record
-from tpuctl.model.secret_sources import Secrets
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.stack.secret_sources import Secrets
+from tpuctl.model.text.names import CACHE, Names, notebooks_prefix
+from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
+from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 
 __all__ = ["LineFilter", "LinePrefixer"]
 

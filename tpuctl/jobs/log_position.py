@@ -12,9 +12,9 @@ from tpuctl.errors import NotFound, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.logs import Store
 from tpuctl.jobs.shipped.logs.logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
-from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import LogRange
-from tpuctl.model.record_parsing import ByteCount, parse_answer
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.logs.log_range import LogRange
+from tpuctl.model.text.record_parsing import ByteCount, parse_answer
 from tpuctl.remote.transport import Transport
 
 __all__ = ["LogPosition", "first_byte"]

@@ -17,8 +17,8 @@ from tpuctl.cloud.objects import ObjectInfo
 from tpuctl.errors import Conflict, NotFound, RemoteFailed, Unreachable
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.job import JobRecord, WorkerRecord, lost_worker
-from tpuctl.model.record_parsing import ByteCount, parse_answer, parse_record
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord, lost_worker
+from tpuctl.model.text.record_parsing import ByteCount, parse_answer, parse_record
 from tpuctl.polling import Backoff, Clock, SystemClock, gather_all
 from tpuctl.remote.transport import Result, Stream, Transport
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from tpuctl.errors import Unreachable
 from tpuctl.jobs.launch import START_SIGNAL, are_ready, send_start_signal, supervisor_command
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.record_parsing import parse_record
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
 

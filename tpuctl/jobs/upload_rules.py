@@ -13,7 +13,7 @@ from tpuctl.errors import TpuctlError
 
 if TYPE_CHECKING:
     from tpuctl.jobs.file_selection import Exclusion
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
 
 __all__ = ["FolderUpload", "find_left_out", "upload_of"]
 

@@ -25,7 +25,7 @@ from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements
 
 if TYPE_CHECKING:
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
 
 __all__ = [
     "check_folder",

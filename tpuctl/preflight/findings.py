@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from tpuctl.model.framework import Framework
+from tpuctl.model.scripts.framework import Framework
 
 __all__ = [
     "CheckNote",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tpuctl.catalog import base_runtime
 from tpuctl.errors import Diagnostic
-from tpuctl.model.framework import TITLES, Framework, framework_of_modules
+from tpuctl.model.scripts.framework import TITLES, Framework, framework_of_modules
 from tpuctl.preflight.analysis.program.source import Module
 
 if TYPE_CHECKING:
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
 
 __all__ = ["framework_of", "imported_modules", "runtime_warning"]
 

@@ -22,8 +22,8 @@ from tpuctl.spelling import nearest
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.model.installation import Installation
-    from tpuctl.model.job import JobKind
+    from tpuctl.model.jobs.installation import Installation
+    from tpuctl.model.jobs.job import JobKind
 
 __all__ = [
     "Runnable",

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.model.requirement_files import required
+from tpuctl.model.scripts.requirement_files import required
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Target, UnreadRequirements
 

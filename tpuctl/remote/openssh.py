@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tpuctl.errors import Conflict, Usage
 from tpuctl.files import private_folder
-from tpuctl.model.names import CONTROL_CHARACTERS
+from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.remote.keys import config_home
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 
 from tpuctl.errors import Conflict, RemoteFailed, Transient, Unreachable
-from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
+from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.remote.iap import IapRoute, OpenRoute
 from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 

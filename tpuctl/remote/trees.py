@@ -27,7 +27,7 @@ from asyncssh.constants import (
 )
 
 from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Transient, Usage
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.remote.ssh import SshTransport
 
 __all__ = ["Entry", "LocalTree", "RemoteTree", "Tree"]

@@ -23,10 +23,10 @@ from tpuctl.errors import (
     Unreachable,
     Usage,
 )
-from tpuctl.model.inventory import InventoryItem, ResourceKind
-from tpuctl.model.names import STACK_LABEL, ownership
 from tpuctl.model.plan import Action, Change
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind
+from tpuctl.model.text.names import STACK_LABEL, ownership
 from tpuctl.polling import Backoff, Clock, wait_until
 
 __all__ = [

@@ -8,32 +8,37 @@ from dataclasses import replace
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.graph import reverse
 from tpuctl.engine.resource import Resource
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.schema import ControllerSection
-from tpuctl.model.stack import Stack
-from tpuctl.resources.address import Address
+from tpuctl.model.stack.schema import ControllerSection
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.access.custom_roles import ProjectRole, RecoveryRole, WatchdogRole
+from tpuctl.resources.access.iam_grants import (
+    AccountGrants,
+    BucketGrants,
+    NodeGrants,
+    ProjectGrants,
+)
+from tpuctl.resources.access.secret_grants import SecretGrants
+from tpuctl.resources.access.service_account import ServiceAccount
 from tpuctl.resources.base import CloudKind
-from tpuctl.resources.bucket import Bucket
-from tpuctl.resources.controller import Controller
-from tpuctl.resources.custom_roles import ProjectRole, RecoveryRole, WatchdogRole
-from tpuctl.resources.disk import DataDisk
-from tpuctl.resources.enabled_apis import Services
-from tpuctl.resources.iam_grants import AccountGrants, BucketGrants, NodeGrants, ProjectGrants
-from tpuctl.resources.iap_tunnel import IapTunnel
 from tpuctl.resources.leftover import LeftoverResource
-from tpuctl.resources.network import Firewall, Network
-from tpuctl.resources.private_access import PrivateAccess
-from tpuctl.resources.project import Project
-from tpuctl.resources.secret_grants import SecretGrants
-from tpuctl.resources.service_account import ServiceAccount
-from tpuctl.resources.ssh_deny_rule import SshDenyRule
-from tpuctl.resources.tpu_group import TpuGroup
-from tpuctl.resources.tpu_group_parts import GroupTemplate, WorkloadPolicy
-from tpuctl.resources.tpu_instance import TpuInstance
-from tpuctl.resources.tpu_node import TpuNode
-from tpuctl.resources.tpu_node_v1 import RemoteNode
-from tpuctl.resources.tpu_queued import QueuedNodes, Race, RacedRequest
-from tpuctl.resources.worker_rule import WorkerRule
+from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.network.address import Address
+from tpuctl.resources.network.iap_tunnel import IapTunnel
+from tpuctl.resources.network.network import Firewall, Network
+from tpuctl.resources.network.private_access import PrivateAccess
+from tpuctl.resources.network.ssh_deny_rule import SshDenyRule
+from tpuctl.resources.network.worker_rule import WorkerRule
+from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.project.enabled_apis import Services
+from tpuctl.resources.project.project import Project
+from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race, RacedRequest
+from tpuctl.resources.tpu.tpu_group import TpuGroup
+from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy
+from tpuctl.resources.tpu.tpu_instance import TpuInstance
+from tpuctl.resources.tpu.tpu_node import TpuNode
+from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
 
 __all__ = ["BY_NAME", "KINDS", "beside_tpu", "in_other_zones", "kind_of", "resources_of"]
 

@@ -9,7 +9,7 @@ from tpuctl.view.terminal.tables import print_facts, print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
-    from tpuctl.model.debug_dump import Dump
+    from tpuctl.model.troubleshooting.debug_dump import Dump
 
 __all__ = ["show_contents"]
 

@@ -7,8 +7,8 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
-from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding
-from tpuctl.model.role import CustomRole
+from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding
+from tpuctl.model.troubleshooting.role import CustomRole
 from tpuctl.units import counted
 from tpuctl.view.terminal.safe_console import SafeConsole
 from tpuctl.view.terminal.text_wrapping import wrap

@@ -14,7 +14,7 @@ from tests.live.harness.settings import Settings
 from tpuctl.api import Tpuctl
 from tpuctl.errors import ApiDisabled, TpuctlError
 from tpuctl.model.events import Event, StepFinished
-from tpuctl.model.inventory import InventoryItem
+from tpuctl.model.status.inventory import InventoryItem
 
 __all__ = ["clean", "remaining_items"]
 

@@ -18,7 +18,7 @@ from tpuctl.catalog import (
     node_price,
     region_of,
 )
-from tpuctl.model.cost import Cost, address_cost, node_cost, storage_cost
+from tpuctl.model.cost.cost import Cost, address_cost, node_cost, storage_cost
 from tpuctl.units import dollars
 
 __all__ = ["NODE_TYPE", "ROOT", "InvalidSettings", "Settings", "default_type", "node_zone"]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tpuctl.catalog import Choice
     from tpuctl.cli.state import State
     from tpuctl.flows.stack.live_catalog import CatalogList
-    from tpuctl.model.live_catalog import Comparison
-    from tpuctl.model.reservation import Reservation
+    from tpuctl.model.capacity.live_catalog import Comparison
+    from tpuctl.model.capacity.reservation import Reservation
     from tpuctl.view.responses.base import Response
 
 __all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
@@ -170,7 +170,7 @@ def query_live(
     `catalog_names` has the catalog's names in a zone; `is_requested` selects names of the API.
     """
     from tpuctl.flows.stack.live_catalog import list_in_zones, list_zones
-    from tpuctl.model.live_catalog import Comparison
+    from tpuctl.model.capacity.live_catalog import Comparison
 
     tpuctl = live_client(state, query.project)
     cloud = tpuctl.cloud
@@ -218,7 +218,7 @@ def _query_compute(
     from tpuctl.catalog import TPU_MACHINE_FAMILIES, tpu_machine, tpu_machine_types, zones_of
     from tpuctl.errors import TpuctlError
     from tpuctl.flows.stack.live_catalog import list_machine_types, list_reservations, short_reason
-    from tpuctl.model.live_catalog import Comparison, Listed
+    from tpuctl.model.capacity.live_catalog import Comparison, Listed
 
     zones_by_name: dict[str, set[str]] = {}
     for accelerator in choice.types:

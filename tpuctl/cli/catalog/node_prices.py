@@ -15,8 +15,8 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer, Price
-    from tpuctl.model.budget import Budget
-    from tpuctl.model.price_list import PriceList
+    from tpuctl.model.cost.budget import Budget
+    from tpuctl.model.cost.price_list import PriceList
     from tpuctl.view.responses.base import Response
 
 __all__ = ["NodePrices"]

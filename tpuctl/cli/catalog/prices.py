@@ -20,8 +20,8 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice
-    from tpuctl.model.budget import Budget
-    from tpuctl.model.price_list import PriceList
+    from tpuctl.model.cost.budget import Budget
+    from tpuctl.model.cost.price_list import PriceList
 
 __all__ = ["prices"]
 
@@ -134,7 +134,7 @@ def _single_region(filters: Filters) -> str:
 
 def _budget(text: str) -> Budget | None:
     from tpuctl.errors import Usage
-    from tpuctl.model.budget import FORMS, parse_budget
+    from tpuctl.model.cost.budget import FORMS, parse_budget
 
     parsed = parse_budget(text)
     if parsed is None and text:
@@ -151,7 +151,7 @@ def _price_list(state: State, choice: Choice) -> PriceList:
     """Google's price list for the selection. Prices are public: no project is needed."""
     from tpuctl.cloud.clients import Cloud
     from tpuctl.flows.stack.prices import read_price_list
-    from tpuctl.model.price_list import service_of
+    from tpuctl.model.cost.price_list import service_of
 
     tpuctl = state.tpuctl()
     cloud = Cloud(tpuctl.endpoint, "", record=tpuctl.record_call)

@@ -27,7 +27,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.catalog import AcceleratorType
-    from tpuctl.model.quota_room import Room
+    from tpuctl.model.capacity.quota_room import Room
 
 __all__ = ["quota"]
 
@@ -262,7 +262,7 @@ def _show_live(
     from tpuctl.catalog import API_NAMES
     from tpuctl.errors import Usage
     from tpuctl.flows.stack.quota import read_room
-    from tpuctl.model.quota import console_url, increase_command
+    from tpuctl.model.capacity.quota import console_url, increase_command
 
     if not name:
         if not state.stack_file.exists() or project:

@@ -88,7 +88,7 @@ def zones(
 
 def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
     """Add what came of earlier requests for a type; returns whether there is any."""
-    from tpuctl.model.capacity_history import read_attempts, zone_histories
+    from tpuctl.model.capacity.capacity_history import read_attempts, zone_histories
 
     histories = zone_histories(read_attempts(cloud), type_name)
     for row in rows:

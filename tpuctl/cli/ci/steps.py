@@ -114,7 +114,7 @@ def follow(
     from tpuctl.cloud.credential_errors import is_signed_out
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
-    from tpuctl.model.log_range import LogRange
+    from tpuctl.model.logs.log_range import LogRange
 
     state: State = context.obj
     seconds = duration(length, "--for")

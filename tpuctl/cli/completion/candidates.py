@@ -112,7 +112,7 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> Iterator[Candidate]:
 def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]:
     """The names of the workers of the stack file's type and slices."""
     from tpuctl.catalog import type_named
-    from tpuctl.model.worker_numbering import WorkerNumbering
+    from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
     text = _text(_stack_file(ctx))
     workers = [
@@ -126,7 +126,7 @@ def complete_workers(ctx: typer.Context, incomplete: str) -> Iterable[Candidate]
 
 
 def _stack_file(ctx: typer.Context) -> Path:
-    from tpuctl.model.stack_search import find_stack_file
+    from tpuctl.model.stack.stack_search import find_stack_file
 
     path = ctx.find_root().params.get("stack_file")
     return Path(path) if path else find_stack_file(Path())

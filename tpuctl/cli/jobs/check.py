@@ -20,7 +20,7 @@ from tpuctl.files import exists, is_file, is_folder
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
     from tpuctl.preflight.findings import Report, Target
     from tpuctl.preflight.fixes import Fixes
     from tpuctl.view.checks.findings import TextOutput
@@ -161,7 +161,7 @@ def _stack(state: State) -> Stack | None:
 
 
 def _load(state: State) -> Stack:
-    from tpuctl.model.stack import load_stack
+    from tpuctl.model.stack.stack import load_stack
 
     return load_stack(state.stack_file)
 
@@ -273,7 +273,7 @@ def _run_check(
 
     runnable_module = runnable(module, "module")
     if runnable_module.file is None:
-        from tpuctl.model.installation import Installation
+        from tpuctl.model.jobs.installation import Installation
 
         # The module may come from an installed package: only an impossible name is an error.
         check_runnable(runnable_module, Installation(project="."))

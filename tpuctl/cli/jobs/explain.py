@@ -14,9 +14,9 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.errors import NotFound
-    from tpuctl.model.command_record import CommandRecord
-    from tpuctl.model.explanation import Explanation
-    from tpuctl.model.job import JobRecord
+    from tpuctl.model.jobs.explanation import Explanation
+    from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.troubleshooting.command_record import CommandRecord
 
 __all__ = ["register"]
 
@@ -80,7 +80,7 @@ def explain(
 
 
 def _last_failure(tpuctl: Tpuctl) -> CommandRecord | None:
-    from tpuctl.model.command_record import last_failure
+    from tpuctl.model.troubleshooting.command_record import last_failure
 
     return last_failure(tpuctl.cloud_name, tpuctl.project, tpuctl.stack.name)
 
@@ -90,7 +90,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     from dataclasses import replace
 
     from tpuctl.errors import Diagnostic, NotFound
-    from tpuctl.model.pasted_error import explain_text
+    from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_command
 
     diagnostics = [state.with_command_prefix(each) for each in failure.diagnostics]
@@ -113,8 +113,8 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     from pathlib import Path
 
     from tpuctl.errors import Diagnostic, Usage
-    from tpuctl.model.local_module import SUMMARY, find_module, module_hint
-    from tpuctl.model.pasted_error import explain_text
+    from tpuctl.model.scripts.local_module import SUMMARY, find_module, module_hint
+    from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_message
 
     if error is not None and job:

@@ -12,7 +12,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.events import Emit, Event
-    from tpuctl.model.job import JobRecord
+    from tpuctl.model.jobs.job import JobRecord
 
 __all__ = ["PANEL", "AllWorkers", "find_job", "remember"]
 

@@ -17,9 +17,9 @@ from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
 if TYPE_CHECKING:
-    from tpuctl.model.job import JobStatus
-    from tpuctl.model.log_range import LogRange
-    from tpuctl.model.profile import Profile
+    from tpuctl.model.jobs.job import JobStatus
+    from tpuctl.model.jobs.profile import Profile
+    from tpuctl.model.logs.log_range import LogRange
 
 __all__ = ["register"]
 
@@ -113,7 +113,7 @@ def _log_range(
     """The range that the flags select. Raises Usage for conflicting flags."""
     from datetime import UTC, datetime
 
-    from tpuctl.model.log_range import LogRange, compile_pattern, parse_timestamp
+    from tpuctl.model.logs.log_range import LogRange, compile_pattern, parse_timestamp
 
     if offset is not None:
         others = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.events import Emit, Event
-    from tpuctl.model.job import JobKind
+    from tpuctl.model.jobs.job import JobKind
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
 __all__ = ["register"]
@@ -95,7 +95,7 @@ def rehearse(
 
     Example: tpuctl rehearse train.py -- --batch 64
     """
-    from tpuctl.model.secret_sources import parse_option
+    from tpuctl.model.stack.secret_sources import parse_option
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")

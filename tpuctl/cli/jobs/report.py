@@ -15,7 +15,7 @@ from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.model.report import RunReport
+    from tpuctl.model.jobs.report import RunReport
 
 __all__ = ["compare", "register", "show"]
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.jobs.run_state import Decision, RunOptions, RunState
     from tpuctl.flows.jobs.submission import Submission
-    from tpuctl.model.job import JobRecord
-    from tpuctl.model.sweep import SweepValues
+    from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.jobs.sweep import SweepValues
 
 __all__ = ["register"]
 
@@ -101,8 +101,8 @@ def run(
     Example: tpuctl run train.py --each lr=0.1,0.01
     """
     from tpuctl.flows.jobs.run_state import RunOptions
-    from tpuctl.model.secret_sources import parse_option
-    from tpuctl.model.sweep import parse_sweep
+    from tpuctl.model.jobs.sweep import parse_sweep
+    from tpuctl.model.stack.secret_sources import parse_option
 
     state: State = context.obj
     _validate_options(down=down, detach=detach, is_sweep=bool(each))

@@ -13,7 +13,7 @@ from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.cli.state import State
-    from tpuctl.model.job import JobKind
+    from tpuctl.model.jobs.job import JobKind
 
 __all__ = [
     "AFTER_DASHES",

@@ -122,7 +122,7 @@ def _environment(state: State, project: str | None) -> dict[str, str | None]:
     from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud import server_process
     from tpuctl.local_cloud.shell_env import environment_for
-    from tpuctl.model.stack import minimal_stack
+    from tpuctl.model.stack.stack import minimal_stack
 
     if project is not None:
         minimal_stack("any", project)  # rejects invalid project ids

@@ -15,7 +15,7 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.flows.machines.forward import PortMapping
-    from tpuctl.model.worker_numbering import WorkerNumbering
+    from tpuctl.model.workers.worker_numbering import WorkerNumbering
     from tpuctl.remote.openssh import HostsFile, UserConfiguration
 
 __all__ = ["register"]
@@ -95,7 +95,7 @@ def cp(
 
     Example: tpuctl cp -r data 0:
     """
-    from tpuctl.model.copy_path import parse_copy
+    from tpuctl.model.workers.copy_path import parse_copy
 
     state: State = context.obj
     tpuctl = state.tpuctl()

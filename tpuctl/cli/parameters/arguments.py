@@ -20,7 +20,7 @@ def require_text(arguments: Sequence[str]) -> None:
 
 def duration(text: str, option: str) -> float | None:
     """An option's value, such as `90s` or `2h`, in seconds; None if empty."""
-    from tpuctl.model.duration import DURATION, seconds_of
+    from tpuctl.model.text.duration import DURATION, seconds_of
 
     if not text:
         return None

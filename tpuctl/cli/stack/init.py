@@ -69,7 +69,7 @@ def init(
     """
     state: State = context.obj
     from tpuctl.flows.stack.init import describe_templates, detect_job, prepare
-    from tpuctl.model.stack_search import STACK_FILE
+    from tpuctl.model.stack.stack_search import STACK_FILE
 
     if listing:
         templates = describe_templates()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tpuctl.errors import TpuctlError
     from tpuctl.flows.stack.down import Teardown
     from tpuctl.flows.stack.plan import Prepared
-    from tpuctl.model.inventory import ResourceKind
-    from tpuctl.model.snapshot import Snapshot
+    from tpuctl.model.status.inventory import ResourceKind
+    from tpuctl.model.status.snapshot import Snapshot
 
 __all__ = ["confirm_up", "register"]
 
@@ -194,7 +194,7 @@ def down(
 
     Example: tpuctl down --yes
     """
-    from tpuctl.model.stack_folder import other_folder
+    from tpuctl.model.stack.stack_folder import other_folder
     from tpuctl.view.stack.cost import on_google
     from tpuctl.view.stack.stack import show_plan, show_remaining
     from tpuctl.view.terminal.text_wrapping import print_wrapped

@@ -10,7 +10,7 @@ from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.model.snapshot import Snapshot
+    from tpuctl.model.status.snapshot import Snapshot
 
 __all__ = ["show_snapshot", "watch_status"]
 

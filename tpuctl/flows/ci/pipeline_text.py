@@ -16,8 +16,8 @@ import yaml
 
 from tpuctl import assets
 from tpuctl.errors import Usage
-from tpuctl.model.names import CONTROL_CHARACTERS
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import CONTROL_CHARACTERS
 
 __all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"]
 

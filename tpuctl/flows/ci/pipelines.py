@@ -21,9 +21,9 @@ from tpuctl.flows.ci.pipeline_text import (
     text_of,
     yaml_scalar,
 )
-from tpuctl.model.entry_script import find_script
-from tpuctl.model.names import account_email
-from tpuctl.model.stack import Stack, load_stack
+from tpuctl.model.scripts.entry_script import find_script
+from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.text.names import account_email
 from tpuctl.version import __version__
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tpuctl.errors import TpuctlError
-from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
+from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 
 __all__ = ["Check", "run_checks"]
 

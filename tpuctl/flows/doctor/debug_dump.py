@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING
 
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.doctor.dump_files import job_files, supervisor_files
-from tpuctl.model.command_record import read_records
-from tpuctl.model.debug_dump import Dump, DumpFile
-from tpuctl.model.redaction import (
+from tpuctl.model.stack.secret_sources import source_of
+from tpuctl.model.text.redaction import (
     Redactor,
     arguments_without_secrets,
     named_secrets,
     secret_values,
 )
-from tpuctl.model.secret_sources import source_of
+from tpuctl.model.troubleshooting.command_record import read_records
+from tpuctl.model.troubleshooting.debug_dump import Dump, DumpFile
 from tpuctl.version import __version__
 
 if TYPE_CHECKING:
     from tpuctl.flows.context import OpenStack
     from tpuctl.flows.stack.plan import Prepared
-    from tpuctl.model.diagnosis import Diagnosis
+    from tpuctl.model.troubleshooting.diagnosis import Diagnosis
 
 __all__ = ["Views", "collect"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpuctl.errors import InvalidStack
-from tpuctl.model.diagnosis import CheckState, Diagnosis, Finding, failed
+from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.units import binary_size
 
 if TYPE_CHECKING:
     from tpuctl.flows.context import OpenStack
-    from tpuctl.model.role import CustomRole
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
+    from tpuctl.model.troubleshooting.role import CustomRole
 
 __all__ = ["diagnose", "role_of"]
 
@@ -32,7 +32,7 @@ async def diagnose(opened: OpenStack, report: Callable[[Finding], None]) -> tupl
     from tpuctl.flows.doctor.checks import Check, run_checks
     from tpuctl.flows.doctor.project import ProjectChecks
     from tpuctl.flows.doctor.workstation import machine_finding
-    from tpuctl.model.stack import minimal_stack
+    from tpuctl.model.stack.stack import minimal_stack
 
     stack, file = _stack_file(opened)
     has_file = file.state is CheckState.OK

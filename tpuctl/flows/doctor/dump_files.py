@@ -12,8 +12,8 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import SeveralRunning, find_job
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs.logs import worker_records
-from tpuctl.model.debug_dump import Dump, DumpFile
-from tpuctl.model.job import JobRecord, WorkerRecord
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.troubleshooting.debug_dump import Dump, DumpFile
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 

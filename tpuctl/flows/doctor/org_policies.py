@@ -16,9 +16,9 @@ from typing import Any
 from tpuctl.catalog import region_of, zones
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied
-from tpuctl.model.diagnosis import DENIED, CheckState, Finding
-from tpuctl.model.names import account_email
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import account_email
+from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding
 
 __all__ = ["policies_finding"]
 

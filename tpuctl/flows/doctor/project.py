@@ -23,13 +23,13 @@ from tpuctl.flows.stack.plan import (
     unread_warnings,
 )
 from tpuctl.flows.stack.role import path_of
-from tpuctl.model.diagnosis import DENIED, CheckState, Finding, failed
-from tpuctl.model.stack import Stack
-from tpuctl.resources.cidr import free_range, ranges_in_use
-from tpuctl.resources.enabled_apis import Services, needed
-from tpuctl.resources.network import Network
-from tpuctl.resources.project import Project
-from tpuctl.resources.worker_rule import closed_ports_warning
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding, failed
+from tpuctl.resources.network.cidr import free_range, ranges_in_use
+from tpuctl.resources.network.network import Network
+from tpuctl.resources.network.worker_rule import closed_ports_warning
+from tpuctl.resources.project.enabled_apis import Services, needed
+from tpuctl.resources.project.project import Project
 from tpuctl.units import counted
 
 __all__ = ["ProjectChecks"]

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from tpuctl.errors import TpuctlError
-from tpuctl.model.diagnosis import CheckState, Finding, failed
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.troubleshooting.diagnosis import CheckState, Finding, failed
 from tpuctl.remote.keys import config_home, load_key
 
 __all__ = ["machine_finding"]

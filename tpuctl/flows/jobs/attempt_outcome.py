@@ -13,17 +13,17 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.machines.controller import is_controller_gone
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.model.cost import affordable_seconds
-from tpuctl.model.duration import seconds_of
+from tpuctl.model.cost.cost import affordable_seconds
+from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.events import Emit, Note, ignore
-from tpuctl.model.failures import LOG_TAIL, Failure, Machines, classify
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.job import JobRecord, WorkerRecord
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.jobs.failures import LOG_TAIL, Failure, Machines, classify
+from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.text.duration import seconds_of
 from tpuctl.polling import Backoff
 from tpuctl.resources.base import time_of
-from tpuctl.resources.stack_record import Record
+from tpuctl.resources.project.stack_record import Record
 from tpuctl.units import dollars
 
 __all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"]

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.model.attempt import Attempt, Verdict
-from tpuctl.model.job import JobRecord
-from tpuctl.model.record_parsing import parse_record
+from tpuctl.model.jobs.attempt import Attempt, Verdict
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.text.record_parsing import parse_record
 
 __all__ = [
     "at_latest_attempt",

@@ -12,8 +12,8 @@ from tpuctl.errors import Diagnostic, Refused
 from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice
 from tpuctl.jobs.upload_rules import upload_of
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.job import JobKind, as_argument
-from tpuctl.model.stack import Stack
+from tpuctl.model.jobs.job import JobKind, as_argument
+from tpuctl.model.stack.stack import Stack
 from tpuctl.preflight.check import check_program, target_of
 from tpuctl.preflight.findings import Report, UnreadRequirements
 from tpuctl.preflight.rehearsal.history import Content

@@ -17,7 +17,7 @@ from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.logs import parse_worker
 from tpuctl.model.events import ignore
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.transport import Transport
 
 __all__ = ["require_free_chips"]

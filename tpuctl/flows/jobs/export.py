@@ -24,10 +24,10 @@ from tpuctl.jobs.jobset import (
     secret_name,
 )
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.job import new_job_id
-from tpuctl.model.requirement_files import required
-from tpuctl.model.secret_sources import Source
-from tpuctl.model.stack import Stack
+from tpuctl.model.jobs.job import new_job_id
+from tpuctl.model.scripts.requirement_files import required
+from tpuctl.model.stack.secret_sources import Source
+from tpuctl.model.stack.stack import Stack
 from tpuctl.version import __version__
 
 __all__ = ["ExportedJobSet", "export_jobset", "exportable"]

@@ -17,7 +17,7 @@ from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
 from tpuctl.jobs.start_barrier import begin
 from tpuctl.model.events import Emit, JobEnded, LogChunk, Note, WarningIssued
-from tpuctl.model.job import (
+from tpuctl.model.jobs.job import (
     ENDED,
     JobRecord,
     JobStatus,

@@ -13,7 +13,7 @@ from typing import Any
 from tpuctl.errors import NotFound, RemoteFailed, TimedOut, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import load_job, read_status
-from tpuctl.model.job import JobRecord, JobStatus
+from tpuctl.model.jobs.job import JobRecord, JobStatus
 from tpuctl.polling import Backoff, wait_until
 
 __all__ = ["FunctionOutcome", "read_outcome"]

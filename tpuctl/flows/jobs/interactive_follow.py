@@ -11,8 +11,8 @@ from tpuctl.flows.jobs.recover import follow_to_end
 from tpuctl.flows.jobs.run_state import FollowResult
 from tpuctl.flows.signals import SignalQueue, SignalReceived
 from tpuctl.model.events import Event, LogChunk, Note
-from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
 
 __all__ = ["follow_interactive", "resume_flags"]
 

@@ -18,7 +18,7 @@ from tpuctl.flows.jobs.attempts import (
 )
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Emit, WarningIssued, ignore
-from tpuctl.model.job import (
+from tpuctl.model.jobs.job import (
     EXIT_LOST,
     EXIT_STOPPED,
     JobRecord,
@@ -26,8 +26,8 @@ from tpuctl.model.job import (
     JobSummary,
     job_status,
 )
-from tpuctl.model.names import JOBS
-from tpuctl.resources.stack_record import read_contents
+from tpuctl.model.text.names import JOBS
+from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.units import format_duration
 
 __all__ = [

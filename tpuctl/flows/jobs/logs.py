@@ -14,9 +14,9 @@ from tpuctl.jobs.log_lines import LineFilter, LinePrefixer
 from tpuctl.jobs.log_position import first_byte
 from tpuctl.jobs.logs import WorkerLog
 from tpuctl.model.events import Emit, Event, LogChunk, Note
-from tpuctl.model.job import JobRecord
-from tpuctl.model.log_range import WHOLE_LOG, LogRange
-from tpuctl.model.worker_numbering import ONE_SLICE, WorkerNumbering
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 

@@ -23,13 +23,13 @@ from tpuctl.flows.jobs.jobs import jobs
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.machines.forward import PortMapping, forward_ports
 from tpuctl.flows.machines.workers import connections, nodes_of
-from tpuctl.model.attempt import Retries
 from tpuctl.model.events import Event, PortForwarded, WarningIssued
-from tpuctl.model.failures import PREEMPTED_STATES, STOPPED_STATES
-from tpuctl.model.job import NOTEBOOK, JobRecord, WorkerRecord
-from tpuctl.model.names import notebooks_prefix
-from tpuctl.model.record_parsing import parse_answer, parse_record
-from tpuctl.model.stack import Stack
+from tpuctl.model.jobs.attempt import Retries
+from tpuctl.model.jobs.failures import PREEMPTED_STATES, STOPPED_STATES
+from tpuctl.model.jobs.job import NOTEBOOK, JobRecord, WorkerRecord
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import notebooks_prefix
+from tpuctl.model.text.record_parsing import parse_answer, parse_record
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Transport

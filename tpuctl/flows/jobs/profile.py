@@ -11,9 +11,9 @@ from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import read_status
 from tpuctl.flows.machines.workers import connections
-from tpuctl.model.job import JobRecord
-from tpuctl.model.profile import Profile
-from tpuctl.model.record_parsing import Name, parse_answer
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.jobs.profile import Profile
+from tpuctl.model.text.record_parsing import Name, parse_answer
 from tpuctl.polling import gather_all
 from tpuctl.units import counted, decimal_size
 

@@ -37,11 +37,11 @@ from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.up import up
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
-from tpuctl.model.attempt import Attempt, Retry, Verdict, retries_left
 from tpuctl.model.events import Emit, Note, WarningIssued
-from tpuctl.model.failures import Failure
-from tpuctl.model.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
-from tpuctl.model.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.jobs.attempt import Attempt, Retry, Verdict, retries_left
+from tpuctl.model.jobs.failures import Failure
+from tpuctl.model.jobs.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
+from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.plan import Action
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpuctl.files import cache_home
-from tpuctl.model.job import JobRecord
-from tpuctl.model.stack import Stack
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.stack.stack import Stack
 from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
 __all__ = ["content_of", "is_new_advice", "rehearsal_history", "rehearsed_before", "was_rehearsed"]

@@ -37,7 +37,6 @@ from tpuctl.flows.stack.down import down as take_down
 from tpuctl.flows.stack.plan import plan
 from tpuctl.flows.stack.up import up as bring_up
 from tpuctl.jobs.start_barrier import begin
-from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import (
     Emit,
     Event,
@@ -51,12 +50,13 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
-from tpuctl.model.framework import FrameworkChoice, is_tensorflow
-from tpuctl.model.job import JobKind, JobRecord, as_argument
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_folder import other_folder_note
-from tpuctl.model.status import NodeStatus
-from tpuctl.model.sweep import SweepValues, describe_values
+from tpuctl.model.jobs.job import JobKind, JobRecord, as_argument
+from tpuctl.model.jobs.sweep import SweepValues, describe_values
+from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.stack.stack_folder import other_folder_note
+from tpuctl.model.status.status import NodeStatus
 from tpuctl.preflight.check import target_of
 from tpuctl.preflight.framework import runtime_warning
 from tpuctl.preflight.submit_gate import (

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpuctl.model.log_range import WHOLE_LOG, LogRange
+from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
 
 if TYPE_CHECKING:
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.model.events import JobEnded
-    from tpuctl.model.job import JobRecord
-    from tpuctl.model.status import Down
-    from tpuctl.model.sweep import SweepValues
+    from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.jobs.sweep import SweepValues
+    from tpuctl.model.status.status import Down
 
 Decision = Callable[[str], bool]  # whether to wait for the job that is described
 

@@ -6,7 +6,7 @@ import asyncio
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
-from tpuctl.model.secret_sources import Secrets, Source, secret_not_found
+from tpuctl.model.stack.secret_sources import Secrets, Source, secret_not_found
 
 __all__ = ["require_secrets"]
 

@@ -16,20 +16,20 @@ from tpuctl.flows.machines.controller import first_access, node_variables
 from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
-from tpuctl.model.attempt import Placement, Retries
-from tpuctl.model.candidates import Candidate
-from tpuctl.model.framework import FrameworkChoice, is_tensorflow
-from tpuctl.model.hang import JobLimits
-from tpuctl.model.installation import Installation
-from tpuctl.model.job import JobKind, JobRecord
-from tpuctl.model.secret_sources import Secrets
-from tpuctl.model.stack import Stack
-from tpuctl.model.status import NodeStatus
-from tpuctl.model.sweep import SweepValues
-from tpuctl.model.worker_numbering import WorkerNumbering
-from tpuctl.model.worker_ports import MEGASCALE_PORT
-from tpuctl.resources.secret_grants import propagation_seconds
-from tpuctl.resources.stack_record import Record
+from tpuctl.model.jobs.attempt import Placement, Retries
+from tpuctl.model.jobs.hang import JobLimits
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.jobs.job import JobKind, JobRecord
+from tpuctl.model.jobs.sweep import SweepValues
+from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.secret_sources import Secrets
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.status import NodeStatus
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.worker_ports import MEGASCALE_PORT
+from tpuctl.resources.access.secret_grants import propagation_seconds
+from tpuctl.resources.project.stack_record import Record
 
 __all__ = [
     "BoundMachines",

@@ -24,7 +24,7 @@ from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.job import JobRecord, lost_worker, new_job_id
+from tpuctl.model.jobs.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 from tpuctl.units import counted, decimal_size, transferred
 

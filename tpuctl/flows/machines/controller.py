@@ -9,11 +9,11 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.jobs.launch import FirstAccess
-from tpuctl.model.stack import Stack
-from tpuctl.model.status import MachineStatus, NodeStatus
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.status import MachineStatus, NodeStatus
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.base import IAM_PROPAGATION_SECONDS, time_of
-from tpuctl.resources.stack_record import Record
+from tpuctl.resources.project.stack_record import Record
 
 __all__ = [
     "controller_status",

@@ -8,7 +8,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.composition import kind_of, resources_of
 
 __all__ = [

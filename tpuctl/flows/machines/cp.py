@@ -15,8 +15,8 @@ from typing import ParamSpec, TypeVar
 
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Transient, Usage
-from tpuctl.model.copy_path import CopyRequest
 from tpuctl.model.events import Emit, WarningIssued
+from tpuctl.model.workers.copy_path import CopyRequest
 from tpuctl.polling import Backoff, Clock, SystemClock
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree

@@ -10,15 +10,15 @@ from typing import Any
 from tpuctl.catalog import Api, region_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError, Transient, Usage
-from tpuctl.model.inventory import InventoryItem, ResourceKind
-from tpuctl.model.stack import Stack
-from tpuctl.model.status import NodeStatus
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind
+from tpuctl.model.status.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query, SharedLists
-from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import KINDS
-from tpuctl.resources.node_lifecycle import NodeLifecycle
-from tpuctl.resources.project import is_active
-from tpuctl.resources.stack_record import Record
+from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.project.project import is_active
+from tpuctl.resources.project.stack_record import Record
+from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
 
 __all__ = ["is_tpu_of", "list_nodes", "list_resources", "was_brought_up"]
 

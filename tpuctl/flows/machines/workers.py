@@ -20,9 +20,9 @@ from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.inventory import list_nodes
 from tpuctl.jobs.job_shell import in_job_environment
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
-from tpuctl.model.stack import Stack
-from tpuctl.model.status import NodeStatus
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.status import NodeStatus
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.remote.iap import Destination, IapRoute, Relay
 from tpuctl.remote.keys import config_home

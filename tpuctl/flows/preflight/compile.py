@@ -25,15 +25,15 @@ from tpuctl.errors import Diagnostic, OperationFailed, Refused, Usage
 from tpuctl.files import cache_home, private_folder
 from tpuctl.flows.preflight.job_folders import JobFolder
 from tpuctl.model.events import WarningIssued
-from tpuctl.model.framework import FrameworkChoice
-from tpuctl.model.job import as_argument
-from tpuctl.model.requirement_files import allows
+from tpuctl.model.jobs.job import as_argument
+from tpuctl.model.scripts.framework import FrameworkChoice
+from tpuctl.model.scripts.requirement_files import allows
 
 if TYPE_CHECKING:
     from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.events import Emit
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
     from tpuctl.preflight.compile.compilation import CompileRequest
     from tpuctl.preflight.compile.compile_report import CompileReport
     from tpuctl.preflight.compile.environments import Environments, Kind
@@ -127,7 +127,7 @@ async def compile_script(
 def _name_left_out(error: OperationFailed, script: Path, stack: Stack | None) -> None:
     """Add to an error which file the script did not find, if it is not uploaded."""
     from tpuctl.jobs.upload_rules import find_left_out
-    from tpuctl.model.schema import JobSection
+    from tpuctl.model.stack.schema import JobSection
 
     job = stack.file.job if stack is not None else JobSection()
     missing = find_left_out(str(error), script.parent, job.include, job.exclude, script.name)
@@ -269,7 +269,7 @@ async def _bundle(script: Path, stack: Stack | None, emit: Emit) -> Bundle:
     from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.bundle import build_bundle
     from tpuctl.jobs.installation import named_files, read_installation
-    from tpuctl.model.schema import JobSection
+    from tpuctl.model.stack.schema import JobSection
 
     job = stack.file.job if stack is not None else JobSection()
     installation = read_installation(job, script.parent)
@@ -367,7 +367,7 @@ async def _install(
     """A Python with the job's packages on top, without its TensorFlow if the image has one."""
     from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.installation import read_installation
-    from tpuctl.model.schema import JobSection
+    from tpuctl.model.stack.schema import JobSection
     from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
 
     job = stack.file.job if stack is not None else JobSection()

@@ -14,7 +14,7 @@ from tpuctl.errors import Unreachable, Usage
 if TYPE_CHECKING:
     from tpuctl.cloud.clients import Cloud
     from tpuctl.model.events import Emit
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
 
 __all__ = [
     "Sample",
@@ -77,7 +77,7 @@ async def on_local_cloud(stack: Stack, emit: Emit) -> Stack:
     from tpuctl.errors import Conflict
     from tpuctl.flows.local_cloud import running_endpoint
     from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
-    from tpuctl.resources.project import is_active
+    from tpuctl.resources.project.project import is_active
 
     with suppress(Conflict):  # it is being deleted
         if await is_active(Cloud(running_endpoint(emit), DEFAULT_PROJECT), stack.project):
@@ -138,7 +138,7 @@ async def list_objects(uri: str, emit: Emit) -> list[str]:
 
 
 async def _create_own_bucket(cloud: Cloud, stack: Stack) -> None:
-    from tpuctl.resources.bucket import Bucket
+    from tpuctl.resources.project.bucket import Bucket
 
     bucket = Bucket(stack, cloud)
     if await bucket.observe() is None:

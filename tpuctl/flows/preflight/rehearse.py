@@ -25,14 +25,14 @@ from tpuctl.flows.preflight.local_buckets import (
     prepare_local_cloud,
 )
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
-from tpuctl.model.job import as_argument
+from tpuctl.model.jobs.job import as_argument
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
     from tpuctl.preflight.rehearsal.findings import Target
     from tpuctl.preflight.rehearsal.job_packages import Packages
     from tpuctl.preflight.rehearsal.passes import LeftOut, Mode, Pass
@@ -524,7 +524,7 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
     """The variables that the supervisor of the first worker sets."""
     from tpuctl.flows.jobs.submission import worker_environment
     from tpuctl.local_ports import LOOPBACK
-    from tpuctl.model.job import JobRecord
+    from tpuctl.model.jobs.job import JobRecord
 
     machines = submission.machines
     record = JobRecord(

@@ -11,8 +11,8 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import find_job
 from tpuctl.flows.reports.sweep import reports
 from tpuctl.jobs.archives import read_files
-from tpuctl.model.comparison import ComparedJob, Comparison, compare_jobs
-from tpuctl.model.job import JobRecord
+from tpuctl.model.jobs.comparison import ComparedJob, Comparison, compare_jobs
+from tpuctl.model.jobs.job import JobRecord
 
 __all__ = ["compare"]
 

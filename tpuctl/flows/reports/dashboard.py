@@ -8,11 +8,11 @@ from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.reports.report import RunReader
 from tpuctl.flows.reports.status import StackWatch
-from tpuctl.model.dashboard import DashboardState
-from tpuctl.model.log_tail import LogTail
-from tpuctl.model.report import RunReport
-from tpuctl.model.snapshot import JobSnapshot, Snapshot
-from tpuctl.model.timeline import Timeline
+from tpuctl.model.jobs.report import RunReport
+from tpuctl.model.logs.log_tail import LogTail
+from tpuctl.model.status.dashboard import DashboardState
+from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
+from tpuctl.model.status.timeline import Timeline
 
 __all__ = ["Dashboard"]
 

@@ -14,12 +14,12 @@ from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.flows.jobs.jobs import read_status as status_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.jobs.upload_rules import find_left_out
-from tpuctl.model.explanation import Explanation, relevant_lines
-from tpuctl.model.failures import Failure, Machines, classify
-from tpuctl.model.hint_commands import about_job
-from tpuctl.model.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
-from tpuctl.model.local_module import find_module, module_hint
-from tpuctl.model.log_tail_signatures import last_lines
+from tpuctl.model.jobs.explanation import Explanation, relevant_lines
+from tpuctl.model.jobs.failures import Failure, Machines, classify
+from tpuctl.model.jobs.hint_commands import about_job
+from tpuctl.model.jobs.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_status, lost_worker
+from tpuctl.model.logs.log_tail_signatures import last_lines
+from tpuctl.model.scripts.local_module import find_module, module_hint
 
 __all__ = ["explain"]
 

@@ -11,13 +11,13 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import load_job
 from tpuctl.flows.reports.explain import explain
 from tpuctl.jobs.logs import WorkerLog, worker_records
-from tpuctl.model.attempt import Attempt
-from tpuctl.model.curves import Curves
-from tpuctl.model.job import JobRecord
-from tpuctl.model.log_tail import LogTail
-from tpuctl.model.report import AttemptReport, RunReport
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_cost import cost_of
+from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.jobs.attempt import Attempt
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.jobs.report import AttemptReport, RunReport
+from tpuctl.model.logs.curves import Curves
+from tpuctl.model.logs.log_tail import LogTail
+from tpuctl.model.stack.stack import Stack
 
 __all__ = ["RunReader", "report"]
 

@@ -16,11 +16,11 @@ from tpuctl.flows.stack.apply import combined_error
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
-from tpuctl.model.inventory import with_requests
-from tpuctl.model.job import JobRecord, JobStatus, WorkerRecord, job_status
-from tpuctl.model.progress import LINES, TAIL, Progress, progress_of
-from tpuctl.model.record_parsing import parse_answer
-from tpuctl.model.snapshot import JobSnapshot, Snapshot, StackStatus
+from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord, job_status
+from tpuctl.model.logs.progress import LINES, TAIL, Progress, progress_of
+from tpuctl.model.status.inventory import with_requests
+from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
+from tpuctl.model.text.record_parsing import parse_answer
 
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport

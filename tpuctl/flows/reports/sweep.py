@@ -11,10 +11,10 @@ from tpuctl.flows.jobs.jobs import jobs as list_jobs
 from tpuctl.flows.jobs.jobs import load_job
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.reports.report import report
-from tpuctl.model.job import JobRecord
-from tpuctl.model.report import RunReport
-from tpuctl.model.stack_cost import cost_of
-from tpuctl.model.sweep import SweepEstimate
+from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.jobs.report import RunReport
+from tpuctl.model.jobs.sweep import SweepEstimate
 
 __all__ = ["estimate", "reports"]
 

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import NoCapacity, QuotaExceeded, TpuctlError
-from tpuctl.model.capacity_history import CapacityAttempt, remember_attempts
+from tpuctl.model.capacity.capacity_history import CapacityAttempt, remember_attempts
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Action, Plan, Result
-from tpuctl.model.stack import Stack
-from tpuctl.resources.node_lifecycle import NodeLifecycle
-from tpuctl.resources.stack_record import Record
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.project.stack_record import Record
+from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
 
 __all__ = ["record_attempts"]
 

@@ -17,23 +17,23 @@ from tpuctl.errors import ApiDisabled, NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.apply import combined_error, errors_of
-from tpuctl.model.cost import storage_cost
+from tpuctl.model.cost.cost import storage_cost
 from tpuctl.model.events import Emit, Note, Outcome
-from tpuctl.model.inventory import InventoryItem
-from tpuctl.model.names import CACHE
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_folder import forget_folder, other_folder_note
-from tpuctl.model.status import Down, Holding, Remaining
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.stack.stack_folder import forget_folder, other_folder_note
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.status.status import Down, Holding, Remaining
+from tpuctl.model.text.names import CACHE
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
-from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.access.secret_grants import removed_secret_grants
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.leftover import UnreadResource
-from tpuctl.resources.secret_grants import removed_secret_grants
-from tpuctl.resources.stack_record import Record
-from tpuctl.resources.tpu_node import QUEUED
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.project.stack_record import Record
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.tpu_node import QUEUED
 
 __all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
 

@@ -24,20 +24,20 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Conflict, InvalidStack, TpuctlError, Usage
 from tpuctl.flows.ci.pipeline_text import yaml_scalar
-from tpuctl.model.entry_script import find_script, has_scripts
-from tpuctl.model.framework import (
+from tpuctl.model.scripts.entry_script import find_script, has_scripts
+from tpuctl.model.scripts.framework import (
     TITLES,
     FrameworkChoice,
     framework_in,
     framework_of_script,
     modules_of_script,
 )
-from tpuctl.model.names import CONTROL_CHARACTERS
-from tpuctl.model.requirement_files import required
-from tpuctl.model.schema import StackFile
-from tpuctl.model.stack import minimal_stack, slug
-from tpuctl.model.stack_rules import find_problems
-from tpuctl.model.stack_text import parse_stack_text
+from tpuctl.model.scripts.requirement_files import required
+from tpuctl.model.stack.schema import StackFile
+from tpuctl.model.stack.stack import minimal_stack, slug
+from tpuctl.model.stack.stack_rules import find_problems
+from tpuctl.model.stack.stack_text import parse_stack_text
+from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.spelling import nearest
 from tpuctl.units import counted
 

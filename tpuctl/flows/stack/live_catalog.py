@@ -12,9 +12,9 @@ from tpuctl.catalog import TPU_MACHINE_FAMILIES, is_tpu_machine
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
+from tpuctl.model.capacity.live_catalog import Listed
+from tpuctl.model.capacity.reservation import Reservation, reservation_of
 from tpuctl.model.events import Emit
-from tpuctl.model.live_catalog import Listed
-from tpuctl.model.reservation import Reservation, reservation_of
 
 __all__ = [
     "CatalogList",

@@ -8,7 +8,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.inventory import InventoryItem, ResourceKind, with_requests
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind, with_requests
 
 __all__ = ["orphans"]
 

@@ -13,12 +13,12 @@ from typing import Protocol, TypeVar
 from tpuctl.catalog import apis_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
-from tpuctl.model.inventory import GROUPS
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import GROUPS
 from tpuctl.resources.base import CloudKind
 from tpuctl.resources.composition import KINDS, kind_of, resources_of
-from tpuctl.resources.iap_tunnel import IapTunnel
+from tpuctl.resources.network.iap_tunnel import IapTunnel
 
 __all__ = [
     "Missing",

@@ -18,28 +18,28 @@ from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
 from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
-from tpuctl.model.candidates import Candidate
-from tpuctl.model.cost import Cost
+from tpuctl.model.capacity.quota import QuotaReport
+from tpuctl.model.cost.cost import Cost
+from tpuctl.model.cost.race_cost import RaceCost, race_cost
+from tpuctl.model.cost.stack_cost import cost_of, fallback_costs
 from tpuctl.model.events import WarningIssued
-from tpuctl.model.inventory import InventoryItem, ResourceKind
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.quota import QuotaReport
-from tpuctl.model.race_cost import RaceCost, race_cost
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_cost import cost_of, fallback_costs
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
-from tpuctl.resources.bucket import Bucket
+from tpuctl.resources.access.secret_grants import removed_secret_grants
+from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
-from tpuctl.resources.controller import Controller
-from tpuctl.resources.disk import DataDisk
-from tpuctl.resources.network import Network
-from tpuctl.resources.reservation import require_reservation
-from tpuctl.resources.secret_grants import removed_secret_grants
-from tpuctl.resources.service_account import require_account
-from tpuctl.resources.tpu_group_parts import GroupPart
-from tpuctl.resources.tpu_node_v1 import RemoteNode, closed_api_warning
-from tpuctl.resources.tpu_queued import QueuedNodes, Race
-from tpuctl.resources.worker_rule import closed_ports_warning
+from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.network.network import Network
+from tpuctl.resources.network.worker_rule import closed_ports_warning
+from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race
+from tpuctl.resources.tpu.reservation import require_reservation
+from tpuctl.resources.tpu.tpu_group_parts import GroupPart
+from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode, closed_api_warning
 from tpuctl.spelling import nearest
 
 __all__ = [

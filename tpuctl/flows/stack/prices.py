@@ -8,8 +8,8 @@ from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
+from tpuctl.model.cost.price_list import PriceList, Sku
 from tpuctl.model.events import Emit
-from tpuctl.model.price_list import PriceList, Sku
 
 __all__ = ["read_price_list"]
 

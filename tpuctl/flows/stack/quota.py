@@ -33,11 +33,7 @@ from tpuctl.errors import ApiDisabled, Conflict, NotFound, TpuctlError
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack.live_catalog import list_aggregated
 from tpuctl.flows.stack.zones import candidates_to_try
-from tpuctl.model.events import Emit
-from tpuctl.model.inventory import InventoryItem, ResourceKind, with_requests
-from tpuctl.model.names import STACK_LABEL
-from tpuctl.model.plan import Action, Plan
-from tpuctl.model.quota import (
+from tpuctl.model.capacity.quota import (
     QuotaReport,
     Region,
     blocking_lines,
@@ -45,12 +41,16 @@ from tpuctl.model.quota import (
     other_pool,
     tpu_lines,
 )
-from tpuctl.model.quota_room import Room, rooms_of
-from tpuctl.model.stack import Stack
+from tpuctl.model.capacity.quota_room import Room, rooms_of
+from tpuctl.model.events import Emit
+from tpuctl.model.plan import Action, Plan
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind, with_requests
+from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.resources.composition import kind_of
-from tpuctl.resources.tpu_instance import TpuInstance
-from tpuctl.resources.tpu_machine_spec import accelerator_name, capacity_of, machine_state
-from tpuctl.resources.tpu_queued import QueuedNodes
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.tpu_instance import TpuInstance
+from tpuctl.resources.tpu.tpu_machine_spec import accelerator_name, capacity_of, machine_state
 
 __all__ = [
     "Limits",

@@ -12,12 +12,12 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.stack.apply import errors_of
 from tpuctl.flows.stack.capacity_history import record_attempts
 from tpuctl.flows.stack.zones import Refusal, no_zone_error, widest_error
-from tpuctl.model.candidates import Candidate
 from tpuctl.model.events import Note
 from tpuctl.model.plan import Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.composition import beside_tpu
-from tpuctl.resources.tpu_queued import Race, RacedRequest
+from tpuctl.resources.tpu.queued_resource import Race, RacedRequest
 from tpuctl.units import format_duration
 
 __all__ = ["run_race"]

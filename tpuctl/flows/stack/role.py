@@ -13,8 +13,8 @@ from tpuctl.flows.stack.permissions import (
     kinds_of,
     required_permissions,
 )
-from tpuctl.model.role import CustomRole, Grant, RoleGroup
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.troubleshooting.role import CustomRole, Grant, RoleGroup
 from tpuctl.resources.composition import kind_of
 
 __all__ = ["custom_role", "path_of"]

@@ -47,17 +47,17 @@ from tpuctl.model.events import (
     WarningIssued,
 )
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.record_parsing import Text, parse_answer
-from tpuctl.model.stack import Stack
-from tpuctl.model.stack_folder import other_folder_note, remember_folder
-from tpuctl.model.status import NodeStatus
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.stack.stack_folder import other_folder_note, remember_folder
+from tpuctl.model.status.status import NodeStatus
+from tpuctl.model.text.record_parsing import Text, parse_answer
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
-from tpuctl.resources.bucket import Bucket
 from tpuctl.resources.composition import kind_of
-from tpuctl.resources.enabled_apis import Services
-from tpuctl.resources.project import Project
-from tpuctl.resources.stack_record import Contents, Record
+from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.project.enabled_apis import Services
+from tpuctl.resources.project.project import Project
+from tpuctl.resources.project.stack_record import Contents, Record
 
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport

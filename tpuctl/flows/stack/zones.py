@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
-from tpuctl.model.candidates import Candidate
-from tpuctl.model.inventory import DEAD_STATES, InventoryItem
-from tpuctl.model.known_errors import table
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem
+from tpuctl.model.troubleshooting.known_errors import table
 
 __all__ = [
     "Refusal",

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tpuctl.model.requirement_files import Requirement, parse_requirement
+from tpuctl.model.scripts.requirement_files import Requirement, parse_requirement
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.values.host_code import HostCode
 

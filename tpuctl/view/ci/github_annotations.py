@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.model.report import RunReport
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.jobs.report import RunReport
+from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.preflight.findings import Report, Severity
 from tpuctl.preflight.rules import RULES
 from tpuctl.view.ci.file_locations import relative_to

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tpuctl.model.curves import Curve
-from tpuctl.model.report import AttemptReport, RunReport
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.jobs.report import AttemptReport, RunReport
+from tpuctl.model.logs.curves import Curve
+from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.units import format_duration
 from tpuctl.view.jobs.curves import number, position_word
 from tpuctl.view.stack.cost import run_cost

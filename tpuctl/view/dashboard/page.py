@@ -19,9 +19,9 @@ from tpuctl.view.stack.cost import on_google
 from tpuctl.view.stack.status import ChargeRow, charge_rows, price_notes, total_costs
 
 if TYPE_CHECKING:
-    from tpuctl.model.dashboard import DashboardState
-    from tpuctl.model.report import RunReport
-    from tpuctl.model.snapshot import JobSnapshot, Snapshot
+    from tpuctl.model.jobs.report import RunReport
+    from tpuctl.model.status.dashboard import DashboardState
+    from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
 
 __all__ = ["document"]
 

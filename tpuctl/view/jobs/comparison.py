@@ -11,7 +11,7 @@ from tpuctl.view.terminal.tables import console, print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
-    from tpuctl.model.comparison import Comparison, ComparisonRow, Value
+    from tpuctl.model.jobs.comparison import Comparison, ComparisonRow, Value
 
 __all__ = ["print_comparison"]
 

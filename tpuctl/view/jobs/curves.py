@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tpuctl.model.curves import Curve
+    from tpuctl.model.logs.curves import Curve
 
 __all__ = ["draw", "number", "position_text", "position_word"]
 

@@ -10,9 +10,9 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.command_record import CommandRecord
-    from tpuctl.model.explanation import Explanation
-    from tpuctl.model.pasted_error import Pasted
+    from tpuctl.model.jobs.explanation import Explanation
+    from tpuctl.model.troubleshooting.command_record import CommandRecord
+    from tpuctl.model.troubleshooting.pasted_error import Pasted
 
 __all__ = ["show_command", "show_explanation", "show_message"]
 

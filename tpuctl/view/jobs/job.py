@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tpuctl.model.sweep import describe_values
+from tpuctl.model.jobs.sweep import describe_values
 from tpuctl.units import clock_time, format_duration
 from tpuctl.view.terminal.tables import print_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.job import JobRecord, JobSummary
+    from tpuctl.model.jobs.job import JobRecord, JobSummary
 
 __all__ = ["show_jobs"]
 

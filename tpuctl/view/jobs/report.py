@@ -8,14 +8,14 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from tpuctl.model.log_metrics import training_loss
+from tpuctl.model.logs.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.jobs.curves import number, position_text, position_word
 from tpuctl.view.stack.cost import on_google, run_price
 
 if TYPE_CHECKING:
-    from tpuctl.model.curves import Curve
-    from tpuctl.model.report import RunReport
+    from tpuctl.model.jobs.report import RunReport
+    from tpuctl.model.logs.curves import Curve
 
 __all__ = [
     "page",

@@ -13,7 +13,7 @@ from tpuctl.view.terminal.tables import print_facts, print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
-    from tpuctl.model.report import RunReport
+    from tpuctl.model.jobs.report import RunReport
 
 __all__ = ["print_run"]
 

@@ -14,8 +14,8 @@ from tpuctl.view.terminal.tables import console, fits, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tpuctl.model.report import RunReport
-    from tpuctl.model.sweep import SweepEstimate, SweepValues
+    from tpuctl.model.jobs.report import RunReport
+    from tpuctl.model.jobs.sweep import SweepEstimate, SweepValues
 
 __all__ = ["print_sweep", "sweep_sentence"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 __all__ = ["DUMB_TERMINALS", "View", "hints_once", "outcome_word", "port_sentence", "progress_word"]
 

@@ -28,7 +28,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.view.progress.base import hints_once, port_sentence
 from tpuctl.view.progress.output import Output
 from tpuctl.view.progress.progress_state import ProgressState

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tpuctl.units import binary_size, format_duration
 
 if TYPE_CHECKING:
-    from tpuctl.model.chip_metrics import ChipMetrics
-    from tpuctl.model.progress import Progress
-    from tpuctl.model.snapshot import JobSnapshot
-    from tpuctl.model.worker_numbering import WorkerNumbering
+    from tpuctl.model.logs.progress import Progress
+    from tpuctl.model.status.snapshot import JobSnapshot
+    from tpuctl.model.workers.chip_metrics import ChipMetrics
+    from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 __all__ = ["job_facts", "job_sentence", "progress_words", "state_text", "summary_words"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
-from tpuctl.model.terminal_text import escape_control_characters
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.text.terminal_text import escape_control_characters
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.view.progress.output import Output
 
 __all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]

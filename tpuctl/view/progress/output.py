@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from tpuctl.model.events import CommandOutput, LogChunk
-from tpuctl.model.terminal_text import JobOutputFilter
+from tpuctl.model.text.terminal_text import JobOutputFilter
 
 if TYPE_CHECKING:
     from tpuctl.jobs.log_lines import LinePrefixer
-    from tpuctl.model.worker_numbering import WorkerNumbering
+    from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 __all__ = ["Output"]
 

@@ -23,7 +23,7 @@ from tpuctl.model.events import (
     StepStarted,
     WarningIssued,
 )
-from tpuctl.model.worker_numbering import WorkerNumbering
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.units import clock_time
 from tpuctl.view.progress.base import hints_once, outcome_word, port_sentence
 from tpuctl.view.progress.output import Output

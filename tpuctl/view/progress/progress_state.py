@@ -15,7 +15,7 @@ from tpuctl.model.events import (
     StepProgress,
     StepStarted,
 )
-from tpuctl.model.inventory import GROUPS
+from tpuctl.model.status.inventory import GROUPS
 from tpuctl.view.progress.base import outcome_word, progress_word
 from tpuctl.view.progress.transfer import Rate
 

@@ -12,9 +12,9 @@ from rich.control import Control
 from rich.segment import ControlType
 from rich.text import Text
 
-from tpuctl.model.log_metrics import MetricReader
-from tpuctl.model.progress import Progress
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.logs.log_metrics import MetricReader
+from tpuctl.model.logs.progress import Progress
+from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.units import clock_time
 from tpuctl.view.progress.job_progress import progress_words
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
-from tpuctl.model.role import Grant, RoleGroup
+from tpuctl.model.troubleshooting.role import Grant, RoleGroup
 from tpuctl.preflight.compile.compile_report import Collective, Refusal, Sizes, SourceLine
 from tpuctl.view.responses.base import (
     ABSENT,
@@ -19,7 +19,7 @@ from tpuctl.view.responses.base import (
 )
 
 if TYPE_CHECKING:
-    from tpuctl.model.role import CustomRole
+    from tpuctl.model.troubleshooting.role import CustomRole
 
 __all__ = [
     "CheckedScripts",

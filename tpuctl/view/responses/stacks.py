@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator
 
 from tpuctl.errors import Diagnostic
-from tpuctl.model.advice import Advice
-from tpuctl.model.candidates import Candidate
 from tpuctl.model.plan import Change
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.status.advice import Advice
 from tpuctl.view.responses.base import (
     ABSENT,
     Dollars,
@@ -30,16 +30,16 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tpuctl.model import inventory, snapshot, status
-    from tpuctl.model.charges import Charge
-    from tpuctl.model.command_record import CommandRecord
     from tpuctl.model.events import JobEnded
-    from tpuctl.model.explanation import Explanation
-    from tpuctl.model.job import JobRecord
-    from tpuctl.model.pasted_error import Pasted
-    from tpuctl.model.report import RunReport
-    from tpuctl.model.stack import Stack
-    from tpuctl.model.sweep import SweepValues
+    from tpuctl.model.jobs.explanation import Explanation
+    from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.jobs.report import RunReport
+    from tpuctl.model.jobs.sweep import SweepValues
+    from tpuctl.model.stack.stack import Stack
+    from tpuctl.model.status import inventory, snapshot, status
+    from tpuctl.model.status.charges import Charge
+    from tpuctl.model.troubleshooting.command_record import CommandRecord
+    from tpuctl.model.troubleshooting.pasted_error import Pasted
     from tpuctl.view.stack import orphans
 
 __all__ = [
@@ -291,7 +291,7 @@ class JobSnapshot(Job):
 
     @classmethod
     def of(cls, job: snapshot.JobSnapshot) -> JobSnapshot:
-        from tpuctl.model.job import JobSummary
+        from tpuctl.model.jobs.job import JobSummary
 
         workers = {str(number): job.workers[number] for number in sorted(job.workers)}
         return cls(
@@ -683,7 +683,7 @@ class Status(Response):
 
     @classmethod
     def of(cls, moment: snapshot.Snapshot) -> Status:
-        from tpuctl.model.charges import hourly, so_far
+        from tpuctl.model.status.charges import hourly, so_far
 
         stack_status = moment.status
         charges = stack_status.charges

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tpuctl.model.cost import Cost
+from tpuctl.model.cost.cost import Cost
 from tpuctl.units import dollars
 from tpuctl.view.terminal.tables import print_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.report import RunReport
+    from tpuctl.model.jobs.report import RunReport
 
 __all__ = ["FREE", "cost_sentence", "on_google", "print_cost", "run_cost", "run_price"]
 

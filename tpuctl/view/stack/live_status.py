@@ -21,7 +21,7 @@ from tpuctl.view.terminal.live_region import LiveConsole, LiveRegion
 from tpuctl.view.terminal.tables import facts_table
 
 if TYPE_CHECKING:
-    from tpuctl.model.snapshot import Snapshot
+    from tpuctl.model.status.snapshot import Snapshot
 
 __all__ = ["LiveStatus", "fit_lines", "snapshot_line"]
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
-from tpuctl.model.charges import Charge, charge_of, is_charged
-from tpuctl.model.inventory import InventoryItem, OrphanedItem, find_orphaned
+from tpuctl.model.status.charges import Charge, charge_of, is_charged
+from tpuctl.model.status.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.resources.composition import BY_NAME
 from tpuctl.units import counted, dollars, format_duration
 from tpuctl.view.stack.cost import on_google

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tpuctl.catalog import region_of
-from tpuctl.model.candidates import Candidate
-from tpuctl.model.cost import Cost, egress_price
+from tpuctl.model.cost.cost import Cost, egress_price
 from tpuctl.model.plan import Action, Plan
-from tpuctl.model.stack import Stack
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack
 from tpuctl.units import billed_size, counted, dollars, format_duration
 from tpuctl.view.progress.progress_state import MAX_UNCHANGED
 from tpuctl.view.stack.cost import on_google, print_cost
@@ -19,9 +19,9 @@ from tpuctl.view.terminal.tables import print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 if TYPE_CHECKING:
-    from tpuctl.model.quota import QuotaLine, QuotaReport
-    from tpuctl.model.race_cost import RaceCost
-    from tpuctl.model.status import Holding, Remaining
+    from tpuctl.model.capacity.quota import QuotaLine, QuotaReport
+    from tpuctl.model.cost.race_cost import RaceCost
+    from tpuctl.model.status.status import Holding, Remaining
 
 __all__ = [
     "race_text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpuctl.model.charges import Charge, hourly, so_far
+from tpuctl.model.status.charges import Charge, hourly, so_far
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.stack.cost import FREE, on_google
 from tpuctl.view.terminal.tables import console, print_facts, table
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from tpuctl.model.advice import Advice
-    from tpuctl.model.inventory import InventoryItem
-    from tpuctl.model.stack import Stack
+    from tpuctl.model.stack.stack import Stack
+    from tpuctl.model.status.advice import Advice
+    from tpuctl.model.status.inventory import InventoryItem
 
 __all__ = [
     "ChargeRow",

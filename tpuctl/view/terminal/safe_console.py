@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.text.terminal_text import without_control_characters
 
 __all__ = ["SafeConsole"]
 

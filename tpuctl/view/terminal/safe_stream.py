@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from tpuctl.model.terminal_text import without_control_characters
+from tpuctl.model.text.terminal_text import without_control_characters
 
 __all__ = ["safe_streams"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpuctl.model.requirement_files import required
+from tpuctl.model.scripts.requirement_files import required
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.analysis.source_findings import finding_at

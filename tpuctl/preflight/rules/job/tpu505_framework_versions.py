@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tpuctl.catalog import FIRST_LIBTPU
-from tpuctl.model.requirement_files import Requirement, allows, required
+from tpuctl.model.scripts.requirement_files import Requirement, allows, required
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target

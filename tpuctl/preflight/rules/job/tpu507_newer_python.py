@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tpuctl.catalog import runtimes
 from tpuctl.errors import Usage
-from tpuctl.model.requirement_files import allows
-from tpuctl.model.script_metadata import read_script_metadata
+from tpuctl.model.scripts.requirement_files import allows
+from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpuctl.errors import Usage
-from tpuctl.model.requirement_files import included_files
-from tpuctl.model.script_metadata import read_script_metadata
+from tpuctl.model.scripts.requirement_files import included_files
+from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 

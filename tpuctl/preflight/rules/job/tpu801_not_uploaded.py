@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.files import is_lfs_pointer
-from tpuctl.model.requirement_files import required
+from tpuctl.model.scripts.requirement_files import required
 from tpuctl.preflight.analysis.program.source import Module, Project, Unavailable
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument
 from tpuctl.preflight.analysis.requirements import installed

@@ -1,0 +1,157 @@
+"""The framework that a job uses, as its requirements and imports tell.
+
+It decides the runtime that `tpu.runtime: auto` stands for, and the workers that `job.workers: auto`
+starts the script on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tpuctl.files import is_generated_folder, read_file
+from tpuctl.model.scripts.requirement_files import Requirement, declared
+
+__all__ = [
+    "TITLES",
+    "Framework",
+    "FrameworkChoice",
+    "framework_in",
+    "framework_of_modules",
+    "framework_of_requirements",
+    "framework_of_script",
+    "is_tensorflow",
+    "modules_of_script",
+]
+
+Framework = Literal["tensorflow", "jax", "torch", "other"]
+TITLES: Mapping[Framework, str] = {
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "torch": "PyTorch/XLA",
+    "other": "another framework",
+}
+
+# Top-level modules. PyTorch alone is not among them: it may only load data.
+MODULES: Mapping[str, Framework] = {
+    **dict.fromkeys(("equinox", "flax", "haiku", "jax", "jaxlib", "optax", "orbax"), "jax"),
+    "torch_xla": "torch",
+    **dict.fromkeys(("keras", "tensorflow", "tf_keras"), "tensorflow"),
+}
+# Packages, by their normalized names.
+PACKAGES: Mapping[str, Framework] = {
+    **dict.fromkeys(("dm-haiku", "equinox", "flax", "jax", "jaxlib", "optax"), "jax"),
+    **dict.fromkeys(("orbax", "orbax-checkpoint"), "jax"),
+    "torch-xla": "torch",
+    **dict.fromkeys(("keras", "tensorflow", "tensorflow-cpu", "tf-keras"), "tensorflow"),
+}
+IMPORT = re.compile(rb"(?m)^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)")
+MAX_FOLDERS, MAX_SCRIPTS, MAX_BYTES = 50, 200, 1 << 20
+
+
+@dataclass(frozen=True)
+class FrameworkChoice:
+    """A framework, and what tells: `job.framework`, or a file relative to the stack's folder."""
+
+    framework: Framework
+    because: str
+
+    def __str__(self) -> str:
+        return f"{TITLES[self.framework]} ({self.because})"
+
+
+def is_tensorflow(choice: FrameworkChoice | None) -> bool:
+    """Whether jobs count as TensorFlow's, as they do if nothing tells."""
+    return choice is None or choice.framework == "tensorflow"
+
+
+def framework_of_modules(modules: Iterable[str]) -> Framework | None:
+    """The framework of a script that imports these modules; None if they do not tell.
+
+    A script of several frameworks is one of TensorFlow's, which its images can run.
+    """
+    return _only({MODULES[name] for name in modules if name in MODULES})
+
+
+def framework_of_script(script: Path) -> Framework | None:
+    """The framework that a script imports; None if it imports none or cannot be read."""
+    return framework_of_modules(modules_of_script(script))
+
+
+def modules_of_script(script: Path) -> set[str]:
+    """The top-level modules that a script imports; none if it cannot be read."""
+    try:
+        source = read_file(script, MAX_BYTES)
+    except OSError:
+        return set()
+    return {name.decode() for name in IMPORT.findall(source)}
+
+
+def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework | None:
+    """The framework that drives the TPU, by a package for it, or else the one that is installed.
+
+    JAX programs often install TensorFlow too, to load data.
+    """
+    requirements = list(requirements)
+    drivers: set[Framework] = set()
+    for requirement in requirements:
+        if requirement.name == "jax" and "tpu" in requirement.extras:
+            drivers.add("jax")
+        elif requirement.name == "torch-xla":
+            drivers.add("torch")
+        elif requirement.name == "tensorflow-tpu":
+            drivers.add("tensorflow")
+    if len(drivers) == 1:
+        return drivers.pop()
+    names = {requirement.name for requirement in requirements}
+    return _only(drivers | {PACKAGES[name] for name in names if name in PACKAGES})
+
+
+def _only(frameworks: set[Framework]) -> Framework | None:
+    if "tensorflow" in frameworks:
+        return "tensorflow"
+    return frameworks.pop() if len(frameworks) == 1 else None
+
+
+def framework_in(folder: Path, requirements: str | None = None) -> FrameworkChoice | None:
+    """The framework of the jobs in a folder and in the folders directly below it.
+
+    Their requirements tell (`requirements` names a file in each folder, by default requirements.txt
+    or pyproject.toml), or else the imports of their scripts. None if there are none or several:
+    `up` does not know which job follows. Reads a limited number of files.
+    """
+    folders = [folder, *_folders_in(folder)]
+    by_requirements = {
+        _relative(listed[0].path, folder): framework
+        for each in folders
+        if (listed := declared(each, requirements))
+        and (framework := framework_of_requirements(listed)) is not None
+    }
+    choices = by_requirements or dict(_scripts_in(folders, folder))
+    if len({*choices.values()}) != 1:
+        return None
+    because, framework = next(iter(choices.items()))
+    return FrameworkChoice(framework, because)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
+    return [path for path in folders if not is_generated_folder(path)][:MAX_FOLDERS]
+
+
+def _scripts_in(folders: Iterable[Path], root: Path) -> Iterator[tuple[str, Framework]]:
+    scripts = (script for folder in folders for script in sorted(folder.glob("*.py")))
+    for script, _ in zip(scripts, range(MAX_SCRIPTS), strict=False):
+        framework = framework_of_script(script)
+        if framework is not None:
+            yield _relative(script, root), framework
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()

@@ -1,0 +1,461 @@
+"""A stack: its validated file, with all defaults resolved."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from tpuctl.catalog import (
+    APIS,
+    AcceleratorType,
+    Api,
+    NodeVersion,
+    Price,
+    Runtime,
+    TpuMachine,
+    accelerator_type,
+    base_runtime,
+    node_price,
+    node_version,
+    node_versions,
+    region_of,
+    runtime,
+    runtime_for,
+    tpu_machine,
+    unlisted_runtime,
+)
+from tpuctl.errors import Diagnostic, InvalidStack, Usage
+from tpuctl.model.jobs.attempt import Retry
+from tpuctl.model.scripts.framework import FrameworkChoice, framework_in, is_tensorflow
+from tpuctl.model.stack.candidates import Candidate, candidates_of
+from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile
+from tpuctl.model.stack.secret_sources import Source, source_of
+from tpuctl.model.stack.stack_rules import default_machine_type, find_problems
+from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
+from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
+from tpuctl.model.workers.worker_numbering import WorkerNumbering
+
+__all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
+
+MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
+PLACEHOLDER_TYPE = "v2-8"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack. Nothing here is "auto" any more, except the network's name.
+
+    A stack with problems can still be inspected and deleted: unavailable settings are replaced by
+    valid ones.
+    """
+
+    path: Path
+    file: StackFile
+    names: Names
+    accelerator: AcceleratorType
+    node_runtime: Runtime  # of the TPU API; for a TPU node: its version, with its TensorFlow
+    framework: FrameworkChoice | None  # of its jobs; None if nothing tells
+    candidate: Candidate  # the zone and API in use: the first, until another is tried
+    candidates: tuple[Candidate, ...]  # all, in order
+    bucket: str
+    bucket_location: str
+    user: str
+    problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
+
+    def require_valid(self) -> None:
+        """Raise InvalidStack with all problems that prevent creating it."""
+        if self.problems:
+            raise InvalidStack(self.problems)
+
+    @property
+    def name(self) -> str:
+        return self.names.stack
+
+    @property
+    def project(self) -> str:
+        return self.names.project
+
+    @property
+    def zone(self) -> str:
+        """The zone in use."""
+        return self.candidate.zone
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of all candidates, in order."""
+        return tuple(dict.fromkeys(candidate.zone for candidate in self.candidates))
+
+    @property
+    def api(self) -> Api:
+        """Who sells the TPU in use."""
+        return self.candidate.api
+
+    @property
+    def unused_apis(self) -> frozenset[Api]:
+        """Who cannot have sold the stack's TPU, unless the stack file was changed since."""
+        return frozenset(APIS) - self.apis
+
+    @property
+    def apis(self) -> frozenset[Api]:
+        """Who may sell it, of all candidates."""
+        return frozenset(candidate.api for candidate in self.candidates)
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether the TPU consists of Compute Engine instances."""
+        return self.api == "compute"
+
+    @property
+    def machine(self) -> TpuMachine:
+        """The machines of a slice; only for a TPU that Compute Engine sells."""
+        machine = tpu_machine(self.accelerator, self.file.tpu.topology)
+        assert machine is not None, "Compute Engine sells the type"
+        return machine
+
+    @property
+    def boot_disk_type(self) -> str:
+        """The type of the boot disks of a TPU that Compute Engine sells."""
+        configured = self.file.tpu.boot_disk.type
+        if configured != "auto":
+            return configured
+        return self.machine.boot_disks[0]
+
+    @property
+    def runtime(self) -> Runtime:
+        """The software of the workers: a version of the TPU API, or an image of Compute Engine."""
+        if not self.is_compute:
+            return self.node_runtime
+        return Runtime(self.machine.image, None, (self.accelerator.generation,), "any")
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether the node may be preempted at any time, at a lower price."""
+        return self.file.tpu.capacity in ("spot", "preemptible")
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the TPU is a node of API v1, driven by a controller."""
+        return self.file.tpu.kind == "node"
+
+    @property
+    def has_fixed_runtime(self) -> bool:
+        """Whether the stack file decides the runtime, whatever the framework."""
+        return self.is_node or self.is_compute or self.file.tpu.runtime != "auto"
+
+    @property
+    def queue(self) -> QueueSection | None:
+        """Settings of the queued resource; None to create nodes or instances directly.
+
+        Several slices of the Cloud TPU API are requested together.
+        """
+        if self.is_compute:
+            return None
+        return self.file.tpu.queue or (QueueSection() if self.slices > 1 else None)
+
+    @property
+    def slices(self) -> int:
+        """The number of slices that run each job together."""
+        return self.file.tpu.slices
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the stack's nodes. Each slice is a node."""
+        independent = self.queue.nodes if self.queue is not None else 1
+        return self.names.nodes(max(independent, self.slices))
+
+    @property
+    def controller(self) -> ControllerSection | None:
+        """The controller, with a machine type that the zone in use offers.
+
+        A TPU node always has one.
+        """
+        default = ControllerSection() if self.is_node else None
+        section = self.file.controller or default
+        if section is None or section.machine_type != "auto":
+            return section
+        return section.model_copy(update={"machine_type": default_machine_type(self.region)})
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether machines delete themselves at limits."""
+        limits = self.file.limits
+        return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
+
+    @property
+    def has_recovery(self) -> bool:
+        """Whether the controller recovers jobs whose machines failed or were preempted."""
+        retries = self.file.job.retries
+        return self.controller is not None and any(map(retries.of, get_args(Retry)))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of all resources that support them."""
+        return {**self.file.labels, **self.names.labels}
+
+    @property
+    def region(self) -> str:
+        return region_of(self.zone)
+
+    def for_framework(self, choice: FrameworkChoice | None) -> Stack:
+        """The same stack for a script of this framework, unless the stack file sets one.
+
+        Decides about a runtime that is `auto`.
+        """
+        if choice is None or self.file.job.framework != "auto":
+            return self
+        runtime = _runtime(self.file, self.accelerator, choice) or self.node_runtime
+        return replace(self, framework=choice, node_runtime=runtime)
+
+    def on_runtime(self, version: str) -> Stack:
+        """The same stack on a node that exists: `auto` chooses a runtime for a new node only.
+
+        A runtime for a framework other than that of the stack file remains a difference.
+        """
+        actual = runtime(version)
+        if self.has_fixed_runtime or actual is None:
+            return self
+        is_other = (actual.tensorflow is None) != (self.runtime.tensorflow is None)
+        if (is_other and self.file.job.framework != "auto") or not actual.fits(self.accelerator):
+            return self
+        return replace(self, node_runtime=actual)
+
+    def in_zone(self, zone: str) -> Stack:
+        """The same stack with its TPU in another zone. The bucket does not move."""
+        return self.at(Candidate(zone, self.api))
+
+    def at(self, candidate: Candidate) -> Stack:
+        """The same stack with its TPU from another candidate. The bucket does not move."""
+        return replace(self, candidate=candidate)
+
+    @property
+    def creates_service_account(self) -> bool:
+        return self.file.tpu.service_account is None
+
+    @property
+    def service_account(self) -> str:
+        return self.file.tpu.service_account or self.names.service_account_email
+
+    @property
+    def secrets(self) -> dict[str, Source]:
+        """Sources of the stack file's secret variables."""
+        return {
+            name: source_of(name, text, self.project)
+            for name, text in self.file.job.secrets.items()
+        }
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Distinct secrets in Secret Manager, as projects/P/secrets/NAME."""
+        return tuple(sorted({source.secret for source in self.secrets.values() if source.secret}))
+
+    @property
+    def has_only_project_secrets(self) -> bool:
+        """Whether all secrets are in the stack's project."""
+        prefix = f"projects/{self.project}/"
+        return all(name.startswith(prefix) for name in self.secret_names)
+
+    @property
+    def counted_type(self) -> str:
+        """The type and the number of nodes: `v5p-16`, `2 x v5p-16`."""
+        count, name = len(self.nodes), self.accelerator.name
+        return name if count == 1 else f"{count} x {name}"
+
+    @property
+    def price(self) -> Price | None:
+        """Hourly price of one node."""
+        return node_price(self.accelerator, self.zone, capacity=self.file.tpu.capacity)
+
+    @property
+    def worker_count(self) -> int:
+        """Number of machines that run its jobs: the workers of all nodes, or the controller."""
+        return 1 if self.is_node else len(self.nodes) * self.accelerator.workers
+
+    @property
+    def numbering(self) -> WorkerNumbering:
+        return WorkerNumbering(self.worker_count, self.slices, self.name)
+
+    def job_workers(self) -> tuple[int, ...]:
+        """The workers that run the script, numbered across all nodes in order.
+
+        Multi-host TensorFlow is driven from worker 0 only; anything else runs on every worker, as
+        does a job of several slices. For a TPU node it is the controller.
+        """
+        if self.is_node:
+            return (0,)
+        workers = self.file.job.workers
+        all_workers = tuple(range(self.worker_count))
+        if workers == "all":
+            return all_workers
+        if workers == "auto":
+            is_driven = is_tensorflow(self.framework) and self.runtime.tensorflow is not None
+            return (0,) if is_driven and self.slices == 1 else all_workers
+        return tuple(workers)
+
+
+def load_stack(path: Path) -> Stack:
+    """Load a stack file in order to create the stack. Raises InvalidStack with all problems."""
+    stack = read_stack(path)
+    stack.require_valid()
+    return stack
+
+
+def read_stack(path: Path) -> Stack:
+    """Load a stack file in order to inspect or delete the stack, with its problems.
+
+    Raises InvalidStack if the file is not valid against the schema.
+    """
+    text = read_stack_text(path)
+    file = text.validate()
+    problems = list(find_problems(file, text))
+    names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
+    if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
+        problems.append(_bucket_problem(names.bucket, problem, text))
+    accelerator = accelerator_type(file.tpu.type)
+    if accelerator is None:
+        accelerator = _placeholder_accelerator()
+    candidates = candidates_of(file, accelerator)
+    location = file.bucket.location.lower()
+    framework = _framework(file, text.folder)
+    return Stack(
+        path=path,
+        file=file,
+        names=names,
+        accelerator=accelerator,
+        node_runtime=_runtime(file, accelerator, framework) or _placeholder_runtime(file),
+        framework=framework,
+        candidate=candidates[0],
+        candidates=candidates,
+        bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
+        bucket_location=region_of(candidates[0].zone) if location == "auto" else location,
+        user=_user(file.access.user),
+        problems=tuple(problems),
+    )
+
+
+def _bucket_problem(name: str, problem: str, text: StackText) -> Diagnostic:
+    return Diagnostic(
+        "Invalid bucket name",
+        f"the default name {name}, from stack and project, is not allowed: {problem}",
+        "Set another name:\n    bucket: {name: NAME}",
+        text.where("bucket.name"),
+    )
+
+
+def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
+    """A stack from only a name and a project: enough to find and delete it.
+
+    Raises Usage for `option` or --project.
+    """
+    try:
+        file = StackFile.model_validate(
+            {"stack": name, "project": {"id": project}, "tpu": {"type": PLACEHOLDER_TYPE}}
+        )
+    except ValidationError as error:
+        which = option if error.errors()[0]["loc"][0] == "stack" else "--project"
+        raise Usage(
+            "Invalid name",
+            f"{which} cannot be {name if which == option else project!r}",
+            hint=f"Stack name: {FORMATS['stack']}\nProject ID: {FORMATS['project.id']}",
+            where=which,
+        ) from None
+    names = Names(name, project)
+    accelerator = _placeholder_accelerator()
+    candidates = candidates_of(file, accelerator)
+    candidates += tuple(Candidate(each.zone, "compute") for each in candidates)  # nothing tells
+    return Stack(
+        path=Path("tpuctl.yaml"),
+        file=file,
+        names=names,
+        accelerator=accelerator,
+        node_runtime=_placeholder_runtime(file),
+        framework=None,
+        candidate=candidates[0],
+        candidates=candidates,
+        bucket=names.bucket,
+        bucket_location=region_of(candidates[0].zone),
+        user=_user("auto"),
+    )
+
+
+def _framework(file: StackFile, folder: Path) -> FrameworkChoice | None:
+    if file.job.framework != "auto":
+        return FrameworkChoice(file.job.framework, "job.framework")
+    if file.tpu.runtime != "auto" or file.tpu.kind == "node":
+        return None  # the script of each job tells
+    requirements = file.job.requirements
+    name = None if requirements in (None, "auto") else requirements.partition("[")[0].strip()
+    return framework_in(folder, name)
+
+
+def _runtime(
+    file: StackFile, accelerator: AcceleratorType, choice: FrameworkChoice | None = None
+) -> Runtime | None:
+    version_name = file.tpu.runtime
+    if file.tpu.kind == "vm":
+        if version_name != "auto":
+            return runtime(version_name) or unlisted_runtime(version_name)
+        return runtime_for(accelerator) if is_tensorflow(choice) else base_runtime(accelerator)
+    if version_name == "auto":
+        needs_torch = choice is not None and choice.framework == "torch"
+        versions = [each for each in node_versions() if each.pytorch or not needs_torch]
+        version: NodeVersion | None = versions[0]
+    else:
+        version = node_version(version_name)
+    if version is None:
+        return None
+    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
+
+
+def _placeholder_accelerator() -> AcceleratorType:
+    """For a stack without a type: its machines are found by other properties."""
+    accelerator = accelerator_type(PLACEHOLDER_TYPE)
+    assert accelerator is not None
+    return accelerator
+
+
+def _placeholder_runtime(file: StackFile) -> Runtime:
+    tpu = file.tpu.model_copy(update={"runtime": "auto"})
+    runtime_ = _runtime(file.model_copy(update={"tpu": tpu}), _placeholder_accelerator())
+    assert runtime_ is not None
+    return runtime_
+
+
+def slug(text: str) -> str:
+    """Derive a stack name from a folder's name.
+
+    Case and punctuation do not count. A name that would lose anything else, such as letters of
+    another script or its end, gets a short hash, so that different folders have different stacks.
+    """
+    text = unicodedata.normalize("NFC", text)  # macOS stores names decomposed
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    if not re.fullmatch(STACK_NAME, name[:MAX_NAME_LENGTH].strip("-")):
+        name = f"stack-{name}".strip("-")
+    is_whole = text.isascii() and len(name) <= MAX_NAME_LENGTH and re.search(r"\w", plain)
+    if is_whole or not text:
+        return name
+    mark = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:HASH_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - HASH_LENGTH - 1].rstrip('-')}-{mark}"
+
+
+def _user(user: str) -> str:
+    """A valid user name for machines; Google's images do not allow root."""
+    if user != "auto":
+        return user
+    try:
+        local = getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user, as in some containers
+        local = "tpuctl"
+    slug = re.sub(r"[^a-z0-9_-]", "", local.lower())[:32]
+    return slug if re.fullmatch(USER_NAME, slug) and slug != "root" else "tpuctl"

@@ -1,0 +1,243 @@
+"""Custom roles that tpuctl creates in a project for least privilege.
+
+One allows machines to get and delete machines, the other allows a controller to recreate the TPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound
+from tpuctl.model.plan import Change
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
+from tpuctl.polling import Backoff, wait_until
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.tpu.tpu_group import TpuGroup
+from tpuctl.resources.tpu.tpu_instance import TpuInstance
+
+__all__ = [
+    "RecoveryRole",
+    "WatchdogRole",
+    "recovery_permissions",
+    "watchdog_permissions",
+]
+
+SECONDS = 60.0
+# Shared by TPU VMs, TPU nodes and queued resources: IAM has no separate permissions for queued
+# resources (github.com/iann0036/iam-dataset, gcp/map.json).
+WATCH_TPU = ("tpu.nodes.get", "tpu.nodes.delete")
+WATCH_CONTROLLER = (
+    "compute.instances.get",
+    "compute.instances.delete",
+    "compute.instances.getGuestAttributes",
+)
+WATCH_INSTANCES = ("compute.instances.get", "compute.instances.delete")
+WATCH_GROUPS = (
+    "compute.instances.get",
+    "compute.instanceGroupManagers.get",
+    "compute.instanceGroupManagers.delete",
+    "compute.instanceGroups.delete",
+)
+# To find the stack's other machines, and the time of their last activity.
+WATCH_PEERS = ("compute.instances.list", "compute.instances.getGuestAttributes")
+# Includes polling operations, listing nodes, and looking up the network before creating a node.
+RECOVERY = (
+    "tpu.nodes.get",
+    "tpu.nodes.list",
+    "tpu.nodes.create",
+    "tpu.nodes.delete",
+    "tpu.operations.get",
+    "compute.networks.get",
+)
+# Likewise, in addition to what a kind declares; an operation reports a preemption.
+RECOVERY_COMPUTE = (
+    "compute.instances.getGuestAttributes",
+    "compute.zoneOperations.list",
+)
+RECOVERY_KEYS = ("compute.instances.get",)
+RECOVERY_NETWORK = ("compute.networks.get",)
+# What only `down` needs, to find what is left over.
+CLEANUP = {
+    *("compute.addresses.list", "compute.disks.list"),
+    *("compute.instanceTemplates.list", "compute.resourcePolicies.list"),
+}
+# The controller of a TPU node runs jobs, and looks itself up like any other worker.
+CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
+
+
+def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
+    """The permissions that the watchdog on the stack's machines needs."""
+    needed: tuple[str, ...] = WATCH_TPU
+    if stack.is_compute:
+        needed = WATCH_INSTANCES if stack.machine.hosts == 1 else WATCH_GROUPS
+        if stack.worker_count > 1 or stack.controller is not None:
+            needed += WATCH_PEERS
+    return needed if stack.controller is None else (*dict.fromkeys(needed + WATCH_CONTROLLER),)
+
+
+def recovery_permissions(stack: Stack) -> tuple[str, ...]:
+    """The permissions that the controller needs to recreate the TPU."""
+    if stack.is_compute:
+        is_group = stack.machine.hosts > 1
+        kind = TpuGroup if is_group else TpuInstance
+        lines = (line.split() for line in kind.permissions.strip().splitlines())
+        needed = (names for step, _, *names in lines if not step.startswith("update"))
+        create = {name for names in needed for name in names if name.startswith("compute.")}
+        create -= CLEANUP
+        # A group's template has the network, but not the controller's SSH key.
+        more = RECOVERY_KEYS if is_group else RECOVERY_NETWORK
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more}))
+    return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
+
+
+class ProjectRole(StackResource):
+    """Shared by all stacks of the project, so permissions are only added.
+
+    Never deleted: the ID of a deleted role is blocked for weeks, and an unassigned role grants
+    nothing.
+    """
+
+    kind = "role"
+    group = "project"
+    label = "custom roles that allow machines to delete and create TPUs"
+    unlisted_reason = "shared by all stacks of a project"
+    permissions = """
+        read iam.roleAdmin iam.roles.get
+        create iam.roleAdmin iam.roles.create
+        update iam.roleAdmin iam.roles.update
+        update:deleted iam.roleAdmin iam.roles.undelete
+    """
+    optional = (
+        "update",
+        "extending a custom role of another stack, or restoring a deleted one",
+    )
+
+    role: ClassVar[str]  # its ID
+    title: ClassVar[str]
+    lets: ClassVar[str]  # completes "allows …"
+    needs_more: ClassVar[str]  # who may need more permissions
+
+    @property
+    def name(self) -> str:
+        return self.role
+
+    @property
+    def path(self) -> str:
+        return f"projects/{self.stack.project}/roles/{self.role}"
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({"apis/needed"})
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client("iam")
+        try:
+            return await self.cloud.call(self.address, client.get_role, {"name": self.path})
+        except NotFound:
+            return None
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.create(f"project-wide: allows {self.lets}")
+        missing = self._missing(observed)
+        if observed.deleted:
+            return self.update("project-wide: restoring the deleted role", ("deleted", *missing))
+        if missing:
+            return self.update(
+                f"project-wide: {self.needs_more} of this stack needs more permissions", missing
+            )
+        return self.nothing("the role exists")
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.nothing("does not exist")
+        return self.leave("shared by the project's stacks; grants nothing by itself")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        """Converge to the needed state; other stacks may do the same concurrently."""
+
+        async def probe() -> bool | None:
+            role = await self.observe()
+            try:
+                if role is None:
+                    await self._create()
+                elif role.deleted:
+                    await self._call("undelete_role", {"name": self.path})
+                elif self._missing(role):
+                    await self._extend(role)
+                else:
+                    return True
+            except Conflict as error:  # a concurrent change, or it is not visible yet
+                report(str(error), None)
+            return None
+
+        await wait_until(
+            probe,
+            description=f"role {self.role} being usable",
+            seconds=SECONDS,
+            backoff=Backoff(initial=0.05),  # usually visible at the second poll
+            clock=self.cloud.clock,
+        )
+
+    async def _create(self) -> None:
+        request = {
+            "parent": f"projects/{self.stack.project}",
+            "role_id": self.role,
+            "role": {
+                "title": self.title,
+                "description": f"Created by tpuctl: allows {self.lets}.",
+                "included_permissions": list(self.included),
+                "stage": "GA",
+            },
+        }
+        await self._call("create_role", request)
+
+    async def _extend(self, role: Any) -> None:
+        """With the etag that was read: other stacks extend it too."""
+        permissions = [*role.included_permissions, *self._missing(role)]
+        request = {
+            "name": self.path,
+            "role": {"included_permissions": permissions, "etag": role.etag},
+            "update_mask": {"paths": ["included_permissions"]},
+        }
+        await self._call("update_role", request)
+
+    async def _call(self, method: str, request: dict[str, Any]) -> None:
+        client = self.cloud.client("iam")
+        await self.cloud.call(self.address, getattr(client, method), request)
+
+    def _missing(self, role: Any) -> tuple[str, ...]:
+        existing = {*role.included_permissions}
+        return tuple(permission for permission in self.included if permission not in existing)
+
+
+class WatchdogRole(ProjectRole):
+    """For machines of stacks with limits."""
+
+    role = WATCHDOG_ROLE
+    title = "tpuctl watchdog"
+    lets = "machines to delete themselves at their limits"
+    needs_more = "the watchdog"
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        return watchdog_permissions(self.stack)
+
+
+class RecoveryRole(ProjectRole):
+    """For stacks whose controller recovers jobs."""
+
+    role = RECOVERY_ROLE
+    title = "tpuctl recovery"
+    lets = "the controller to recreate the TPU after preemption"
+    needs_more = "the controller"
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        return recovery_permissions(self.stack)

@@ -1,0 +1,224 @@
+"""Grants for the machines' accounts, on the stack's bucket, project and account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from tpuctl.errors import NotFound
+from tpuctl.model.status.inventory import Group, InventoryItem
+from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
+from tpuctl.resources.access.policy_grants import ApiPolicyGrants, PolicyGrants
+from tpuctl.resources.base import Query
+from tpuctl.resources.project.stack_record import Contents, Record
+
+__all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
+
+# objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// needs.
+ROLES = ("roles/storage.objectAdmin", "roles/storage.legacyBucketReader")
+WRITERS = ("roles/logging.logWriter", "roles/monitoring.metricWriter")
+USER = "roles/iam.serviceAccountUser"
+
+
+class BucketGrants(PolicyGrants):
+    """Read and write access to the stack's bucket, granted on the bucket."""
+
+    kind = "grants"
+    group: ClassVar[Group] = "bucket"
+    label = "the machines' access to the bucket"
+    unlisted_reason = "they are deleted with the bucket"
+    permissions = """
+        read storage.admin storage.buckets.getIamPolicy
+        update storage.admin storage.buckets.setIamPolicy storage.objects.create
+        update storage.admin storage.objects.delete
+    """
+
+    @property
+    def name(self) -> str:
+        return self.stack.bucket
+
+    @property
+    def on(self) -> str:
+        return f"bucket/{self.stack.bucket}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES
+
+    @property
+    def after(self) -> frozenset[str]:
+        needed = {f"bucket/{self.stack.bucket}"}
+        if self.stack.creates_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
+
+    def _because(self) -> str:
+        return "workers need to read and write the bucket"
+
+    async def _others(self) -> list[Contents | None]:
+        return await Record(self.stack, self.cloud).others()
+
+    async def _policy(self) -> Any:
+        bucket = self.cloud.client("storage").bucket(self.stack.bucket)
+        return await self.cloud.call(
+            self.address, bucket.get_iam_policy, requested_policy_version=3
+        )
+
+    async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
+        policy.version = 3
+        policy.bindings = bindings
+        bucket = self.cloud.client("storage").bucket(self.stack.bucket)
+        await self.cloud.call(self.address, bucket.set_iam_policy, policy)
+
+
+class NodeGrants(BucketGrants):
+    """The same for a TPU node's service agent, which TensorFlow on the node uses for gs://."""
+
+    kind = "node-grants"
+    group = "TPU"
+    label = "the TPU node's access to the bucket"
+    unlisted_reason = "they are deleted with the bucket"
+    permissions = """
+        read storage.admin storage.buckets.getIamPolicy
+        update storage.admin storage.buckets.setIamPolicy storage.objects.create
+        update storage.admin storage.objects.delete
+    """
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({f"bucket/{self.stack.bucket}", f"tpu/{self.stack.names.node}"})
+
+    @property
+    def own_roles(self) -> tuple[str, ...]:
+        return ()
+
+    def _because(self) -> str:
+        return "the TPU node's service agent needs to read and write the bucket"
+
+    async def account(self) -> str | None:
+        """The service agent that the node reports."""
+        name = (
+            f"projects/{self.stack.project}/locations/{self.stack.zone}/"
+            f"nodes/{self.stack.names.node}"
+        )
+        try:
+            node = await self.cloud.call(
+                self.address, self.cloud.client("tpu_v1").get_node, {"name": name}
+            )
+        except NotFound:
+            return None
+        return str(node.service_account) or None
+
+
+class ProjectGrants(ApiPolicyGrants):
+    """What can only be granted on the project: writing logs and metrics, watchdog and recovery
+    roles."""
+
+    kind = "project-grants"
+    client = "projects"
+    group = "project"
+    label = "the machines' access to the project"
+    permissions = """
+        read resourcemanager.projectIamAdmin resourcemanager.projects.getIamPolicy
+        update resourcemanager.projectIamAdmin resourcemanager.projects.setIamPolicy
+    """
+
+    @classmethod
+    def list_all(cls, query: Query) -> Iterator[InventoryItem]:
+        """Members with our custom roles, including deleted accounts."""
+        project = query.project
+        policy = query.cloud.client("projects").get_iam_policy(
+            request={"resource": f"projects/{project}"}, **query.options
+        )
+        account = re.compile(rf"(?:deleted:)?serviceAccount:([^@]+)@{re.escape(project)}\.iam\.g")
+        role_names = {f"projects/{project}/roles/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
+        members = (
+            member for each in policy.bindings if each.role in role_names for member in each.members
+        )
+        matches = (match for member in members if (match := account.match(member)))
+        for owner in sorted({stack for match in matches if (stack := stack_of_account(match[1]))}):
+            yield InventoryItem(cls, project, owner)
+
+    @property
+    def name(self) -> str:
+        return self.stack.project
+
+    @property
+    def on(self) -> str:
+        return f"project/{self.stack.project}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """A user-provided account gets only what limits and recovery need."""
+        writers = WRITERS if self.stack.creates_service_account else ()
+        watch = (self.stack.names.watchdog_role,) if self.stack.has_limits else ()
+        recovery = (self.stack.names.recovery_role,) if self.stack.has_recovery else ()
+        return (*writers, *watch, *recovery)
+
+    @property
+    def own_roles(self) -> tuple[str, ...]:
+        names = self.stack.names
+        return (*WRITERS, names.watchdog_role, names.recovery_role)
+
+    @property
+    def after(self) -> frozenset[str]:
+        """After the bucket, which holds the record."""
+        needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
+        needed |= {f"role/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
+        if self.stack.creates_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
+
+    @property
+    def resource_name(self) -> str:
+        return f"projects/{self.stack.project}"
+
+    def _because(self) -> str:
+        watch = ", delete themselves at their limits" if self.stack.has_limits else ""
+        recovery = ", recreate the TPU" if self.stack.has_recovery else ""
+        return f"project-wide: machines write logs and metrics{watch}{recovery}"
+
+
+class AccountGrants(ApiPolicyGrants):
+    """Allows the account to act as itself, as creating a machine with an account requires.
+
+    Granted on the account only, if the stack's controller recreates the TPU.
+    """
+
+    kind = "account-grants"
+    client = "iam"
+    group = "account"
+    label = "permission to act as that account"
+    unlisted_reason = "they are deleted with the account"
+    permissions = """
+        read iam.serviceAccountAdmin iam.serviceAccounts.getIamPolicy
+        update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
+        update storage.admin storage.objects.create storage.objects.delete
+    """
+
+    @property
+    def name(self) -> str:
+        return self.stack.service_account.partition("@")[0]
+
+    @property
+    def on(self) -> str:
+        return f"account/{self.stack.service_account}"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (USER,)
+
+    @property
+    def after(self) -> frozenset[str]:
+        needed = {f"bucket/{self.stack.bucket}"}
+        if self.stack.creates_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
+
+    def _because(self) -> str:
+        return "the controller creates machines with its own account"
+
+    @property
+    def resource_name(self) -> str:
+        return f"projects/-/serviceAccounts/{self.stack.service_account}"

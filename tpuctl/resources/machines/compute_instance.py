@@ -1,0 +1,219 @@
+"""Compute Engine instances of a stack: the calls that controllers and TPUs have in common."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import Conflict, NotFound, Usage
+from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.base import StackResource, confirm_deletion, retry_until_visible
+from tpuctl.resources.machines.instance_metadata import ssh_keys_with
+
+__all__ = [
+    "STARTING_STATES",
+    "ComputeInstance",
+    "boot_disk",
+    "metadata_items",
+    "metadata_values",
+    "network_interface",
+]
+
+SECONDS = 900.0
+MAX_ATTEMPTS = 8
+STARTING_STATES = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
+
+
+@dataclass(frozen=True)
+class ComputeInstance:
+    """The calls for an instance in the stack's zone, on behalf of the resource that it is part
+    of."""
+
+    resource: StackResource
+    name: str
+    noun: str  # in messages: "controller"
+
+    @property
+    def where(self) -> dict[str, Any]:
+        stack = self.resource.stack
+        return {"project": stack.project, "zone": stack.zone, "instance": self.name}
+
+    async def get(self) -> Any | None:
+        try:
+            return await self.call("get")
+        except NotFound:
+            return None
+
+    async def call(self, method: str, **fields: Any) -> Any:
+        """Call a method of the instance."""
+        cloud = self.resource.cloud
+        client = cloud.client("instances")
+        return await cloud.call(
+            self.resource.address, getattr(client, method), **self.where, **fields
+        )
+
+    async def wait_for(self, operation: Any, seconds: float = SECONDS) -> None:
+        await compute_operation(
+            self.resource.cloud, operation, subject=self.resource.address, seconds=seconds
+        )
+
+    async def insert_or_adopt(
+        self,
+        desired: Mapping[str, Any],
+        report: Report,
+        *,
+        check: Callable[[Any], object],
+        state: str = "PROVISIONING",
+        seconds: float = SECONDS,
+    ) -> bool:
+        """Create it, unless another program does so at the same time; returns whether one did.
+
+        `state` is reported while it is created, for up to `seconds`.
+        """
+        cloud, stack = self.resource.cloud, self.resource.stack
+
+        async def insert() -> None:
+            # One request ID per attempt: a retry after a lost response finds its own operation. A
+            # program that was killed and restarted finds its own instance. An ID derived from the
+            # name would, for the hour that Google remembers it, match an instance deleted since.
+            request = {
+                "project": stack.project,
+                "zone": stack.zone,
+                "instance_resource": desired,
+                "request_id": str(uuid.uuid4()),
+            }
+            report("requesting the machine", None)
+            client = cloud.client("instances")
+            operation = await cloud.call(self.resource.address, client.insert_unary, request)
+            report(state, None)
+            await self.wait_for(operation, seconds)
+
+        async def create() -> None:
+            await retry_until_visible(
+                insert, stack.service_account, cloud, lambda text: report(text, None)
+            )
+
+        existing = await self.resource.create_or_adopt(
+            create, self.get, report, check=check, seconds=seconds
+        )
+        return existing is not None
+
+    async def start(self, report: Report, state: str = "STAGING") -> None:
+        """Start it if it is stopped; `state` is reported."""
+        report(state, None)
+        try:
+            operation = await self.call("start_unary")
+        except (Usage, Conflict):
+            instance = await self.get()
+            if instance is None or instance.status not in ("RUNNING", *STARTING_STATES):
+                raise
+        else:
+            await self.wait_for(operation)
+
+    async def update_metadata(self, desired: Mapping[str, str]) -> None:
+        """Add metadata. Other keys are kept, and so are others' lines of `ssh-keys`."""
+
+        def request(instance: Any) -> dict[str, Any]:
+            items = metadata_values(instance)
+            keys = ssh_keys_with(items.get("ssh-keys", ""), desired["ssh-keys"])
+            items = {**items, **desired, "ssh-keys": keys}
+            fingerprint = instance.metadata.fingerprint
+            resource = {"fingerprint": fingerprint, "items": metadata_items(items)}
+            return {"metadata_resource": resource}
+
+        await self._modify("set_metadata_unary", request)
+
+    async def update_labels(self, desired: Mapping[str, str]) -> None:
+        """Add labels; others are kept."""
+
+        def request(instance: Any) -> dict[str, Any]:
+            labels = {**instance.labels, **desired}
+            body = {"label_fingerprint": instance.label_fingerprint, "labels": labels}
+            return {"instances_set_labels_request_resource": body}
+
+        await self._modify("set_labels_unary", request)
+
+    async def update_tags(self, desired: list[str]) -> None:
+        """Add network tags; others are kept."""
+
+        def request(instance: Any) -> dict[str, Any]:
+            items = [*dict.fromkeys([*instance.tags.items, *desired])]
+            return {"tags_resource": {"fingerprint": instance.tags.fingerprint, "items": items}}
+
+        await self._modify("set_tags_unary", request)
+
+    async def _modify(self, method: str, request: Callable[[Any], dict[str, Any]]) -> None:
+        """Read, modify, write with the fingerprint; retried on conflict."""
+        for remaining in range(MAX_ATTEMPTS - 1, -1, -1):
+            instance = await self.get()
+            if instance is None:
+                raise NotFound(
+                    f"{self.noun.capitalize()} not found",
+                    f"{self.noun} {self.name} was deleted in the meantime",
+                    hint="Recreate what is missing:\n    tpuctl up",
+                )
+            try:
+                operation = await self.call(method, **request(instance))
+            except Conflict:
+                if not remaining:
+                    raise
+                await self.resource.cloud.clock.sleep(0.2)
+                continue
+            await self.wait_for(operation)
+            return
+
+    async def delete(self, report: Report, state: str = "STOPPING") -> None:
+        """Delete it, if it exists; `state` is reported."""
+        report(state, None)
+        try:
+            operation = await self.call("delete_unary")
+        except NotFound:
+            return
+        await confirm_deletion(
+            self.wait_for(operation),
+            self.get,
+            description=f"instance {self.name}",
+            seconds=SECONDS,
+            clock=self.resource.cloud.clock,
+        )
+
+
+def network_interface(stack: Stack, network: str) -> dict[str, Any]:
+    """The interface of the stack's machines in the named network."""
+    interface: dict[str, Any] = {"network": f"projects/{stack.project}/global/networks/{network}"}
+    if stack.file.network.subnetwork is not None:
+        interface["subnetwork"] = (
+            f"projects/{stack.project}/regions/{stack.region}/subnetworks/"
+            f"{stack.file.network.subnetwork}"
+        )
+    if stack.file.network.ssh == "external":
+        interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
+    return interface
+
+
+def boot_disk(stack: Stack, image: str, size_gb: int, disk_type: str) -> dict[str, Any]:
+    """The boot disk of a machine, deleted with it. `disk_type` is a path, or a template's name."""
+    return {
+        "boot": True,
+        "auto_delete": True,
+        "initialize_params": {
+            "source_image": image,
+            "disk_size_gb": size_gb,
+            "disk_type": disk_type,
+            "labels": stack.labels,
+        },
+    }
+
+
+def metadata_values(observed: Any) -> dict[str, str]:
+    """The metadata of an instance, or of a template's properties."""
+    return {item.key: item.value for item in observed.metadata.items}
+
+
+def metadata_items(metadata: Mapping[str, str]) -> list[dict[str, str]]:
+    """Metadata as Compute Engine writes it."""
+    return [{"key": key, "value": value} for key, value in metadata.items()]

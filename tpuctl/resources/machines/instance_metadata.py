@@ -1,0 +1,158 @@
+"""Metadata of a stack's machines: SSH keys, startup script, watchdog settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tpuctl.assets import program
+from tpuctl.model.cost.cost import affordable_seconds
+from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.duration import seconds_of
+from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.units import dollars
+
+__all__ = [
+    "SCOPE",
+    "metadata_differs",
+    "metadata_of",
+    "prerequisites",
+    "public_key_line",
+    "ssh_keys_with",
+    "watch_metadata",
+]
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+TPU = "https://tpu.googleapis.com"
+COMPUTE = "https://compute.googleapis.com/compute/v1"
+STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watchdog"
+
+
+def public_key_line(user: str, public_keys: str) -> str:
+    """A line of `ssh-keys` metadata for each line of keys: USER:TYPE KEY USER."""
+    keys = [line.split()[:2] for line in public_keys.splitlines()]
+    return "\n".join(f"{user}:{kind} {key} {user}" for kind, key in keys)
+
+
+def ssh_keys_with(existing: str, more: str) -> str:
+    """The metadata value with these lines added."""
+    lines = [line for line in existing.splitlines() if line.strip()]
+    return "\n".join([*lines, *(line for line in more.splitlines() if line not in lines)])
+
+
+def prerequisites(stack: Stack) -> set[str]:
+    """What must exist before any machine: its account, and the permission to delete it at its
+    limits.
+
+    So a machine is never charged without a watchdog that may delete it.
+    """
+    needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
+    return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
+
+
+def metadata_of(stack: Stack, key_line: str, *, startup: bool = True) -> dict[str, str]:
+    """The metadata of a worker of a TPU VM, or of the controller of a TPU node.
+
+    `startup`: whether machines run startup scripts; otherwise the watchdog is started over SSH.
+    """
+    metadata = {**stack.file.tpu.metadata, "enable-guest-attributes": "TRUE"}
+    metadata["ssh-keys"] = ssh_keys_with(metadata.get("ssh-keys", ""), key_line)
+    if stack.file.tpu.startup_script is not None:
+        script = stack.folder / stack.file.tpu.startup_script
+        metadata[STARTUP] = script.read_text("utf-8")
+    watch = watch_metadata(stack, on_controller=stack.is_node, startup=startup)
+    if STARTUP in watch and STARTUP in metadata:  # the watchdog starts it
+        metadata[USERS_STARTUP] = metadata[STARTUP]
+    return {**metadata, **watch}
+
+
+def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -> dict[str, str]:
+    """The watchdog's metadata: limits to enforce and, on a controller, job recovery.
+
+    Empty settings, which stop a running watchdog, if there is nothing to do.
+    """
+    is_needed = stack.has_limits or (on_controller and stack.has_recovery)
+    orders = _orders(stack, on_controller=on_controller) if is_needed else {}
+    metadata = {ORDERS: json.dumps(orders, sort_keys=True)}
+    return {**metadata, STARTUP: program("watchdog.py")} if startup and orders else metadata
+
+
+def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) -> tuple[str, ...]:
+    """What an update must change: `ssh-keys`, `limits`, `metadata`. Other keys and values are
+    kept."""
+    fields = []
+    keys = {*desired.get("ssh-keys", "").splitlines()}
+    if not keys <= {*observed.get("ssh-keys", "").splitlines()}:
+        fields.append("ssh-keys")
+    current = {ORDERS: "{}", **observed}
+    stale = {name for name, value in desired.items() if current.get(name) != value} - {"ssh-keys"}
+    if ORDERS in stale:
+        fields.append("limits")
+    if stale - {ORDERS}:
+        fields.append("metadata")
+    return tuple(fields)
+
+
+def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
+    """The watchdog's settings; `jobs/shipped/watchdog/watchdog.py` reads these keys.
+
+    Independent of the time of writing, so that the same stack has the same metadata.
+    """
+    zone = f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone}"
+    controller = f"{zone}/instances/{stack.names.controller}"
+    nodes, peers = _instances(stack, zone) if stack.is_compute else _nodes(stack)
+    remove = list(nodes)
+    if stack.queue is not None:
+        version = "v2alpha1" if stack.file.tpu.capacity == "flex-start" else "v2"
+        name = f"{_location(stack)}/queuedResources/{stack.names.queued}"
+        remove = [f"{TPU}/{version}/{name}?force=true"]
+    if stack.controller is not None:
+        remove = [*remove, controller] if on_controller else [controller, *remove]
+        if not stack.is_compute:  # otherwise among the instances
+            peers.append(f"{controller}/getGuestAttributes?queryPath=tpuctl/")
+    is_alone = stack.worker_count == 1 and (stack.is_node or stack.controller is None)
+    is_instance = stack.is_compute and not on_controller  # whose name its group chose
+    idle = stack.file.limits.idle
+    return {
+        **_age(stack),
+        "idle_seconds": seconds_of(idle) if idle is not None else None,
+        "tpu": f"{zone}/instances/{{instance}}" if is_instance else nodes[0],
+        "peers": [] if is_alone else peers,
+        "delete": remove,
+        # TensorFlow's runtime for slices always holds the chips of its worker.
+        "count_chip_use": "-pod" not in stack.runtime.version,
+    }
+
+
+def _location(stack: Stack) -> str:
+    return f"projects/{stack.project}/locations/{stack.zone}"
+
+
+def _nodes(stack: Stack) -> tuple[list[str], list[str]]:
+    """The URLs of the nodes, and of the guest attributes of their workers."""
+    api = "v1" if stack.is_node else "v2"
+    nodes = [f"{TPU}/{api}/{_location(stack)}/nodes/{name}" for name in stack.nodes]
+    return nodes, [] if stack.is_node else [f"{node}:getGuestAttributes" for node in nodes]
+
+
+def _instances(stack: Stack, zone: str) -> tuple[list[str], list[str]]:
+    """The URLs of the slices that Compute Engine sells, and of the list of all machines."""
+    kind = "instances" if stack.machine.hosts == 1 else "instanceGroupManagers"
+    nodes = [f"{zone}/{kind}/{name}" for name in stack.nodes]
+    return nodes, [f"{zone}/instances?filter=labels.{STACK_LABEL}%3D{stack.name}"]
+
+
+def _age(stack: Stack) -> dict[str, Any]:
+    """The time and cost limits as a maximum age, whichever comes first."""
+    limits, hourly = stack.file.limits, cost_of(stack).per_hour
+    ages: list[tuple[float, str]] = []
+    if limits.max_hours is not None:
+        reason = f"it is {limits.max_hours:g} hours old (limits.max_hours)"
+        ages.append((limits.max_hours * 3600, reason))
+    if limits.max_cost is not None and hourly:
+        reason = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
+        ages.append((affordable_seconds(limits.max_cost, hourly), f"{reason} (limits.max_cost)"))
+    seconds, reason = min(ages, default=(None, ""))
+    return {"max_seconds": seconds, "reason": reason}

@@ -1,0 +1,93 @@
+"""Private Google Access, by which machines without external addresses reach Google's APIs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.cloud.operations import compute_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import NotFound
+from tpuctl.model.plan import Change
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.network.network import Network
+
+__all__ = ["PrivateAccess"]
+
+SECONDS = 300.0
+FIELD = "privateIpGoogleAccess"
+
+
+class PrivateAccess(StackResource):
+    """Enabled in the machines' subnetwork and never disabled: others may need it.
+
+    It is free, and opens nothing to the outside.
+    """
+
+    kind = "private-access"
+    group = "network"
+    label = "Private Google Access for machines without external addresses"
+    unlisted_reason = "it is a setting of a subnetwork"
+    permissions = """
+        read compute.viewer compute.subnetworks.get
+        update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
+        update compute.networkAdmin compute.regionOperations.get
+    """
+    optional = ("update", "enabling Private Google Access")
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+
+    @property
+    def name(self) -> str:
+        return self.stack.region
+
+    @property
+    def after(self) -> frozenset[str]:
+        return frozenset({self.network.address})
+
+    async def observe(self) -> Any | None:
+        """The subnetwork; None if it does not exist."""
+        try:
+            name = await self._subnetwork()
+            return await self.cloud.call(
+                self.address,
+                self.cloud.client("subnetworks").get,
+                project=self.stack.project,
+                region=self.stack.region,
+                subnetwork=name,
+            )
+        except NotFound:
+            return None
+
+    async def _subnetwork(self) -> str:
+        """The configured one, else the region's, which has the name of its network."""
+        return self.stack.file.network.subnetwork or await self.network.usable_name()
+
+    def diff(self, observed: Any | None) -> Change:
+        if observed is not None and observed.private_ip_google_access:
+            return self.nothing(f"enabled in subnetwork {observed.name}")
+        return self.update(
+            "machines without external addresses need it to reach the bucket and the APIs; "
+            "it stays enabled",
+            [FIELD],
+        )
+
+    def removal(self, observed: Any | None) -> Change:
+        if observed is None:
+            return self.nothing("no subnetwork")
+        return self.leave("free, and others may need it")
+
+    async def apply(self, change: Change, report: Report) -> None:
+        name = await self._subnetwork()
+        operation = await self.cloud.call(
+            self.address,
+            self.cloud.client("subnetworks").set_private_ip_google_access_unary,
+            project=self.stack.project,
+            region=self.stack.region,
+            subnetwork=name,
+            subnetworks_set_private_ip_google_access_request_resource={
+                "private_ip_google_access": True
+            },
+        )
+        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)

@@ -1,0 +1,273 @@
+"""The lifecycle of nodes, whichever API sells them: states, waiting, start and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from tpuctl.catalog import Capacity
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.operations import long_operation
+from tpuctl.engine.resource import Report
+from tpuctl.errors import (
+    Conflict,
+    NoCapacity,
+    NotFound,
+    OperationFailed,
+    Scope,
+    TpuctlError,
+    Usage,
+)
+from tpuctl.model.cost.cost import CostLine, node_cost, with_addresses
+from tpuctl.model.plan import Change
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.polling import Backoff, wait_until
+from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
+from tpuctl.resources.machines.instance_metadata import public_key_line
+from tpuctl.resources.network.network import Network
+
+__all__ = [
+    "CREATE_SECONDS",
+    "DEAD_STATES",
+    "DELETE_SECONDS",
+    "POLL",
+    "TRANSITIONAL_STATES",
+    "NodeLifecycle",
+    "SshNode",
+    "TpuApiNode",
+    "capacity_of",
+]
+
+CREATE_SECONDS = 1800.0
+DELETE_SECONDS = 900.0
+TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
+DEAD_STATES = ("PREEMPTED", "TERMINATED")
+POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
+
+
+class NodeLifecycle(StackResource):
+    """A node in the stack's zone, identified by its name and owned by its label."""
+
+    group = "TPU"
+    is_tpu = True
+    is_machine = True
+    is_zonal = True
+    is_billable = True
+    # Charged while READY, idle or not (cloud.google.com/tpu/docs, "Pricing"); not while starting or
+    # after the end. Unclear states count as charged.
+    uncharged_before_states = ("PENDING", "CREATING")
+    uncharged_after_states = ("PREEMPTED", "STOPPED", "TERMINATED", "HIDDEN")
+    noun: ClassVar[str] = "node"
+
+    @classmethod
+    def cost(cls, item: InventoryItem) -> CostLine:
+        line = node_cost(item.detail, item.zone, capacity=item.capacity)
+        return with_addresses(line, item.external_addresses, spot=item.is_spot)
+
+    async def observe(self) -> Any | None:
+        raise NotImplementedError
+
+    def diff(self, observed: Any | None) -> Change:
+        raise NotImplementedError
+
+    async def apply(self, change: Change, report: Report) -> str | None:
+        raise NotImplementedError
+
+    def state_of(self, observed: Any) -> str:
+        """Its state, in the words of the TPU API."""
+        return str(observed.state.name)
+
+    def is_ours(self, observed: Any) -> bool:
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+
+    def check(self, observed: Any) -> None:
+        """Reject a node without our label."""
+        if not self.is_ours(observed):
+            raise name_taken(self, observed.labels.get(STACK_LABEL))
+
+    def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
+        """The error for a difference that an update cannot change."""
+        return Conflict(
+            "Node differs",
+            f"{self.noun} {self.name} has {field} {actual}, the stack file says {desired}",
+            hint="To recreate it, delete it first:\n    tpuctl down",
+        )
+
+    def change_to_ready(self, state: str) -> Change | None:
+        """The change that brings a node from this state to READY; None if it is. Raises
+        Conflict."""
+        if state == "STOPPED":
+            return self.update("starting the node, which is STOPPED", ("state",))
+        if state in TRANSITIONAL_STATES:
+            return self.update(f"waiting for the node, which is {state}", ("readiness",))
+        if state != "READY":
+            raise Conflict(
+                "Node not usable",
+                f"{self.noun} {self.name} is {state}",
+                hint="Wait until that ends, then retry. To see its state:\n    tpuctl status",
+            )
+        return None
+
+    @property
+    def ready_seconds(self) -> float:
+        """How long to wait until it is READY."""
+        return CREATE_SECONDS
+
+    def failure_of(self, observed: Any) -> TpuctlError | None:
+        """Why it will not become READY; None if it may."""
+        state = self.state_of(observed)
+        return self.lost_error(f"it became {state}") if state in DEAD_STATES else None
+
+    def lost_error(self, reason: str) -> TpuctlError:
+        """The error for a node that was taken away while it was created."""
+        error = NoCapacity(
+            "Node preempted",
+            f"{self.noun} {self.name}: {reason}",
+            hint="Retry, add zones to tpu.zones, or set tpu.capacity: on-demand, "
+            "then run\n    tpuctl up",
+        )
+        error.scope = Scope.ZONE
+        return error
+
+    def gone_error(self) -> TpuctlError:
+        """The error for a node that no longer exists while it was waited for."""
+        return OperationFailed(
+            "Node not found",
+            f"{self.noun} {self.name} was deleted in the meantime",
+            hint="It was deleted manually, or reached a limit. Recreate it:\n    tpuctl up",
+        )
+
+    async def wait_until_ready(self, report: Report) -> None:
+        async def probe() -> bool | None:
+            node = await self.observe()
+            if node is None:
+                raise self.gone_error()
+            state = self.state_of(node)
+            if state == "READY":
+                return True
+            failure = self.failure_of(node)
+            if failure is not None:
+                raise failure
+            report(state, None)
+            return None
+
+        await wait_until(
+            probe,
+            description=f"{self.noun} {self.name} becoming READY",
+            seconds=self.ready_seconds,
+            backoff=POLL,
+            clock=self.cloud.clock,
+        )
+
+
+class SshNode(NodeLifecycle):
+    """A node whose machines accept logins with the stack's key."""
+
+    has_ssh = True
+
+    @classmethod
+    def from_inventory(
+        cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
+    ) -> Self:
+        return cls(Network(stack, cloud), str, name=item.name)
+
+    def __init__(self, network: Network, public_key: Callable[[], str], *, name: str = "") -> None:
+        super().__init__(network.stack, network.cloud)
+        self.network = network
+        self.public_key = public_key  # called on demand: generating a key is slow
+        self._name = name or self.stack.names.node
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def key_line(self) -> str:
+        return public_key_line(self.stack.user, self.public_key())
+
+
+class TpuApiNode(NodeLifecycle):
+    """A node of one of the versions of the TPU API."""
+
+    api = "tpu"
+    client_name: ClassVar[str]  # of the API version
+
+    @property
+    def parent(self) -> str:
+        return f"projects/{self.stack.project}/locations/{self.stack.zone}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}/nodes/{self.name}"
+
+    async def observe(self) -> Any | None:
+        client = self.cloud.client(self.client_name)
+        try:
+            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
+        except NotFound:
+            return None
+
+    async def wait_for(self, operation: Any, seconds: float) -> None:
+        """Wait for an operation returned by a client method."""
+        await long_operation(
+            self.cloud, self.client_name, operation.operation, subject=self.address, seconds=seconds
+        )
+
+    async def start(self, report: Report) -> None:
+        """Start a stopped node, or wait for one that is already starting."""
+        report("STARTING", None)
+        client = self.cloud.client(self.client_name)
+        try:
+            operation = await self.cloud.call(self.address, client.start_node, {"name": self.path})
+        except (Usage, Conflict):
+            node = await self.observe()
+            if node is None or node.state.name not in ("READY", *TRANSITIONAL_STATES):
+                raise
+        else:
+            await self.wait_for(operation, CREATE_SECONDS)
+        await self.wait_until_ready(report)
+
+    async def remove(self, report: Report) -> None:
+        """Delete the node, if it exists; wait if it is already being deleted."""
+        report("DELETING", None)
+        client = self.cloud.client(self.client_name)
+        try:
+            operation = await self.cloud.call(self.address, client.delete_node, {"name": self.path})
+        except NotFound:
+            return
+        except (Usage, Conflict):
+            node = await self.observe()
+            if node is not None and node.state.name != "DELETING":
+                raise
+            if node is not None:  # by another program, or by our own call whose response was lost
+                await self.wait_until_deleted(node)
+            return
+        await confirm_deletion(
+            self.wait_for(operation, DELETE_SECONDS),
+            self.observe,
+            description=f"{self.noun} {self.name}",
+            seconds=DELETE_SECONDS,
+            clock=self.cloud.clock,
+        )
+
+    async def wait_until_deleted(self, original: Any) -> None:
+        """Wait until this node is deleted; another one of its name may exist then."""
+        await wait_until_deleted(
+            self.observe,
+            original,
+            description=f"{self.noun} {self.name}",
+            seconds=DELETE_SECONDS,
+            backoff=POLL,
+            clock=self.cloud.clock,
+        )
+
+
+def capacity_of(scheduling: Any) -> Capacity:
+    """The requested capacity of a node. API v1 has no spot nodes."""
+    if getattr(scheduling, "spot", False):
+        return "spot"
+    if scheduling.preemptible:
+        return "preemptible"
+    return "reserved" if scheduling.reserved else "on-demand"

@@ -1,0 +1,169 @@
+"""The request body of a TPU VM, created directly or by a queued resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tpuctl.model.scripts.framework import is_tensorflow
+from tpuctl.model.stack.schema import DataDisk
+from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.machines.disk import disk_name, disk_path
+from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_differs, metadata_of
+from tpuctl.resources.network.network import network_differences
+
+__all__ = [
+    "capacity_differences",
+    "disk_addresses",
+    "node_body",
+    "node_differences",
+    "runtime_reason",
+    "stale_because",
+    "stale_fields",
+    "tags_of",
+]
+
+# Generations in `acceleratorConfig.type` (tpu_v2.AcceleratorConfig.Type).
+CONFIG_TYPES = {
+    "v2": "V2",
+    "v3": "V3",
+    "v4": "V4",
+    "v5e": "V5LITE_POD",
+    "v5p": "V5P",
+    "v6e": "V6E",
+}
+
+
+def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> dict[str, Any]:
+    """The fields of the v2 node for the stack, in the named network.
+
+    `startup`: whether machines run startup scripts.
+    """
+    section = stack.file.network
+    network_config: dict[str, Any] = {
+        "network": f"projects/{stack.project}/global/networks/{network}",
+        "enable_external_ips": section.ssh == "external",
+    }
+    if section.subnetwork is not None:
+        network_config["subnetwork"] = (
+            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{section.subnetwork}"
+        )
+    return {
+        **_accelerator(stack),
+        "runtime_version": stack.runtime.version,
+        "description": stack.names.ownership,
+        "network_config": network_config,
+        "service_account": {"email": stack.service_account, "scope": [SCOPE]},
+        "scheduling_config": _scheduling(stack),
+        "labels": stack.labels,
+        "tags": tags_of(stack),
+        "metadata": metadata_of(stack, key_line, startup=startup),
+        "data_disks": [
+            {
+                "source_disk": disk_path(stack, index),
+                "mode": _mode(disk),
+            }
+            for index, disk in enumerate(stack.file.tpu.data_disks)
+        ],
+    }
+
+
+def runtime_reason(stack: Stack) -> str:
+    """Which runtime `auto` chose for a framework other than TensorFlow, to append to a reason."""
+    choice = stack.framework
+    if stack.has_fixed_runtime or is_tensorflow(choice):
+        return ""
+    return f" with {stack.runtime.version} for {choice}"
+
+
+def disk_addresses(stack: Stack) -> set[str]:
+    """Addresses of the stack's data disks, which must exist before the machine."""
+    return {f"disk/{disk_name(stack, i)}" for i in range(len(stack.file.tpu.data_disks))}
+
+
+def tags_of(stack: Stack) -> list[str]:
+    """The network tags of the stack's machines, which firewall rules select."""
+    return [stack.names.tag, *stack.file.network.tags]
+
+
+def _accelerator(stack: Stack) -> dict[str, Any]:
+    """The type by name or, with a topology, by generation and topology."""
+    topology = stack.file.tpu.topology
+    if topology is None:
+        return {"accelerator_type": stack.accelerator.name}
+    kind = CONFIG_TYPES[stack.accelerator.generation]
+    return {"accelerator_config": {"type_": kind, "topology": topology}}
+
+
+def _scheduling(stack: Stack) -> dict[str, bool]:
+    capacity = stack.file.tpu.capacity
+    return {capacity: True} if capacity in ("spot", "preemptible", "reserved") else {}
+
+
+def node_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str, str]]:
+    """Differences that cannot be updated, as (field, actual, desired).
+
+    A node requested by generation and topology is returned with these, with the name of its type,
+    or with both.
+    """
+    name, config = observed.accelerator_type, observed.accelerator_config
+    kind, shape = config.type_.name, config.topology
+    accelerator, desired_topology = stack.accelerator, stack.file.tpu.topology
+    if name and name != accelerator.name:
+        yield "type", name, accelerator.name
+    elif not name and shape and kind != CONFIG_TYPES[accelerator.generation]:
+        yield "type", kind, accelerator.name
+    elif shape and shape != (desired_topology or (shape if name else accelerator.topology)):
+        yield "topology", shape, desired_topology or accelerator.topology
+    runtime = stack.on_runtime(observed.runtime_version).runtime
+    if observed.runtime_version != runtime.version:
+        yield "runtime", observed.runtime_version, runtime.version
+
+    connection = observed.network_config
+    yield from network_differences(stack, connection.network, connection.subnetwork)
+
+    attached = {disk.source_disk.rpartition("/")[2]: disk.mode.name for disk in observed.data_disks}
+    disks = {disk_name(stack, i): _mode(disk) for i, disk in enumerate(stack.file.tpu.data_disks)}
+    if {*disks.items()} - {*attached.items()}:
+        yield "data disks", _listed(attached), _listed(disks)
+
+
+def capacity_differences(stack: Stack, is_spot: bool) -> Iterator[tuple[str, str, str]]:
+    """Like node_differences, for preemptible against other capacity, which have other prices."""
+    if is_spot != stack.is_spot:
+        yield "capacity", "spot" if is_spot else "on-demand", stack.file.tpu.capacity
+
+
+def _mode(disk: DataDisk) -> str:
+    return disk.mode.upper().replace("-", "_")
+
+
+def _listed(disks: Mapping[str, str]) -> str:
+    parts = [f"{name} {mode.lower().replace('_', '-')}" for name, mode in disks.items()]
+    return ", ".join(parts) or "none"
+
+
+def stale_fields(
+    stack: Stack,
+    labels: Mapping[str, str],
+    tags: Iterable[str],
+    metadata: Mapping[str, str],
+    desired_metadata: Mapping[str, str],
+) -> list[str]:
+    """What an update must change on an existing node: `labels`, `tags`, and parts of its metadata.
+
+    Additions by others are kept; `ssh-keys` may hold others' keys.
+    """
+    fields = []
+    if any(labels.get(key) != value for key, value in stack.labels.items()):
+        fields.append("labels")
+    if not {*tags_of(stack)} <= {*tags}:
+        fields.append("tags")
+    return [*fields, *metadata_differs(metadata, desired_metadata)]
+
+
+def stale_because(fields: Sequence[str]) -> str:
+    """Why a node is updated."""
+    if fields == ["ssh-keys"]:
+        return "adding this machine's SSH key"
+    return f"{' and '.join(fields)} changed in the stack file"
