@@ -1,0 +1,1 @@
+"""A job, its attempts, and why they ended."""

@@ -1,0 +1,1 @@
+"""Logs of jobs, and the metrics in them."""

@@ -1,0 +1,1 @@
+"""What is read of a script and its folder without running it."""

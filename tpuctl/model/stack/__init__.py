@@ -1,0 +1,1 @@
+"""The stack file: its text, keys, rules, and what follows from them."""

@@ -1,0 +1,1 @@
+"""What exists now: resources, jobs, charges, and advice on them."""

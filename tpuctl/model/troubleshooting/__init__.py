@@ -1,0 +1,1 @@
+"""Known errors, diagnoses, and what a bug report needs."""

@@ -1,0 +1,1 @@
+"""Workers: their numbers, ports, chips, and paths of files on them."""

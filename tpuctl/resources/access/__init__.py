@@ -1,0 +1,1 @@
+"""Service accounts, roles, and grants."""

@@ -1,0 +1,1 @@
+"""Machines that have no chips, and their disks."""

@@ -1,0 +1,1 @@
+"""Networks, addresses, and rules of firewalls."""

@@ -1,0 +1,1 @@
+"""The project, its APIs, and the bucket with the stack's record."""

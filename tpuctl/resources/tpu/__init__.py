@@ -1,0 +1,1 @@
+"""TPUs of each kind: nodes, queued resources, instances, and groups of them."""
