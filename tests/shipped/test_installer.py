@@ -170,9 +170,10 @@ def test_wheel_of_controller_lacks_only_what_recovery_never_imports(tmp_path: Pa
         "import importlib, os, pkgutil, tpuctl.flows, tpuctl.resources, tpuctl.jobs\n"
         "assert tpuctl.__file__.startswith(os.getcwd()), tpuctl.__file__\n"
         "for package in (tpuctl.resources, tpuctl.jobs):\n"
-        "    for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
-        "        importlib.import_module(module.name)\n"
-        "from tpuctl.flows import attempts, follow, recover\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if '.shipped.' not in module.name:\n"
+        "            importlib.import_module(module.name)\n"
+        "from tpuctl.flows.jobs import attempts, follow, recover\n"
         "from tpuctl.cli.main import run\n"
         "raise SystemExit(run(['wait', '20261001-000000-none']))\n"
     )
