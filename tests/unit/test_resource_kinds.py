@@ -27,8 +27,8 @@ CASES = ROOT / "tests" / "cases"
 
 def all_kinds() -> list[type[CloudKind]]:
     kinds = []
-    for module in pkgutil.iter_modules(tpuctl.resources.__path__):
-        for value in vars(importlib.import_module(f"tpuctl.resources.{module.name}")).values():
+    for module in pkgutil.walk_packages(tpuctl.resources.__path__, "tpuctl.resources."):
+        for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, CloudKind) and "kind" in vars(value):
                 kinds.append(value)
     return [*dict.fromkeys(kinds)]

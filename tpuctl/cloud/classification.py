@@ -1,4 +1,4 @@
-"""Maps Google's errors (status, reasons and text) to TpuctlError, by `model.known_errors`.
+"""Maps Google's errors (status, reasons and text) to TpuctlError, by the known errors.
 
 That table holds texts and reasons seen in public. An unknown error is classified by its status
 alone, with the widest scope: nothing else is tried.

@@ -1,1 +1,1 @@
-"""What can be had where: quota, reservations, offers in zones, and what was granted before."""
+"""Whether Google has TPUs for a stack: quota, reservations, zones, and earlier requests."""

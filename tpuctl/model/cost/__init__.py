@@ -1,1 +1,1 @@
-"""What a stack costs, and its budget."""
+"""What TPUs and stacks cost: prices, budgets, and the cost of races between zones."""

@@ -1,1 +1,1 @@
-"""A job, its attempts, and why they ended."""
+"""Jobs as recorded in the bucket: their attempts, failures, sweeps, explanations and reports."""

@@ -1,1 +1,1 @@
-"""Logs of jobs, and the metrics in them."""
+"""What a job's log shows: its ranges and last lines, metrics, progress, and errors."""

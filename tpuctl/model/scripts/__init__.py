@@ -1,1 +1,1 @@
-"""What is read of a script and its folder without running it."""
+"""The user's script: which one it is, what it requires, and the framework it uses."""

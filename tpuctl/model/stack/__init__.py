@@ -1,1 +1,1 @@
-"""The stack file: its text, keys, rules, and what follows from them."""
+"""The stack file: its fields, its validation, and the stack that results."""

@@ -1,1 +1,1 @@
-"""What exists now: resources, jobs, charges, and advice on them."""
+"""What exists of a stack and its jobs, what it has cost so far, and what happened to it."""

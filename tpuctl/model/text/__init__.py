@@ -1,1 +1,1 @@
-"""Texts of fixed forms: names, durations, and what is masked or unsafe in a terminal."""
+"""Texts within bounds: names, durations and records; no secrets and no control characters."""

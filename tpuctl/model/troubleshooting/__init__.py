@@ -1,1 +1,1 @@
-"""Known errors, diagnoses, and what a bug report needs."""
+"""Known errors, the findings of `doctor`, and records of commands for bug reports."""

@@ -1,1 +1,1 @@
-"""Workers: their numbers, ports, chips, and paths of files on them."""
+"""The workers of a stack: their numbers, ports, chips, and the paths of files on them."""

@@ -1,1 +1,1 @@
-"""Service accounts, roles, and grants."""
+"""Who may do what: the machines' service account, its grants, and custom roles."""

@@ -1,1 +1,1 @@
-"""Machines that have no chips, and their disks."""
+"""Compute Engine's virtual machines, such as controllers, and their disks, images and metadata."""

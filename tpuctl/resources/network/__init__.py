@@ -1,1 +1,1 @@
-"""Networks, addresses, and rules of firewalls."""
+"""The network of a stack: firewall rules, external addresses, and access without them."""

@@ -1,1 +1,1 @@
-"""The project, its APIs, and the bucket with the stack's record."""
+"""The project of a stack, its enabled APIs, and the bucket with the stack's record."""

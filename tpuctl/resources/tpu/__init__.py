@@ -1,1 +1,1 @@
-"""TPUs of each kind: nodes, queued resources, instances, and groups of them."""
+"""TPUs, whichever API sells them: nodes, queued resources, instances and groups of them."""
