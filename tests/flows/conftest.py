@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
-from tests.support.projects import Project, numbers, serving, use_cloud
+from tests.support.projects import Project, enable_apis, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
@@ -24,6 +24,7 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
     patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     patch.setenv("TPUCTL_CLOUD", "local")
     cloud = server_process.start(home, pace="instant")
+    enable_apis(cloud)
     yield cloud
     server_process.stop(home)
     patch.undo()
@@ -53,6 +54,7 @@ async def one_device(
 def null_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """A local cloud without real machines: everything is created immediately, logins fail."""
     with serving(tmp_path_factory.mktemp("null") / "local") as cloud:
+        enable_apis(cloud)
         yield cloud
 
 

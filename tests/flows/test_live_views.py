@@ -86,7 +86,7 @@ def test_up_and_down_output_on_various_terminals(folder: Path) -> None:
         assert sum(f"✓ {address} " in line for line in screen.lines) == 1, text
     assert "in progress" not in text
     assert "waits for" not in text
-    assert "tpuctl run job/train.py\n" in text
+    assert "    tpuctl run job/train.py" in screen.lines
 
     narrow = SizedTerminal(folder, 40, 12)
     with narrow.run("down", "--yes", NO_COLOR="1") as terminal:

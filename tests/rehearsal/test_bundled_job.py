@@ -51,8 +51,8 @@ def test_bundled_job_is_observed_saving_and_restoring_its_checkpoint(
     assert {step.examples for step in steps} == {16}
     assert all(math.isfinite(step.loss) for step in steps)
     assert all(0 <= step.waited <= step.seconds for step in steps)
-    rows = [json.loads(line) for line in first.output.splitlines() if line.startswith("{")]
-    assert [row["step"] for row in rows] == [1, 5]
+    rows = (tmp_path / "output" / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [1, 5]
     saved = first.only(Checkpoint)
     assert (saved.action, Path(saved.path).name, saved.step) == ("saved", "model-5", 5)
     assert first.only(Ended).reason == "steps"

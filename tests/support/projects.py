@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import itertools
@@ -21,8 +22,11 @@ from typing import Any
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
-from tests.support.locations import ZONE
+from tests.support.locations import PROJECT, PROJECT_NAME, ZONE
 from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import NotFound
 from tpuctl.flows.stack.plan import Prepared
 from tpuctl.local_cloud import remote_control
@@ -30,7 +34,7 @@ from tpuctl.local_cloud.server_process import LocalCloud, status
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["Bench", "Project", "numbers", "provision", "serving", "use_cloud"]
+__all__ = ["Bench", "Project", "enable_apis", "numbers", "provision", "serving", "use_cloud"]
 
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
@@ -53,6 +57,21 @@ def serving(home: Path) -> Iterator[LocalCloud]:
         finally:
             server.terminate()
             server.wait(20)
+
+
+def enable_apis(cloud: LocalCloud) -> None:
+    """Enable what stacks need in the local cloud's own project, as the first `up` does: a test that
+    asks for machines does not depend on a test before it."""
+    opened = Cloud(Endpoint("local", cloud.url, cloud.token), PROJECT)
+    services = [f"{name}.googleapis.com" for name in ("tpu", "compute", "iam")]
+
+    async def enable() -> None:
+        request = {"parent": PROJECT_NAME, "service_ids": services}
+        method = opened.client("services").batch_enable_services
+        operation = await opened.call("apis", method, request)
+        await long_operation(opened, "services", operation.operation, subject="apis", seconds=60)
+
+    asyncio.run(enable())
 
 
 def use_cloud(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:

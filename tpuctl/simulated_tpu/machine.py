@@ -63,7 +63,11 @@ def start(environment: Mapping[str, str]) -> None:
         "torch_xla": simulate_for_torch,
     }
 
-    def attempt(name: str) -> Any:
-        return lambda module: observer.attempt(name, hooks[name], module)
+    def prepared(name: str) -> Any:
+        def prepare(module: Any) -> None:
+            if hasattr(module, "__version__"):  # otherwise a file of the job that has its name
+                observer.attempt(name, hooks[name], module)
 
-    AfterImport({name: attempt(name) for name in hooks}).install()
+        return prepare
+
+    AfterImport({name: prepared(name) for name in hooks}).install()
