@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile \
 	docs/reference/tpuctl.1
 
-.PHONY: help demo test methods soak clients check unit live bench docs site release lock clean
+.PHONY: help demo test methods soak clients check unit live bench size docs site release lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -24,6 +24,7 @@ help:
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed and in docs/benchmarks.md"
+	@echo "make size    lines by feature, of the program and of its tests"
 	@echo "make docs    the generated reference pages"
 	@echo "make site    the documentation as a site, in build/site"
 	@echo "make release sdist and wheel in build/release, built, installed, and tried as for a release"
@@ -92,6 +93,9 @@ live: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@TPUCTL_BENCH_SMALLEST=$(SMALLEST) $(BIN)/python tests/benchmarks/run.py $(ONLY)
+
+size:
+	@python3 -m tests.support.size
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
