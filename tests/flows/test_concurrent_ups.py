@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.grants import KINDS
 from tests.support.projects import Project
 from tpuctl.errors import Denied
 from tpuctl.local_cloud import remote_control, server_process
@@ -45,6 +46,21 @@ async def test_concurrent_ups_succeed(
     for bench in (first, second):  # both SSH keys are authorized
         assert (await bench.stack.plan()).plan.is_empty
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_up_adopts_what_another_has_created_since_its_plan(
+    project: Project, kind: str
+) -> None:
+    tpu, type_name = KINDS[kind]
+    bench = project.stack(tpu, type_name=type_name)
+    late = bench.reopen()
+    plan = await late.plan()
+    await bench.provision()
+    created = await bench.stack.node()
+    await late.provision(plan)
+    assert (await bench.stack.node()).id == created.id
+    assert (await bench.stack.down(delete_bucket=True)).leaks == ()
 
 
 DENIED = {

@@ -221,7 +221,8 @@ class TpuGroup(MachineNode):
         if change.action is Action.DELETE:
             await self._delete(report)
         elif change.action is Action.CREATE:
-            if await self.observe() is not None:
+            observed = await self.observe()  # another program may have created it meanwhile
+            if observed is not None and self.diff(observed).action is Action.CREATE:
                 await self._delete(report)
             await self._create(report)
         elif "readiness" in change.fields:
