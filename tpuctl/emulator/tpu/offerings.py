@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.projects import Directory
+from tpuctl.emulator.state.projects import Directory, Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller
 
@@ -22,9 +22,11 @@ __all__ = [
     "check_offering",
     "check_type",
     "error_id",
+    "name_prefix",
     "no_capacity",
     "not_found",
     "parse_location",
+    "project_and_zone",
 ]
 
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
@@ -77,6 +79,18 @@ def parse_location(name: str) -> tuple[str, str]:
     if not parts[1] or not parts[3]:
         raise invalid(f'Invalid resource name "{name}".')
     return parts[1], parts[3]
+
+
+def project_and_zone(projects: Directory, name: str) -> tuple[Project, str]:
+    """The same, of a project that exists and has the API enabled."""
+    project, zone = parse_location(name)
+    return projects.require(project, "tpu.googleapis.com"), zone
+
+
+def name_prefix(project: Project, zone: str) -> str:
+    """The prefix of the names in a zone, or in all zones for `-`."""
+    prefix = f"projects/{project['id']}/locations/"
+    return prefix if zone == "-" else f"{prefix}{zone}/"
 
 
 def check_zone(zone: str) -> None:
