@@ -27,6 +27,7 @@ __all__ = [
     "not_found",
     "parse_location",
     "project_and_zone",
+    "type_names",
 ]
 
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
@@ -98,6 +99,17 @@ def check_zone(zone: str) -> None:
         raise bad_request(f'The requested zone "{zone}" is not supported.')
 
 
+def type_names(zone: str, generations: Collection[str] | None = None) -> list[str]:
+    """The accelerator types that a zone offers (of these generations), sorted."""
+    return sorted(
+        name
+        for name, accelerator in catalog.accelerator_types().items()
+        if accelerator.in_tpu_api
+        and zone in accelerator.zones
+        and (generations is None or accelerator.generation in generations)
+    )
+
+
 def check_type(
     zone: str, name: str, generations: Collection[str] | None = None
 ) -> catalog.AcceleratorType:
@@ -107,12 +119,7 @@ def check_type(
     """
     check_zone(zone)
     accelerator = catalog.accelerator_type(name)
-    if (
-        accelerator is None
-        or not accelerator.in_tpu_api
-        or zone not in accelerator.zones
-        or (generations is not None and accelerator.generation not in generations)
-    ):
+    if accelerator is None or name not in type_names(zone, generations):
         raise bad_request(
             f'The requested accelerator configuration for accelerator type, "{name}", could not '
             f'be found in the zonal accelerator configurations for "{zone}".; the accelerator '
@@ -183,12 +190,7 @@ class OfferingHandlers:
         from google.cloud.tpu_v2.types import cloud_tpu
 
         _, zone = parse_location(request.parent)
-        names = [
-            name
-            for name, accelerator in catalog.accelerator_types().items()
-            if accelerator.in_tpu_api and zone in accelerator.zones
-        ]
-        rows, token = page(sorted(names), request.page_size, request.page_token, str)
+        rows, token = page(type_names(zone), request.page_size, request.page_token, str)
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
             answer.accelerator_types.append(self._accelerator_type(request.parent, name))
@@ -197,8 +199,7 @@ class OfferingHandlers:
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
         _, zone = parse_location(request.name)
         parent, _, name = request.name.partition("/acceleratorTypes/")
-        accelerator = catalog.accelerator_type(name)
-        if accelerator is None or not accelerator.in_tpu_api or zone not in accelerator.zones:
+        if name not in type_names(zone):
             raise not_found(request.name)
         return self._accelerator_type(parent, name)
 

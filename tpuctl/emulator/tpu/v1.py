@@ -16,7 +16,7 @@ from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.tpu.admission import check_labels, check_node_id
 from tpuctl.emulator.tpu.node_handlers import NodeHandlers
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState, require_state, set_create_time
-from tpuctl.emulator.tpu.offerings import check_type, not_found
+from tpuctl.emulator.tpu.offerings import check_type, not_found, type_names
 from tpuctl.emulator.tpu.quota import Demand, wants_spot
 from tpuctl.emulator.tpu.v1_network import (
     choose_range,
@@ -133,11 +133,7 @@ class TpuV1Service(NodeHandlers):
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.parent)
-        names = sorted(
-            name
-            for name, accelerator in catalog.accelerator_types().items()
-            if accelerator.generation in _GENERATIONS and zone in accelerator.zones
-        )
+        names = type_names(zone, _GENERATIONS)
         rows, token = page(names, request.page_size, request.page_token, str)
         answer = v1.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
@@ -149,12 +145,7 @@ class TpuV1Service(NodeHandlers):
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.name)
         name = request.name.partition("/acceleratorTypes/")[2]
-        accelerator = catalog.accelerator_type(name)
-        if (
-            accelerator is None
-            or accelerator.generation not in _GENERATIONS
-            or zone not in accelerator.zones
-        ):
+        if name not in type_names(zone, _GENERATIONS):
             raise not_found(request.name)
         return v1.AcceleratorType.pb()(name=request.name, type_=name)
 
