@@ -89,7 +89,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     groups = [required(project.root, target.requirements, project.script.path)]
     of_calls = groupby(installed(project), key=lambda install: install.call)
     groups += [[install.package for install in installs] for _, installs in of_calls]
-    for group in groups:
+    for group in filter(None, groups):  # the tables are read only if there are requirements
         requirements = {requirement.name: requirement for requirement in group}
         yield from _jax(requirements, target.python)
         yield from _torch(requirements)
