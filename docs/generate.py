@@ -526,7 +526,6 @@ def _error_lines(entry: Any) -> Iterator[str]:
 def pages() -> dict[Path, str]:
     """Each generated file with what it should hold."""
     from docs.man_page import man_page
-    from docs.texts import texts_page
     from tpuctl.view.schemas import envelope_schema, events_schema
 
     return {
@@ -542,7 +541,6 @@ def pages() -> dict[Path, str]:
         FOLDER / "rules.md": rules_page(),
         FOLDER / "stack-file.md": stack_page(),
         FOLDER / "stack.schema.json": schema_page(),
-        FOLDER / "texts.md": GENERATED + texts_page(),
         FOLDER / "tpuctl.1": man_page(),
     }
 

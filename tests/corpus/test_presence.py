@@ -13,9 +13,9 @@ from tests.support import tensorflow_presence
 from tests.support.job_environment import job_python
 from tests.support.prerequisites import require_image
 from tpuctl.local_cloud.images import ImageStore
-from tpuctl.preflight.analysis.tensorflow.versioned_name_table import NAMES
+from tpuctl.preflight.analysis.tensorflow.versioned_names import read_names
 
-ROWS: list[dict[str, Any]] = [{"name": name, **entry} for name, entry in NAMES.items()]
+ROWS: list[dict[str, Any]] = [{"name": name, **entry} for name, entry in read_names().items()]
 READ: dict[str, str] = json.loads(tensorflow_presence.STORED.read_text("utf-8"))
 KEYS = {"name", "since", "until", "method", "legacy", "raises", "instead"}
 

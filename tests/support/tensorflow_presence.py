@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.preflight.analysis.tensorflow.versioned_name_table import NAMES
+from tpuctl.preflight.analysis.tensorflow.versioned_names import read_names
 
 __all__ = ["STORED", "VERSIONS", "Reader"]
 
@@ -181,7 +181,7 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def main() -> None:
-    names = list(NAMES)
+    names = list(read_names())
     readers = {version: Reader(version, Path(sys.argv[1])) for version in VERSIONS}
     rows = []
     for name in names:

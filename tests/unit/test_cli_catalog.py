@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from tpuctl.catalog import APIS
-from tpuctl.catalog.tpu_data import DATA
+from tpuctl.catalog.tpu import data
 from tpuctl.cli.main import run
 
+DATA = data()
 GENERATIONS = {row[0]: name for name, rows in DATA["types"].items() for row in rows}
 CHIPS = {row[0]: row[1] for rows in DATA["types"].values() for row in rows}
 CLASSES = {row[0]: row[5] for rows in DATA["types"].values() for row in rows}

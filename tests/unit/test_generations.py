@@ -11,7 +11,7 @@ from tpuctl.catalog.tpu import accelerator_types, data
 from tpuctl.emulator.machines.servers.metadata_tree import HOST_TYPES
 from tpuctl.preflight.rehearsal.estimate import PEAK_FLOPS
 
-CATALOG = "tpuctl/catalog/tpu_data.py"
+CATALOG = "tpuctl/catalog/tpu.json"
 
 
 def missing_data(generation: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Offline catalog of what Google offers: TPU types, zones, runtimes, machine types and prices.
 
-The data is in `tpu_data.py` and `compute.toml`, which name their sources. A zone listed for a type
+The data is in `tpu.json` and `compute.toml`, which name their sources. A zone listed for a type
 offers it; that does not mean it has capacity.
 """
 

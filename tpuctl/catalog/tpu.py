@@ -1,14 +1,18 @@
-"""TPU types, zones and runtimes, from the tables in `tpu_data.py`."""
+"""TPU types, zones and runtimes, as published or reported; the tables are in `tpu.json`.
+
+A zone listed there does not mean capacity. Spot prices float. `tpuctl types --live` asks the API.
+JSON, since many commands read it: parsing TOML would take 20 ms.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
-
-from tpuctl.catalog.tpu_data import DATA
 
 __all__ = [
     "ALLOWLIST_ZONES",
@@ -81,9 +85,11 @@ class NodeVersion:
     pytorch: str | None
 
 
+@cache
 def data() -> dict[str, Any]:
-    """The tables."""
-    return DATA
+    """The tables, read once."""
+    tables: dict[str, Any] = json.loads(Path(__file__).with_name("tpu.json").read_text("utf-8"))
+    return tables
 
 
 def read_date() -> str:

@@ -19,4 +19,7 @@ def open_page(url: str) -> bool:
         return False  # `webbrowser` would start one in this terminal
     import webbrowser
 
-    return webbrowser.open(url)
+    try:
+        return webbrowser.open(url)
+    except webbrowser.Error:
+        return False

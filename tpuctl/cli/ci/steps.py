@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.jobs.script_arguments import AFTER_DASHES, Module, ScriptArguments, parse_program
+from tpuctl.cli.jobs.script_arguments import Module, ScriptArguments, parse_program
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
@@ -55,8 +55,7 @@ def start(
     """
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
-    after = context.meta[AFTER_DASHES]
-    program, form, words = parse_program(state, script, module, arguments or (), after, "ci start")
+    program, form, words = parse_program(context, script, module, arguments, "ci start")
     tpuctl = state.tpuctl()
 
     async def work() -> int:

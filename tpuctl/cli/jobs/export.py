@@ -11,10 +11,11 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.help.command_classes import App
 from tpuctl.cli.jobs.script_arguments import (
-    AFTER_DASHES,
     AfterDashes,
     JobArguments,
+    JobModule,
     JobScript,
+    NoCheck,
     parse_program,
 )
 from tpuctl.cli.state import State
@@ -40,10 +41,7 @@ def jobset(
     context: typer.Context,
     script: JobScript = None,
     arguments: JobArguments = None,
-    module: Annotated[
-        str | None,
-        typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
-    ] = None,
+    module: JobModule = None,
     name: Annotated[
         str,
         typer.Option("--name", help="Name of the JobSet (default: a new job id)."),
@@ -67,7 +65,7 @@ def jobset(
         bool,
         typer.Option("--no-upload", help="Do not upload the bundle; send no request."),
     ] = False,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
+    no_check: NoCheck = False,
 ) -> None:
     """Write the job that `run` would start as a JobSet for Google Kubernetes Engine.
 
@@ -80,9 +78,7 @@ def jobset(
     from tpuctl.jobs.jobset import JobSetSettings
 
     state: State = context.obj
-    program, form, words = parse_program(
-        state, script, module, arguments or (), context.meta[AFTER_DASHES], "export jobset"
-    )
+    program, form, words = parse_program(context, script, module, arguments, "export jobset")
     if output is not None:
         require_new(output)  # before anything is uploaded
     settings = JobSetSettings(queue=queue, image=image, service_account=service_account)

@@ -11,7 +11,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.jobs.follow import PANEL
-from tpuctl.cli.jobs.script_arguments import AFTER_DASHES, AfterDashes, parse_program
+from tpuctl.cli.jobs.script_arguments import AfterDashes, JobModule, NoCheck, parse_program
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import type_option
 from tpuctl.cli.state import Interrupted, State
@@ -41,10 +41,7 @@ def rehearse(
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments passed to the script, after --.")
     ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
-    ] = None,
+    module: JobModule = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Stop the script after N steps. [8]")
     ] = None,
@@ -74,7 +71,7 @@ def rehearse(
             "--tensorflow", metavar="VERSION", help="TensorFlow version, not the runtime's."
         ),
     ] = "",
-    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
+    no_check: NoCheck = False,
     compile_it: Annotated[
         bool,
         typer.Option(
@@ -99,9 +96,7 @@ def rehearse(
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
-    program, form, words = parse_program(
-        state, script, module, arguments or (), context.meta[AFTER_DASHES], "rehearse"
-    )
+    program, form, words = parse_program(context, script, module, arguments, "rehearse")
     if compile_it:
         run_options = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
         _reject_options(run_options, "applies to runs, and --compile runs nothing")

@@ -11,10 +11,11 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.jobs.follow import PANEL, AllWorkers
 from tpuctl.cli.jobs.script_arguments import (
-    AFTER_DASHES,
     AfterDashes,
     JobArguments,
+    JobModule,
     JobScript,
+    NoCheck,
     parse_program,
 )
 from tpuctl.cli.parameters.arguments import duration
@@ -40,15 +41,7 @@ def run(
     context: typer.Context,
     script: JobScript = None,
     arguments: JobArguments = None,
-    module: Annotated[
-        str | None,
-        typer.Option(
-            "--module",
-            "-m",
-            metavar="NAME",
-            help="Run a module, like python -m.",
-        ),
-    ] = None,
+    module: JobModule = None,
     detach: Annotated[
         bool,
         typer.Option(
@@ -91,7 +84,7 @@ def run(
         ),
     ] = "",
     all_workers: AllWorkers = False,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
+    no_check: NoCheck = False,
 ) -> int:
     """Run a script on the workers, follow its log, and exit with its exit code.
 
@@ -107,9 +100,7 @@ def run(
     state: State = context.obj
     _validate_options(down=down, detach=detach, is_sweep=bool(each))
     seconds = duration(timeout, "--timeout")
-    program, form, words = parse_program(
-        state, script, module, arguments or (), context.meta[AFTER_DASHES]
-    )
+    program, form, words = parse_program(context, script, module, arguments)
     sweep = parse_sweep(each, words) if each else []
     tpuctl = state.tpuctl()
 

@@ -19,8 +19,10 @@ __all__ = [
     "AFTER_DASHES",
     "AfterDashes",
     "JobArguments",
+    "JobModule",
     "JobScript",
     "Module",
+    "NoCheck",
     "ScriptArguments",
     "parse_program",
 ]
@@ -36,6 +38,11 @@ JobArguments = Annotated[
         "the current folder, which is uploaded."
     ),
 ]
+JobModule = Annotated[
+    str | None,
+    typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
+]
+NoCheck = Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")]
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- ARGUMENTS...]", help="Arguments passed to the script."),
@@ -58,24 +65,24 @@ class AfterDashes(Command):
 
 
 def parse_program(
-    state: State,
+    context: typer.Context,
     script: str | None,
     module: str | None,
-    arguments: Sequence[str],
-    after: Sequence[str],
+    arguments: Sequence[str] | None,
     command: str = "run",
 ) -> tuple[str, JobKind, list[str]]:
     """The program, its kind and its arguments; hints of the command are then about it.
 
     Raises Usage if there is no program.
     """
+    state, after = context.obj, context.meta[AFTER_DASHES]
+    words = [*(arguments or ()), *after]
     if module is not None:
         before = [] if script is None else [script]
-        words = [*before, *arguments, *after]
+        words = [*before, *words]
         _remember(state, ["-m", module], words)
         return module, "module", words
     if script is not None:
-        words = [*arguments, *after]
         _remember(state, [script], words)
         return script, "script", words
     if after:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +50,7 @@ def notebook(
 
     Example: tpuctl notebook
     """
+    from tpuctl.cli.browser import open_page
     from tpuctl.flows.signals import until_interrupted
     from tpuctl.model.events import Note
 
@@ -71,7 +70,7 @@ def notebook(
             )
             if not state.json:
                 print(server.url, flush=True)
-                if browser and not _open(server.url):
+                if browser and not open_page(server.url):
                     tpuctl.emit(Note("No browser was found. Open this address."))
             tpuctl.emit(Note("Press Ctrl-C to disconnect."))
             await server.wait()
@@ -87,16 +86,3 @@ def notebook(
             f"    tpuctl notebook\n    tpuctl stop {opened[0].job}"
         )
     )
-
-
-def _open(url: str) -> bool:
-    """Open a graphical browser; False if there is none."""
-    import webbrowser
-
-    has_display = sys.platform == "darwin" or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    )
-    try:
-        return has_display and webbrowser.open(url)
-    except webbrowser.Error:
-        return False

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
-from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState
+from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState, require_state
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.wire.registry import Registry
 
@@ -41,7 +41,7 @@ class Interruptions:
 
         Google never preempts on-demand nodes; here it is allowed, for tests.
         """
-        self._require_ready("preempt", node)
+        require_state("preempt", node, NodeState.READY)
         arguments = {"target": node.name, "at": self._deadline("tpu.preempt")}
         return self._registry.operations.begin(
             _INTERNAL_PARENT, f"{self._service}.preempt", arguments, 0.0
@@ -54,7 +54,7 @@ class Interruptions:
 
         Programs keep running, unlike at Google, where machines may be replaced.
         """
-        self._require_ready("maintain", node)
+        require_state("maintain", node, NodeState.READY)
         worker_indices = list(range(len(node.network_endpoints)) if workers is None else workers)
         with self._registry.store.transaction():
             node.health = Health.UNHEALTHY_MAINTENANCE
@@ -92,13 +92,6 @@ class Interruptions:
 
     def _deadline(self, step: str) -> float:
         return time.time() + self._registry.pace.seconds(step)
-
-    @staticmethod
-    def _require_ready(verb: str, node: Any) -> None:
-        if node.state != NodeState.READY:
-            raise bad_request(
-                f"{verb} is not supported while in state {NodeState(node.state).name}"
-            )
 
     def _machines(self, name: str) -> list[str]:
         node = self._nodes.find(name)

@@ -15,10 +15,11 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
+from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.tpu.queued_resource_store import QueuedResourceStore, node_names
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes"]
+__all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes", "require_state"]
 
 log = logging.getLogger(__name__)
 
@@ -384,6 +385,11 @@ def _set_external_ips(node: Any, has_external: bool) -> None:
         endpoint.ClearField("access_config")
         if has_external:
             endpoint.access_config.external_ip = endpoint.ip_address
+
+
+def require_state(verb: str, node: Any, *states: int) -> None:
+    if node.state not in states:
+        raise bad_request(f"{verb} is not supported while in state {NodeState(node.state).name}")
 
 
 def set_create_time(node: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.projects import Directory
+from tpuctl.emulator.state.projects import Directory, Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller
 
@@ -22,9 +22,12 @@ __all__ = [
     "check_offering",
     "check_type",
     "error_id",
+    "name_prefix",
     "no_capacity",
     "not_found",
     "parse_location",
+    "project_and_zone",
+    "type_names",
 ]
 
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
@@ -79,9 +82,32 @@ def parse_location(name: str) -> tuple[str, str]:
     return parts[1], parts[3]
 
 
+def project_and_zone(projects: Directory, name: str) -> tuple[Project, str]:
+    """The same, of a project that exists and has the API enabled."""
+    project, zone = parse_location(name)
+    return projects.require(project, "tpu.googleapis.com"), zone
+
+
+def name_prefix(project: Project, zone: str) -> str:
+    """The prefix of the names in a zone, or in all zones for `-`."""
+    prefix = f"projects/{project['id']}/locations/"
+    return prefix if zone == "-" else f"{prefix}{zone}/"
+
+
 def check_zone(zone: str) -> None:
     if zone not in catalog.zones():
         raise bad_request(f'The requested zone "{zone}" is not supported.')
+
+
+def type_names(zone: str, generations: Collection[str] | None = None) -> list[str]:
+    """The accelerator types that a zone offers (of these generations), sorted."""
+    return sorted(
+        name
+        for name, accelerator in catalog.accelerator_types().items()
+        if accelerator.in_tpu_api
+        and zone in accelerator.zones
+        and (generations is None or accelerator.generation in generations)
+    )
 
 
 def check_type(
@@ -93,12 +119,7 @@ def check_type(
     """
     check_zone(zone)
     accelerator = catalog.accelerator_type(name)
-    if (
-        accelerator is None
-        or not accelerator.in_tpu_api
-        or zone not in accelerator.zones
-        or (generations is not None and accelerator.generation not in generations)
-    ):
+    if accelerator is None or name not in type_names(zone, generations):
         raise bad_request(
             f'The requested accelerator configuration for accelerator type, "{name}", could not '
             f'be found in the zonal accelerator configurations for "{zone}".; the accelerator '
@@ -169,12 +190,7 @@ class OfferingHandlers:
         from google.cloud.tpu_v2.types import cloud_tpu
 
         _, zone = parse_location(request.parent)
-        names = [
-            name
-            for name, accelerator in catalog.accelerator_types().items()
-            if accelerator.in_tpu_api and zone in accelerator.zones
-        ]
-        rows, token = page(sorted(names), request.page_size, request.page_token, str)
+        rows, token = page(type_names(zone), request.page_size, request.page_token, str)
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
             answer.accelerator_types.append(self._accelerator_type(request.parent, name))
@@ -183,8 +199,7 @@ class OfferingHandlers:
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
         _, zone = parse_location(request.name)
         parent, _, name = request.name.partition("/acceleratorTypes/")
-        accelerator = catalog.accelerator_type(name)
-        if accelerator is None or not accelerator.in_tpu_api or zone not in accelerator.zones:
+        if name not in type_names(zone):
             raise not_found(request.name)
         return self._accelerator_type(parent, name)
 

@@ -16,7 +16,14 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.admission import Admission, check_node_id
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState
-from tpuctl.emulator.tpu.offerings import already_exists, bad_request, not_found, parse_location
+from tpuctl.emulator.tpu.offerings import (
+    already_exists,
+    bad_request,
+    name_prefix,
+    not_found,
+    parse_location,
+    project_and_zone,
+)
 from tpuctl.emulator.tpu.queued_resource_lifecycle import QueuedResourceEngine
 from tpuctl.emulator.tpu.queued_resource_store import (
     NODE_EXTRAS,
@@ -82,7 +89,7 @@ class QueuedResources:
         self.engine = QueuedResourceEngine(registry, nodes, admission, self._store, _render)
 
     def get(self, name: str) -> Document:
-        project, zone = self._project_and_zone(name)
+        project, zone = project_and_zone(self._registry.projects, name)
         queued_id = name.partition("/queuedResources/")[2]
         full = f"projects/{project['id']}/locations/{zone}/queuedResources/{queued_id}"
         document = self._store.find(full)
@@ -92,15 +99,12 @@ class QueuedResources:
 
     def list_page(self, request: Any) -> tuple[list[Document], str]:
         """One page and the next token; `locations/-` matches all locations."""
-        project, zone = self._project_and_zone(request.parent)
-        prefix = f"projects/{project['id']}/locations/"
-        if zone != "-":
-            prefix += f"{zone}/"
+        prefix = name_prefix(*project_and_zone(self._registry.projects, request.parent))
         documents = self._store.all(prefix)
         return page(documents, request.page_size, request.page_token, lambda row: str(row["name"]))
 
     def create(self, request: Any, document: Document, api: str = "v2") -> Record:
-        project, zone = self._project_and_zone(request.parent)
+        project, zone = project_and_zone(self._registry.projects, request.parent)
         queued_id = request.queued_resource_id
         if not _ID.fullmatch(queued_id):
             raise bad_request(f'The queued resource id "{queued_id}" is invalid.')
@@ -139,7 +143,7 @@ class QueuedResources:
         return record
 
     def delete(self, request: Any, api: str = "v2") -> Record:
-        project, _ = self._project_and_zone(request.name)
+        project, _ = project_and_zone(self._registry.projects, request.name)
         action = f"delete {request.name}"
         existing = self._requests.find(project, request.request_id, action)
         if existing is not None:
@@ -173,10 +177,6 @@ class QueuedResources:
         if state != "ACTIVE":
             raise bad_request(f"reset is not supported while in state {state}")
         return self.engine.begin("reset", document["name"], api)
-
-    def _project_and_zone(self, name: str) -> tuple[Project, str]:
-        project, zone = parse_location(name)
-        return self._registry.projects.require(project, "tpu.googleapis.com"), zone
 
     def _specs(
         self, project: Project, parent: str, queued_id: str, document: Document

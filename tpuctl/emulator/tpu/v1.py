@@ -9,23 +9,15 @@ from typing import Any
 from google.cloud.tpu_v1.types import cloud_tpu as v1
 
 from tpuctl import catalog
-from tpuctl.emulator.machines.interface import Endpoint, MachineError
+from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network
-from tpuctl.emulator.tpu.admission import Admission, check_labels, check_node_id
-from tpuctl.emulator.tpu.interruptions import Interruptions
-from tpuctl.emulator.tpu.nodes import KIND as KIND_V2
-from tpuctl.emulator.tpu.nodes import Node as NodeV2
-from tpuctl.emulator.tpu.nodes import NodeState, set_create_time
-from tpuctl.emulator.tpu.offerings import (
-    already_exists,
-    bad_request,
-    check_type,
-    not_found,
-    parse_location,
-)
-from tpuctl.emulator.tpu.quota import Demand, Quota, wants_spot
+from tpuctl.emulator.tpu.admission import check_labels, check_node_id
+from tpuctl.emulator.tpu.node_handlers import NodeHandlers
+from tpuctl.emulator.tpu.nodes import Nodes, NodeState, require_state, set_create_time
+from tpuctl.emulator.tpu.offerings import check_type, not_found, type_names
+from tpuctl.emulator.tpu.quota import Demand, wants_spot
 from tpuctl.emulator.tpu.v1_network import (
     choose_range,
     invalid_argument,
@@ -34,8 +26,7 @@ from tpuctl.emulator.tpu.v1_network import (
 )
 from tpuctl.emulator.tpu.v1_nodes import NodesV1
 from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
-from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
-from tpuctl.emulator.wire.operations_service import OperationsService
+from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
@@ -50,47 +41,19 @@ _DENIED = (
 )
 
 
-class TpuV1Service(OperationsService, MachineService):
+class TpuV1Service(NodeHandlers):
     """Handlers of google.cloud.tpu.v1.Tpu.
 
     Nodes created by v2 are returned too, in v1's form, but cannot be changed by v1.
     """
 
+    list_response = v1.ListNodesResponse.pb()
+
     def __init__(self, registry: Registry) -> None:
-        super().__init__(registry)
-        self._registry = registry
-        self._nodes = NodesV1(registry)
-        self._quota = Quota(registry)
-        self._interruptions = Interruptions(registry, self._nodes)
-        self._admission = Admission(registry)
-        self.effects = {**self._nodes.effects, **self._interruptions.effects}
+        super().__init__(registry, NodesV1(registry), Nodes(registry))
 
-    async def resume(self) -> None:
-        await self._nodes.resume()
-
-    async def list_nodes(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._project_and_zone(request.parent)
-        prefix = f"projects/{project['id']}/locations/"
-        if zone != "-":
-            prefix += f"{zone}/"
-        nodes = self._nodes.all(prefix)
-        nodes += [
-            as_v1(NodeV2.FromString(body))
-            for _, body in self._registry.store.items(KIND_V2, prefix)
-        ]
-        nodes.sort(key=_name_of)
-        rows, token = page(nodes, request.page_size, request.page_token, _name_of)
-        return v1.ListNodesResponse.pb()(nodes=rows, next_page_token=token)
-
-    async def get_node(self, request: Any, caller: Caller) -> Any:
-        name = self._full_name(request.name)
-        node = self._nodes.find(name)
-        if node is not None:
-            return node
-        body = self._registry.store.get(KIND_V2, name)
-        if body is None:
-            raise not_found(request.name)
-        return as_v1(NodeV2.FromString(body))
+    def in_own_form(self, node: Any) -> Any:
+        return as_v1(node)
 
     async def create_node(self, request: Any, caller: Caller) -> Any:
         project, zone = self._project_and_zone(request.parent)
@@ -110,11 +73,7 @@ class TpuV1Service(OperationsService, MachineService):
         self._quota.require(project, [Demand(zone, accelerator, wants_spot(request.node))])
         if self._registry.settings.get("nodes") == "denied":
             raise ApiError("FAILED_PRECONDITION", _DENIED)
-        try:
-            endpoints = await self._nodes.reserve(name, accelerator.workers)
-        except MachineError as error:
-            raise ApiError("RESOURCE_EXHAUSTED", str(error)) from error
-        self._require_unused_name(name)  # a concurrent request may have created it
+        endpoints = await self._reserve(name, accelerator.workers)
         block = self._choose_range(request.node, accelerator, network)
         node = self._new_node(name, request.node, project, network, block, endpoints)
         refusal = self._admission.creation_failure(project, node)
@@ -123,41 +82,13 @@ class TpuV1Service(OperationsService, MachineService):
             record = self._nodes.begin("create", node, refusal=refusal)
         return self._operations.message(record)
 
-    async def delete_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._require(request.name)
-        if node.state == NodeState.DELETING:
-            raise bad_request("delete is not supported while in state DELETING")
-        with self._registry.store.transaction():
-            node.state = NodeState.DELETING
-            self._nodes.save(node)
-            self._nodes.abort_pending(node.name)
-            record = self._nodes.begin("delete", node, api=api)
-        return self._operations.message(record)
-
-    async def stop_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._require(request.name)
-        self._require_state("stop", node, NodeState.READY)
-        if len(node.network_endpoints) > 1:
-            raise bad_request("stop is not supported for nodes of several hosts.")
-        return self._change_state("stop", node, NodeState.STOPPING, api=api)
-
-    async def start_node(self, request: Any, caller: Caller, *, api: str = "v1") -> Any:
-        node = self._require(request.name)
-        self._require_state("start", node, NodeState.STOPPED)
-        return self._change_state("start", node, NodeState.STARTING, api=api)
-
     async def reimage_node(self, request: Any, caller: Caller) -> Any:
-        node = self._require(request.name)
-        self._check_version(request.tensorflow_version)
-        self._require_state("reimage", node, NodeState.READY)
-        version = request.tensorflow_version
-        return self._change_state("reimage", node, NodeState.REIMAGING, version=version)
-
-    async def preempt(self, name: str) -> None:
-        self._interruptions.preempt(self._require(name))
-
-    async def maintain(self, name: str) -> None:
-        self._interruptions.maintain(self._require(name), api="v1")
+        node, version = self._get(request.name), request.tensorflow_version
+        self._check_version(version)
+        require_state("reimage", node, NodeState.READY)
+        return self._change_state(
+            "reimage", self._nodes, node, NodeState.REIMAGING, version=version
+        )
 
     def users_of_network(self, network: str) -> list[str]:
         project = network.split("/")[1]
@@ -202,11 +133,7 @@ class TpuV1Service(OperationsService, MachineService):
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.parent)
-        names = sorted(
-            name
-            for name, accelerator in catalog.accelerator_types().items()
-            if accelerator.generation in _GENERATIONS and zone in accelerator.zones
-        )
+        names = type_names(zone, _GENERATIONS)
         rows, token = page(names, request.page_size, request.page_token, str)
         answer = v1.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
@@ -218,60 +145,17 @@ class TpuV1Service(OperationsService, MachineService):
     async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.name)
         name = request.name.partition("/acceleratorTypes/")[2]
-        accelerator = catalog.accelerator_type(name)
-        if (
-            accelerator is None
-            or accelerator.generation not in _GENERATIONS
-            or zone not in accelerator.zones
-        ):
+        if name not in type_names(zone, _GENERATIONS):
             raise not_found(request.name)
         return v1.AcceleratorType.pb()(name=request.name, type_=name)
 
     # Helpers.
-
-    def _project_and_zone(self, parent: str) -> tuple[Project, str]:
-        project, zone = parse_location(parent)
-        return self._registry.projects.require(project, "tpu.googleapis.com"), zone
-
-    def _full_name(self, name: str) -> str:
-        project, zone = self._project_and_zone(name)
-        return f"projects/{project['id']}/locations/{zone}/nodes/{name.partition('/nodes/')[2]}"
-
-    def _require(self, name: str) -> Any:
-        """A node created by v1, for changing it."""
-        full = self._full_name(name)
-        node = self._nodes.find(full)
-        if node is None and self._registry.store.get(KIND_V2, full) is not None:
-            raise bad_request("This is not supported for nodes created by API version V2.")
-        if node is None:
-            raise not_found(name)
-        return node
 
     @staticmethod
     def _check_version(version: str) -> None:
         """Google's wording, tensorflow/tpu issue 877 (2020)."""
         if catalog.node_version(version) is None:
             raise invalid_argument(f'The field "TensorflowVersion" cannot be "{version}".')
-
-    def _require_unused_name(self, name: str) -> None:
-        """The name must be unused in both API versions."""
-        for kind in (self._nodes.kind, KIND_V2):
-            if self._registry.store.get(kind, name) is not None:
-                raise already_exists(name)
-
-    @staticmethod
-    def _require_state(verb: str, node: Any, *states: int) -> None:
-        if node.state not in states:
-            raise bad_request(
-                f"{verb} is not supported while in state {NodeState(node.state).name}"
-            )
-
-    def _change_state(self, verb: str, node: Any, state: int, **more: Any) -> Any:
-        with self._registry.store.transaction():
-            node.state = state
-            self._nodes.save(node)
-            record = self._nodes.begin(verb, node, **more)
-        return self._operations.message(record)
 
     def _network_of(self, node: Any, project_id: str) -> str:
         return full_network(self._registry.projects, project_id, node.network)
@@ -324,7 +208,3 @@ class TpuV1Service(OperationsService, MachineService):
             node.network_endpoints.add(ip_address=endpoint.address, port=endpoint.serving_port)
         set_create_time(node)
         return node
-
-
-def _name_of(node: Any) -> str:
-    return str(node.name)

@@ -14,9 +14,7 @@ from typing import Any
 from google.cloud.tpu_v1.types import cloud_tpu as v1
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 
-from tpuctl.emulator.state.store import Store
-
-__all__ = ["KIND", "NodeV1", "as_v1", "as_v2", "find_v1", "list_v1"]
+__all__ = ["KIND", "NodeV1", "as_v1", "as_v2"]
 
 KIND = "tpu.v1.node"
 
@@ -27,17 +25,6 @@ _COMMON_FIELDS = (
     *("name", "description", "accelerator_type", "cidr_block"),
     *("state", "health", "health_description"),
 )
-
-
-def find_v1(store: Store, name: str) -> Any | None:
-    """A node created by v1, by full name, in v1's form."""
-    body = store.get(KIND, name)
-    return None if body is None else NodeV1.FromString(body)
-
-
-def list_v1(store: Store, prefix: str = "") -> list[Any]:
-    """Nodes with the name prefix, sorted by name."""
-    return [NodeV1.FromString(body) for _, body in store.items(KIND, prefix)]
 
 
 def as_v2(node: Any) -> Any:

@@ -13,10 +13,9 @@ from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as alpha
 from google.protobuf import json_format
 
-from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes
-from tpuctl.emulator.tpu.offerings import bad_request, parse_location
+from tpuctl.emulator.tpu.offerings import bad_request, name_prefix, project_and_zone
 from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
 from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
@@ -101,8 +100,8 @@ class TpuAlphaService(OperationsService):
 
     async def _begin_once(self, request: Any, action: str, begin: Callable[[], Any]) -> Any:
         """The operation that `begin` starts, or that an earlier identical request started."""
-        project, _ = self._project_and_zone(
-            request.parent if hasattr(request, "parent") else request.name
+        project, _ = project_and_zone(
+            self._registry.projects, request.parent if hasattr(request, "parent") else request.name
         )
         existing = self._requests.find(project, request.request_id, action)
         if existing is not None:
@@ -138,10 +137,7 @@ class TpuAlphaService(OperationsService):
 
     async def list_reservations(self, request: Any, caller: Caller) -> Any:
         """The reservations in the settings, with name and state only."""
-        project, zone = self._project_and_zone(request.parent)
-        prefix = f"projects/{project['id']}/locations/"
-        if zone != "-":
-            prefix += f"{zone}/"
+        prefix = name_prefix(*project_and_zone(self._registry.projects, request.parent))
         reservations = [str(name) for name in self._registry.settings.get("reservations")]
         names = sorted(name for name in reservations if name.startswith(prefix))
         rows, token = page(names, request.page_size, request.page_token, str)
@@ -169,7 +165,3 @@ class TpuAlphaService(OperationsService):
 
     async def get_location(self, request: Any, caller: Caller) -> Any:
         return await self._v2.get_location(request, caller)
-
-    def _project_and_zone(self, name: str) -> tuple[Project, str]:
-        project, zone = parse_location(name)
-        return self._registry.projects.require(project, "tpu.googleapis.com"), zone

@@ -1,16 +1,22 @@
-"""TensorFlow names that are missing from some versions, and a project's uses of them."""
+"""TensorFlow 2 names that are missing from some versions, and a project's uses of them.
+
+The table is in `versioned_names.json`. An entry covers all names below it: tensorflow.estimator
+also covers tensorflow.estimator.Estimator.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from tpuctl.preflight.analysis.program.functions import is_legacy_keras
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import dotted, identifiers_in, words_of
-from tpuctl.preflight.analysis.tensorflow.versioned_name_table import NAMES
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Target
 
@@ -24,6 +30,7 @@ __all__ = [
     "find_uses",
     "is_guarded",
     "missing_message",
+    "read_names",
     "table_entry",
 ]
 
@@ -68,19 +75,27 @@ class VersionedName:
         )
 
 
+def read_names() -> dict[str, dict[str, Any]]:
+    """The rows of the table by qualified name; it describes their keys."""
+    text = Path(__file__).with_name("versioned_names.json").read_text("utf-8")
+    return {
+        name: row for group in json.loads(text)["names"].values() for name, row in group.items()
+    }
+
+
 @cache
 def _table() -> dict[str, VersionedName]:
     """Entries by qualified name, as returned by `Names.of`."""
     return {
         name: VersionedName(
             name,
-            _version(entry.get("since")),
-            _version(entry.get("until")),
-            entry.get("method", False),
-            entry.get("legacy", False),
-            entry.get("instead", ""),
+            _version(row.get("since")),
+            _version(row.get("until")),
+            row.get("method", False),
+            row.get("legacy", False),
+            row.get("instead", ""),
         )
-        for name, entry in NAMES.items()
+        for name, row in read_names().items()
     }
 
 

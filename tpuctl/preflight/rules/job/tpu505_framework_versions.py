@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tpuctl.catalog import FIRST_LIBTPU
 from tpuctl.model.scripts.requirement_files import Requirement, allows, required
@@ -48,7 +50,7 @@ subprocess.run([sys.executable, "-m", "pip", "install", "torch==2.9.0", "torch_x
 
 
 class Release(NamedTuple):
-    """What a release requires, according to its metadata on PyPI (read 2026-11-27)."""
+    """What a release of JAX requires, as in the rows of the table."""
 
     jaxlib: str  # the lowest; the highest is the release's own number
     libtpu: str  # with the extra `tpu`; empty for a nightly build, which PyPI does not have
@@ -56,60 +58,7 @@ class Release(NamedTuple):
     jaxlib_for_tpu: str = ""  # the lowest with the extra `tpu`, if that is another
 
 
-JAX = {
-    "0.10.2": Release("0.10.1", "==0.0.42.*", "3.11", "0.10.2"),
-    "0.10.1": Release("0.10.1", "==0.0.41.*", "3.11"),
-    "0.10.0": Release("0.10.0", "==0.0.40.*", "3.11"),
-    "0.9.2": Release("0.9.2", "==0.0.37.*", "3.11"),
-    "0.9.1": Release("0.9.1", "==0.0.35.*", "3.11"),
-    "0.9.0.1": Release("0.9.0.1", "==0.0.34.*", "3.11"),
-    "0.9.0": Release("0.9.0", "==0.0.34.*", "3.11"),
-    "0.8.3": Release("0.8.2", "==0.0.32.*", "3.11", "0.8.3"),
-    "0.8.2": Release("0.8.2", "==0.0.32.*", "3.11"),
-    "0.8.1": Release("0.8.1", "==0.0.30.*", "3.11"),
-    "0.8.0": Release("0.8.0", "==0.0.24.*", "3.11"),
-    "0.7.2": Release("0.7.2", "==0.0.23", "3.11"),
-    "0.7.1": Release("0.7.1", "==0.0.20.*", "3.11"),
-    "0.7.0": Release("0.7.0", "==0.0.19.*", "3.11"),
-    "0.6.2": Release("0.6.2", "==0.0.17.*", "3.10"),
-    "0.6.1": Release("0.6.1", "==0.0.15.*", "3.10"),
-    "0.6.0": Release("0.6.0", "==0.0.13.*", "3.10"),
-    "0.5.3": Release("0.5.3", "==0.0.11.*", "3.10"),
-    "0.5.2": Release("0.5.1", "==0.0.10.*", "3.10"),
-    "0.5.1": Release("0.5.1", "==0.0.10", "3.10"),
-    "0.5.0": Release("0.5.0", "==0.0.8", "3.10"),
-    "0.4.38": Release("0.4.38", "==0.0.7", "3.10"),
-    "0.4.37": Release("0.4.36", "==0.0.6", "3.10"),
-    "0.4.36": Release("0.4.36", "==0.0.5", "3.10"),
-    "0.4.35": Release("0.4.34", "==0.0.2", "3.10"),
-    "0.4.34": Release("0.4.34", "", "3.10"),
-    "0.4.33": Release("0.4.33", "", "3.10"),
-    "0.4.31": Release("0.4.30", "", "3.10", "0.4.31"),
-    "0.4.30": Release("0.4.27", "", "3.9", "0.4.30"),
-}
-# These also require libtpu-nightly, in a version that removes its files and is not on PyPI.
-JAX_WITH_NIGHTLY = {"0.4.35", "0.4.36", "0.4.37", "0.4.38", "0.5.0"}
-# The libtpu that other packages require; torch_xla with the extra `tpu`.
-TORCH_XLA = {
-    "2.9.0": "==0.0.21",
-    "2.8.1": "==0.0.17",
-    "2.7.0": "==0.0.11.1",
-    "2.6.1": "==0.0.7.1",
-    "2.5.1": "",
-    "2.5.0": "",
-    "2.4.0": "",
-    "2.3.0": "",
-}
-TENSORFLOW_TPU = {
-    "2.20.0": "~=0.0.14",
-    "2.19.1": "==0.0.10",
-    "2.18.0": "==2.18.0",
-    "2.17.1": "==2.17.1",
-}
-# The first releases that know a generation; all others are known to every release. jax:
-# `_TPU_PCI_DEVICE_IDS` in its `hardware_utils.py`. torch_xla: the IDs in its `_internal/tpu.py`.
-FIRST_JAX = {"v6e": "0.4.33", "tpu7x": "0.7.0"}
-FIRST_TORCH_XLA = {"v6e": "2.5.0", "tpu7x": "2.9.0"}
+DATA = Path(__file__).with_name("tpu505_releases.json")
 PIN = re.compile(r"\s*===?\s*v?(\d+(?:\.\d+)*)\s*")
 EXACT = re.compile(r"==\s*(\d+(?:\.\d+)*)(?:\.\*)?")  # a release or all of its patches
 NIGHTLY = (
@@ -117,11 +66,30 @@ NIGHTLY = (
 )
 
 
+@cache
+def _data() -> dict[str, Any]:
+    """Releases and what they require; the file describes its tables."""
+    tables: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
+    return tables
+
+
+@cache
+def _jax_releases() -> dict[str, Release]:
+    """JAX's releases, newest first."""
+    return {version: Release(*row) for version, row in _data()["jax"].items()}
+
+
+def _libtpu_by_release() -> dict[str, dict[str, str]]:
+    """The libtpu that each release of a package requires; empty for a nightly build."""
+    jax = {version: release.libtpu for version, release in _jax_releases().items()}
+    return {"jax": jax, **_data()["libtpu"]}
+
+
 def find(project: Project, target: Target) -> Iterator[Finding]:
     groups = [required(project.root, target.requirements, project.script.path)]
     of_calls = groupby(installed(project), key=lambda install: install.call)
     groups += [[install.package for install in installs] for _, installs in of_calls]
-    for group in groups:
+    for group in filter(None, groups):  # the tables are read only if there are requirements
         requirements = {requirement.name: requirement for requirement in group}
         yield from _jax(requirements, target.python)
         yield from _torch(requirements)
@@ -136,14 +104,14 @@ def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]
     if jax is None:
         return
     version, lib = _pin(jax), _pin(jaxlib) if jaxlib is not None else None
-    release = JAX.get(version or "")
+    release = _jax_releases().get(version or "")
     if release is not None and jaxlib is not None and lib is not None:
         lowest = ("tpu" in jax.extras and release.jaxlib_for_tpu) or release.jaxlib
         if not allows(f">={lowest},<={version}", lib):
             text = f"{jax.text} requires jaxlib {_between(lowest, str(version))}"
             yield _finding(jaxlib, f"{jaxlib.text} cannot be installed: {text}", "Remove jaxlib.")
     if not any(allows(jax.clauses, version) for version in _for_python(python)) and any(
-        allows(jax.clauses, version) for version in JAX
+        allows(jax.clauses, version) for version in _jax_releases()
     ):
         newest = next(iter(_for_python(python)))
         yield _finding(
@@ -166,7 +134,8 @@ def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]
 
 def _for_python(python: str) -> Iterator[str]:
     """JAX's releases for this Python, newest first."""
-    return (version for version, release in JAX.items() if allows(f">={release.python}", python))
+    releases = _jax_releases().items()
+    return (version for version, release in releases if allows(f">={release.python}", python))
 
 
 def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
@@ -202,7 +171,7 @@ def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     first: tuple[Requirement, str] | None = None
     for requirement, clauses in _libtpu_clauses(requirements):
         is_jax = requirement.name == "jax"
-        is_nightly = not clauses or (is_jax and _pin(requirement) in JAX_WITH_NIGHTLY)
+        is_nightly = not clauses or (is_jax and _pin(requirement) in _data()["jax_with_nightly"])
         is_script = requirement.path.suffix == ".py"
         if is_nightly and not is_script and not _names_other_index(requirement.path):
             text = f"{requirement.text} cannot be installed: {NIGHTLY}"
@@ -223,11 +192,7 @@ def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
 
 
 def _libtpu_clauses(requirements: dict[str, Requirement]) -> Iterator[tuple[Requirement, str]]:
-    for name, table in (
-        ("jax", {version: release.libtpu for version, release in JAX.items()}),
-        ("torch-xla", TORCH_XLA),
-        ("tensorflow-tpu", TENSORFLOW_TPU),
-    ):
+    for name, table in _libtpu_by_release().items():
         requirement = requirements.get(name)
         if requirement is None or (name != "tensorflow-tpu" and "tpu" not in requirement.extras):
             continue
@@ -241,7 +206,7 @@ def _libtpu_clauses(requirements: dict[str, Requirement]) -> Iterator[tuple[Requ
 
 def _generation(requirements: dict[str, Requirement], generation: str) -> Iterator[Finding]:
     """Releases that are older than the stack's generation of TPUs."""
-    if generation not in FIRST_JAX:
+    if generation not in _data()["first"]["jax"]:
         return
     first = FIRST_LIBTPU[generation]
     for requirement, clauses in _libtpu_clauses(requirements):
@@ -253,9 +218,10 @@ def _generation(requirements: dict[str, Requirement], generation: str) -> Iterat
                 f"{requirement.text}{needs} cannot compile for {generation}",
                 f"Use a release with libtpu {first} or later.",
             )
-    for name, table, firsts in (("jax", JAX, FIRST_JAX), ("torch-xla", TORCH_XLA, FIRST_TORCH_XLA)):
+    releases = _libtpu_by_release()
+    for name, firsts in _data()["first"].items():
         package = requirements.get(name)
-        allowed = [version for version in table if package and allows(package.clauses, version)]
+        allowed = [each for each in releases[name] if package and allows(package.clauses, each)]
         is_old = not any(allows(f">={firsts[generation]}", version) for version in allowed)
         if package is not None and allowed and is_old:
             yield _finding(

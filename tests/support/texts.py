@@ -1,4 +1,4 @@
-"""Lists every text that users meet, by where it is written: the page docs/reference/texts.md.
+"""Every text that users meet, by the file in which it is written.
 
 In programs these are string literals that contain words, and the docstrings of commands and of
 published keys, which are help and descriptions; in data files, the values and comments that are
@@ -9,15 +9,16 @@ code are omitted where they can be recognized.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["texts_page"]
+__all__ = ["comment_texts", "module_texts", "texts"]
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"[A-Za-z`'’\]})\"]{2,}[,.:;]? [A-Za-z`{(]+")
 # Strings that are run, matched or sent, not read.
 CODE = re.compile(
@@ -44,51 +45,40 @@ KEYS = ("tpuctl/model/events.py", "tpuctl/view/responses/")
 OMITTED = re.compile(
     r"tpuctl/(emulator/(?!faults/scheduled|server|machines)|simulated_tpu/tensorflow_stubs)"
 )
-AREAS = {
-    "Commands": ("cli",),
-    "Answers and reports": ("view", "api"),
-    "What commands do": ("flows", "engine", "resources", "jobs", "remote", "cloud", "catalog"),
-    "The stack file, jobs and errors": ("model",),
-    "The check, the rehearsal and the compiler": ("preflight",),
-    "The local cloud": ("emulator", "local_cloud", "simulated_tpu"),
-}
+TABLES_WITH_TEXTS = (
+    "tpuctl/model/troubleshooting/errors/*.toml",
+    "tpuctl/preflight/analysis/tensorflow/versioned_names.json",
+)
+# Keys of tables with patterns and quotations, or about the table itself.
+NOT_READ = {"match", "lines", "log", "response", "source", "keys"}
 
 
-def texts_page() -> str:
-    lines = ["# Texts\n", "Every text that tpuctl prints or writes, by source file.\n"]
-    modules = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tpuctl").rglob("*.py")}
-    modules = {name: modules[name] for name in sorted(modules) if not OMITTED.match(name)}
-    placed = {name for names in AREAS.values() for name in names}
-    for area, folders in [*AREAS.items(), ("Everywhere", ("",))]:
-        lines.append(f"\n## {area}\n")
-        for name, path in modules.items():
-            folder = name.split("/")[1]
-            if folder in folders or (folders == ("",) and folder not in placed):
-                lines += _section(name, module_texts(path.read_text(encoding="utf-8"), name))
-        if area.startswith("The stack file"):
-            for path in sorted((ROOT / "tpuctl/model/troubleshooting/errors").glob("*.toml")):
-                lines += _section(
-                    f"tpuctl/model/troubleshooting/errors/{path.name}", table_texts(path)
-                )
-    lines.append("\n## Templates\n")
-    for path in sorted((ROOT / "templates").rglob("*")):
+def texts() -> dict[str, list[str]]:
+    """The texts of each file that has any, once each, without line breaks."""
+    modules = [*(ROOT / "tpuctl").rglob("*.py"), *(ROOT / "templates").rglob("*.py")]
+    tables = [path for pattern in TABLES_WITH_TEXTS for path in ROOT.glob(pattern)]
+    templates = [
+        path for path in (ROOT / "templates").rglob("*") if path.suffix in {".yaml", ".yml"}
+    ]
+    by_file = {}
+    for path in sorted([*modules, *tables, *templates]):
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix == ".py":
-            lines += _section(name, module_texts(path.read_text(encoding="utf-8"), name))
-        elif path.suffix in {".yaml", ".yml"}:
-            lines += _section(name, comment_texts(path.read_text(encoding="utf-8")))
-    return "\n".join(lines) + "\n"
+        if not OMITTED.match(name):
+            by_file[name] = [*dict.fromkeys(" ".join(text.split()) for text in _texts(path, name))]
+    return {name: lines for name, lines in by_file.items() if lines}
 
 
-def _section(name: str, texts: Iterator[str]) -> list[str]:
-    lines = [f"- {_escaped(text)}" for text in dict.fromkeys(texts)]
-    return [f"\n### {name}\n", *lines] if lines else []
-
-
-def _escaped(text: str) -> str:
-    """A text on one line of Markdown, as a code span if it contains Markdown syntax."""
-    flat = " ".join(text.split())
-    return f"`` {flat} ``" if re.search(r"[<>*_|\[\]\\`#]", flat) else flat
+def _texts(path: Path, name: str) -> Iterator[str]:
+    source = path.read_text("utf-8")
+    match path.suffix:
+        case ".py":
+            return module_texts(source, name)
+        case ".toml":
+            return _table_texts(tomllib.loads(source))
+        case ".json":
+            return _table_texts(json.loads(source))
+        case _:
+            return comment_texts(source)
 
 
 def module_texts(source: str, name: str) -> Iterator[str]:
@@ -157,21 +147,16 @@ def _placeholder(part: ast.AST) -> str:
             return "{…}"
 
 
-def table_texts(path: Path) -> Iterator[str]:
-    """The texts of a table, its patterns and quotations left out."""
-
-    def texts(value: Any) -> Iterator[str]:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                if key not in {"match", "lines", "log", "response", "source"}:
-                    yield from texts(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from texts(inner)
-        elif isinstance(value, str) and WORDS.search(value):
-            yield value
-
-    return texts(tomllib.loads(path.read_text(encoding="utf-8")))
+def _table_texts(table: Any) -> Iterator[str]:
+    if isinstance(table, dict):
+        for key, value in table.items():
+            if key not in NOT_READ:
+                yield from _table_texts(value)
+    elif isinstance(table, list):
+        for value in table:
+            yield from _table_texts(value)
+    elif isinstance(table, str) and WORDS.search(table):
+        yield table
 
 
 def comment_texts(text: str) -> Iterator[str]:

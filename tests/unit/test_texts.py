@@ -1,22 +1,29 @@
-"""The page of all texts contains every kind of text that users see."""
+"""Every kind of text that users see is collected, and is in plain words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from docs.texts import comment_texts, module_texts, texts_page
+from tests.support.texts import comment_texts, module_texts, texts
 from tpuctl.cli.app import command_line
 from tpuctl.model.stack.schema import StackFile
 from tpuctl.preflight.rules import RULES
 
+# Words that a fluent speaker would not say to a user.
+QUAINT = re.compile(
+    r"\b(told|anew|nobody|whoever|in vain|be had|so many (seconds|times)|(is|are) to come)\b", re.I
+)
+TEXTS = texts()
+
 
 @pytest.fixture(scope="module")
-def texts() -> str:
-    """The page, without its marks of code."""
-    return texts_page().replace("`", "")
+def all_texts() -> str:
+    """Without their marks of code."""
+    return "\n".join(text for lines in TEXTS.values() for text in lines).replace("`", "")
 
 
 def normalize(text: str) -> str:
@@ -31,7 +38,7 @@ def commands(group: Any) -> Iterator[Any]:
             yield from commands(command)
 
 
-def test_page_has_help_of_every_command_and_option(texts: str) -> None:
+def test_collection_has_help_of_every_command_and_option(all_texts: str) -> None:
     helps = [command.help for command in commands(command_line())]
     helps += [
         parameter.help
@@ -40,12 +47,12 @@ def test_page_has_help_of_every_command_and_option(texts: str) -> None:
         if getattr(parameter, "help", None) and parameter.name != "help"
     ]
     assert len(helps) > 200
-    missing = [text for text in map(normalize, helps) if " " in text and text not in texts]
-    # The page has only parts of texts that are composed at runtime.
+    missing = [text for text in map(normalize, helps) if " " in text and text not in all_texts]
+    # The collection has only parts of texts that are composed at runtime.
     assert len(missing) < 0.1 * len(helps), missing
 
 
-def test_page_has_description_of_every_stack_file_key(texts: str) -> None:
+def test_collection_has_description_of_every_stack_file_key(all_texts: str) -> None:
     schema = StackFile.model_json_schema()
     descriptions = [
         field["description"]
@@ -53,13 +60,13 @@ def test_page_has_description_of_every_stack_file_key(texts: str) -> None:
         for field in section["properties"].values()
         if "description" in field
     ]
-    missing = [text for text in map(normalize, descriptions) if text not in texts]
+    missing = [text for text in map(normalize, descriptions) if text not in all_texts]
     assert len(descriptions) > 40
     assert len(missing) <= 1, "the description of secrets is composed at runtime"
 
 
-def test_page_has_summary_of_every_rule(texts: str) -> None:
-    assert not [rule.code for rule in RULES.values() if normalize(rule.summary) not in texts]
+def test_collection_has_summary_of_every_rule(all_texts: str) -> None:
+    assert not [rule.code for rule in RULES.values() if normalize(rule.summary) not in all_texts]
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,9 @@ def test_comments_of_template_are_texts() -> None:
     assert list(comment_texts("stack: a  # Prefix of every name\nzone: b")) == [
         "Prefix of every name"
     ]
+
+
+def test_texts_are_in_plain_words() -> None:
+    assert len(TEXTS) > 300
+    lines = [(name, text) for name, lines in TEXTS.items() for text in lines]
+    assert not [(name, text) for name, text in lines if QUAINT.search(text)]
