@@ -350,6 +350,46 @@ async def test_winner_of_another_program_is_kept(
     await stack.down(delete_bucket=True)
 
 
+async def test_request_that_another_program_withdraws_does_not_win(
+    make: MakeStack, add_fault: AddFault, cloud: LocalCloud
+) -> None:
+    """Another has kept B; A's request was ACTIVE, and is gone when this program looks again."""
+    faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, B)]
+    stack = make(zone=f"{A}, {B}")
+    async with background_race(stack) as task:
+        await wait_for_state(stack, "PROVISIONING", A, B)
+        created = (await request_of(stack, B)).create_time
+        winner = RaceWinner(zone=B, created=time_of(created))
+        await Record(stack.stack, stack.cloud).update(
+            lambda contents: contents.model_copy(update={"race_winner": winner})
+        )
+
+        async def hold(zone: str, times: int | str) -> str:
+            fault = add_fault("hold", method="GetQueuedResource", zone=zone, times=times)
+            await asyncio.to_thread(remote_control.wait_held, cloud, fault, 30)
+            return fault
+
+        polls = [await hold(zone, times) for zone, times in ((B, "unlimited"), (A, 1))]
+        for fault in faults:
+            remote_control.remove_fault(cloud, fault)
+        await wait_for_state(stack, "ACTIVE", A, B)
+        later = add_fault("hold", method="GetQueuedResource", zone=A, times=1)
+        remote_control.remove_fault(cloud, polls[1])  # this poll sees that A is ACTIVE
+        await asyncio.to_thread(remote_control.wait_held, cloud, later, 30)
+        delete = {"name": (await request_of(stack, A)).name, "force": True}
+        await stack.cloud.call("A", stack.cloud.client("tpu").delete_queued_resource, delete)
+
+        async def is_gone() -> bool:
+            return f"queued {A}" not in await states(stack)
+
+        await async_until(is_gone, "the request in A being deleted")
+        for fault in (later, polls[0]):
+            remote_control.remove_fault(cloud, fault)
+        assert (await task).stack.zone == B
+    assert await states(stack) == {f"queued {B}": "ACTIVE", f"node {B}": "READY"}
+    await stack.down(delete_bucket=True)
+
+
 @pytest.mark.parametrize(
     ("method", "at", "acted"),
     [

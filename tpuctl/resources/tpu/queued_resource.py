@@ -582,12 +582,13 @@ class RacedRequest(QueuedNodes):
         """The zone that has won, now that this one is ACTIVE, too.
 
         Another program may run the same race. So that both keep the same TPU, the winner is the
-        first zone to be written to the stack's record, as long as its request is ACTIVE.
+        first zone to be written to the stack's record, as long as its request is ACTIVE. If none is
+        and this one was deleted meanwhile, the plan for this zone requests it again.
         """
         queued = await self._get()
-        if queued is None:  # deleted meanwhile: the plan for this zone requests it again
-            return self.stack.zone
-        own = RaceWinner(zone=self.stack.zone, created=time_of(queued.create_time))
+        zone, own = self.stack.zone, None
+        if queued is not None:
+            own = RaceWinner(zone=zone, created=time_of(queued.create_time))
         record = Record(self.stack, self.cloud)
         with suppress(TpuctlError):
             while True:
@@ -595,6 +596,8 @@ class RacedRequest(QueuedNodes):
                 before = None if contents is None else contents.race_winner
                 if before is not None and await self._is_active(before):
                     return before.zone
+                if own is None:
+                    break
 
                 def write(contents: Contents, before: RaceWinner | None = before) -> Contents:
                     is_same = contents.race_winner == before
@@ -602,7 +605,7 @@ class RacedRequest(QueuedNodes):
 
                 if (await record.update(write)).race_winner == own:
                     break
-        return own.zone
+        return zone
 
     async def _is_active(self, winner: RaceWinner) -> bool:
         """Whether the request that won is in this race, and still there."""
