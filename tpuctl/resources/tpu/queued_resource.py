@@ -586,9 +586,9 @@ class RacedRequest(QueuedNodes):
         and this one was deleted meanwhile, the plan for this zone requests it again.
         """
         queued = await self._get()
-        zone, own = self.stack.zone, None
+        zone, claim = self.stack.zone, None
         if queued is not None:
-            own = RaceWinner(zone=zone, created=time_of(queued.create_time))
+            claim = RaceWinner(zone=zone, created=time_of(queued.create_time))
         record = Record(self.stack, self.cloud)
         with suppress(TpuctlError):
             while True:
@@ -596,14 +596,16 @@ class RacedRequest(QueuedNodes):
                 before = None if contents is None else contents.race_winner
                 if before is not None and await self._is_active(before):
                     return before.zone
-                if own is None:
+                if claim is None:
                     break
 
                 def write(contents: Contents, before: RaceWinner | None = before) -> Contents:
                     is_same = contents.race_winner == before
-                    return contents.model_copy(update={"race_winner": own}) if is_same else contents
+                    return (
+                        contents.model_copy(update={"race_winner": claim}) if is_same else contents
+                    )
 
-                if (await record.update(write)).race_winner == own:
+                if (await record.update(write)).race_winner == claim:
                     break
         return zone
 
