@@ -1,7 +1,14 @@
-"""A local cloud in the test's own event loop, and the official clients pointed at it."""
+"""A local cloud in the test's own event loop, and the official clients pointed at it.
+
+Google's clients block. Tests that are plain functions run in a thread, while the cloud answers in
+the event loop; only the loop's thread may access its store.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +23,11 @@ from tests.support.locations import PROJECT
 from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
+from tpuctl.local_cloud.server_process import LocalCloud
 
 
 class Cloud:
-    """A running server and clients of it. The clients block: call them in `asyncio.to_thread`."""
+    """A running server and clients of it, which block."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -30,6 +38,14 @@ class Cloud:
     @property
     def host(self) -> Any:
         return self.server.host
+
+    @property
+    def local_cloud(self) -> LocalCloud:
+        """The cloud as `remote_control` takes it."""
+        server = self.server
+        return LocalCloud(
+            server.url, server.token, server.port, os.getpid(), server.home, "instant"
+        )
 
     def channel(self, token: str | None = None) -> Any:
         """A gRPC channel that carries a token (none for "")."""
@@ -107,7 +123,26 @@ MakeCloud = Callable[..., Any]
 
 
 @pytest.fixture
-async def make_cloud(tmp_path: Path) -> AsyncIterator[MakeCloud]:
+async def server_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that the test's servers answer in."""
+    return asyncio.get_running_loop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a plain test in a thread while the event loop of its servers runs."""
+    fixtures = pyfuncitem.funcargs
+    if "server_loop" not in fixtures or pyfuncitem.get_closest_marker("asyncio"):
+        return None
+    arguments = {name: fixtures[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    fixtures["server_loop"].run_until_complete(asyncio.to_thread(pyfuncitem.obj, **arguments))
+    return True
+
+
+@pytest.fixture
+async def make_cloud(
+    tmp_path: Path, server_loop: asyncio.AbstractEventLoop
+) -> AsyncIterator[MakeCloud]:
     """Start servers, each in the folder named; a folder used twice is a restart."""
     clouds: list[Cloud] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -205,14 +206,14 @@ async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
     assert await nodes(client) == {}
 
 
-async def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
+def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
     """Google's live test of its sample asserts it."""
     client = cloud.tpu()
     policy = tpu_v2.QueuedResource.QueueingPolicy(
         valid_until_duration=duration_pb2.Duration(seconds=3600)
     )
-    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
-    resource = await asyncio.to_thread(get, client)
+    create(client, queued_resource(queueing_policy=policy))
+    resource = get(client)
     assert "valid_until_duration" not in resource.queueing_policy
     waiting = resource.queueing_policy.valid_until_time - resource.create_time
     assert abs(waiting.total_seconds() - 3600) < 5
@@ -230,17 +231,17 @@ async def test_request_fails_after_valid_until(cloud: Any) -> None:
     assert cloud.host.called == []
 
 
-async def test_request_waits_for_valid_after(cloud: Any) -> None:
+def test_request_waits_for_valid_after(cloud: Any) -> None:
     client = cloud.tpu()
     late = timestamp_pb2.Timestamp()
     late.FromSeconds(4_000_000_000)
     policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_time=late)
-    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
-    await asyncio.sleep(0.3)
-    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACCEPTED
-    await asyncio.to_thread(delete, client)  # without force: it has no nodes
+    create(client, queued_resource(queueing_policy=policy))
+    time.sleep(0.3)
+    assert get(client).state.state is QueuedState.ACCEPTED
+    delete(client)  # without force: it has no nodes
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
+        get(client)
 
 
 async def test_multislice_nodes_start_together(cloud: Any) -> None:
@@ -403,15 +404,15 @@ async def test_node_specs_have_googles_defaults(cloud: Any) -> None:
 
 
 @both
-async def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) -> None:
+def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    first = await asyncio.to_thread(begin, client, request_id="r1")
-    second = await asyncio.to_thread(begin, client, request_id="r1")
+    first = begin(client, request_id="r1")
+    second = begin(client, request_id="r1")
     assert second.operation.name == first.operation.name
     with pytest.raises(exceptions.Conflict):
-        await asyncio.to_thread(begin, client)
+        begin(client)
     with pytest.raises(exceptions.BadRequest):
-        await asyncio.to_thread(begin, client, None, "other", request_id="r1")
+        begin(client, None, "other", request_id="r1")
 
 
 @pytest.mark.parametrize(
@@ -435,15 +436,15 @@ async def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) ->
         ),
     ],
 )
-async def test_invalid_requests_are_rejected_immediately(
+def test_invalid_requests_are_rejected_immediately(
     cloud: Any, resource: Any, expected: str
 ) -> None:
     client = cloud.tpu()
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(begin, client, resource)
+        begin(client, resource)
     assert expected in caught.value.message
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
+        get(client)
 
 
 async def test_existing_node_name_is_rejected(cloud: Any) -> None:

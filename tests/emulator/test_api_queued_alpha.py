@@ -52,7 +52,7 @@ async def reached(client: Any, state: Any) -> Any:
     return await async_until(resource_in_state, f"the queued resource to be {state}")
 
 
-async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
+def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     client, v2 = alpha(cloud), cloud.tpu()
     config = tpu_v2alpha1.AcceleratorConfig(
         type_=tpu_v2alpha1.AcceleratorConfig.Type.V3, topology="2x2"
@@ -65,9 +65,9 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         boot_disk_config={"customer_encryption_key": {"kms_key_name": key}},
         autocheckpoint_enabled=True,
     )
-    operation = await asyncio.to_thread(begin, client, "n", requested)
-    created = await asyncio.to_thread(operation.result, timeout=60)
-    existing = await asyncio.to_thread(client.get_node, name=NODE, timeout=60)
+    operation = begin(client, "n", requested)
+    created = operation.result(timeout=60)
+    existing = client.get_node(name=NODE, timeout=60)
     created.health = existing.health  # which the operation's response lacks
     assert created == existing
     assert created.state is State.READY
@@ -75,10 +75,10 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     assert created.boot_disk_config.customer_encryption_key.kms_key_name == key
     assert created.autocheckpoint_enabled
     assert created.api_version is tpu_v2alpha1.Node.ApiVersion.V2_ALPHA1
-    v2_node = await asyncio.to_thread(v2.get_node, name=NODE, timeout=60)
+    v2_node = v2.get_node(name=NODE, timeout=60)
     assert v2_node.id == created.id
     assert v2_node.network_endpoints[0].ip_address == created.network_endpoints[0].ip_address
-    rows = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=60)))
+    rows = list(client.list_nodes(parent=PARENT, timeout=60))
     assert rows == [created]
 
     def change() -> Any:
@@ -86,56 +86,56 @@ async def test_nodes_are_shared_with_v2(cloud: Any) -> None:
         changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
         return client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
 
-    changed = await asyncio.to_thread(change)
+    changed = change()
     assert (dict(changed.labels), changed.description) == ({"c": "d"}, "new")
     assert changed.boot_disk_config.customer_encryption_key.kms_key_name == key
     for verb, state in (("stop", State.STOPPED), ("start", State.READY)):
         method = getattr(client, f"{verb}_node")
-        operation = await asyncio.to_thread(method, request={"name": NODE}, timeout=60)
-        assert (await asyncio.to_thread(operation.result, timeout=60)).state is state
-    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=60)
-    await asyncio.to_thread(operation.result, timeout=60)
+        operation = method(request={"name": NODE}, timeout=60)
+        assert operation.result(timeout=60).state is state
+    operation = client.delete_node(name=NODE, timeout=60)
+    operation.result(timeout=60)
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(v2.get_node, name=NODE, timeout=60)
-    recreated = await asyncio.to_thread(begin, client, "n")
-    recreated = await asyncio.to_thread(recreated.result, timeout=60)
+        v2.get_node(name=NODE, timeout=60)
+    recreated = begin(client, "n")
+    recreated = recreated.result(timeout=60)
     assert "boot_disk_config" not in recreated  # not inherited from the deleted node
 
 
-async def test_create_and_delete_are_idempotent_by_request_id(cloud: Any) -> None:
+def test_create_and_delete_are_idempotent_by_request_id(cloud: Any) -> None:
     client = alpha(cloud)
-    first = await asyncio.to_thread(begin, client, request_id="r1")
-    second = await asyncio.to_thread(begin, client, request_id="r1")
+    first = begin(client, request_id="r1")
+    second = begin(client, request_id="r1")
     assert second.operation.name == first.operation.name
-    await asyncio.to_thread(second.result, timeout=60)
+    second.result(timeout=60)
     with pytest.raises(exceptions.AlreadyExists):
-        await asyncio.to_thread(begin, client, request_id="r2")
+        begin(client, request_id="r2")
     with pytest.raises(exceptions.InvalidArgument):
-        await asyncio.to_thread(begin, client, "other", request_id="r1")
+        begin(client, "other", request_id="r1")
     request = {"name": NODE, "request_id": "r3"}
-    first = await asyncio.to_thread(client.delete_node, request=request, timeout=60)
-    await asyncio.to_thread(first.result, timeout=60)
-    second = await asyncio.to_thread(client.delete_node, request=request, timeout=60)
+    first = client.delete_node(request=request, timeout=60)
+    first.result(timeout=60)
+    second = client.delete_node(request=request, timeout=60)
     assert second.operation.name == first.operation.name
 
 
-async def test_simulate_maintenance_event(cloud: Any) -> None:
+def test_simulate_maintenance_event(cloud: Any) -> None:
     client = alpha(cloud)
-    operation = await asyncio.to_thread(begin, client, "n", node(accelerator_type="v3-32"))
-    await asyncio.to_thread(operation.result, timeout=60)
+    operation = begin(client, "n", node(accelerator_type="v3-32"))
+    operation.result(timeout=60)
 
     def simulate(workers: list[str]) -> Any:
         request = {"name": NODE, "worker_ids": workers}
         operation = client.simulate_maintenance_event(request=request, timeout=60)
         return operation.result(timeout=60)
 
-    after = await asyncio.to_thread(simulate, ["2", "3"])
+    after = simulate(["2", "3"])
     assert after.health is tpu_v2alpha1.Node.Health.HEALTHY
     worker = f"{NODE}/workers/2"  # the first of those named, as the API says
     assert [event[0] for event in cloud.host.events] == [worker, worker]
     assert [event[1] for event in cloud.host.events] == ["maintenance-event"] * 2
     with pytest.raises(exceptions.InvalidArgument):
-        await asyncio.to_thread(simulate, ["4"])
+        simulate(["4"])
 
 
 async def test_reservations_come_from_settings(cloud: Any) -> None:
@@ -182,7 +182,7 @@ async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     assert cloud.host.running == set()
 
 
-async def test_node_id_and_multi_node_params_are_exclusive(cloud: Any) -> None:
+def test_node_id_and_multi_node_params_are_exclusive(cloud: Any) -> None:
     spec = {
         "parent": PARENT,
         "node_id": "n",
@@ -190,7 +190,7 @@ async def test_node_id_and_multi_node_params_are_exclusive(cloud: Any) -> None:
         "node": node(),
     }
     with pytest.raises(exceptions.InvalidArgument) as caught:
-        await asyncio.to_thread(queue, alpha(cloud), spec=spec)
+        queue(alpha(cloud), spec=spec)
     assert "mutually exclusive" in caught.value.message
 
 

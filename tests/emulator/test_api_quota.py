@@ -189,7 +189,7 @@ async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
     assert answer.identity.email == f"service-{number}@gcp-sa-tpu.iam.gserviceaccount.com"
 
 
-async def test_unimplemented_methods_return_501(cloud: Any) -> None:
+def test_unimplemented_methods_return_501(cloud: Any) -> None:
     path = f"{METRICS}:importConsumerOverrides"
-    answer = await asyncio.to_thread(cloud.request, "POST", path, json={})
+    answer = cloud.request("POST", path, json={})
     assert (answer.status_code, answer.json()["error"]["status"]) == (501, "UNIMPLEMENTED")

@@ -231,8 +231,8 @@ def test_secret_access_requires_permission(manager: Any) -> None:
     owner.api.close()
 
 
-async def test_disabled_secret_manager_api(cloud: Any) -> None:
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT_NAME}/secrets")
+def test_disabled_secret_manager_api(cloud: Any) -> None:
+    answer = cloud.request("GET", f"/v1/{PROJECT_NAME}/secrets")
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
     assert error["message"].startswith("Secret Manager API has not been used in project")

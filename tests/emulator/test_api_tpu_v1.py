@@ -126,9 +126,9 @@ async def test_v1_node_stop_start_reimage(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
+def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
     client = client_of(cloud)
-    await asyncio.to_thread(create, client)
+    create(client)
     cloud.host.broken = "no image for that"
 
     def reimage() -> None:
@@ -136,17 +136,17 @@ async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
         client.reimage_node(request=request, timeout=60).result(timeout=60)
 
     with pytest.raises(exceptions.GoogleAPICallError, match="no image for that"):
-        await asyncio.to_thread(reimage)
-    remaining = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+        reimage()
+    remaining = client.get_node(name=NAME, timeout=60)
     assert (remaining.state, remaining.tensorflow_version) == (State.UNKNOWN, "2.12.0")
 
 
-async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
+def test_failed_creation_leaves_nothing(cloud: Any) -> None:
     cloud.host.broken = "no room"
     client = client_of(cloud)
     with pytest.raises(exceptions.GoogleAPICallError, match="no room"):
-        await asyncio.to_thread(create, client)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+        create(client)
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert cloud.host.discarded == [f"{PARENT}/v1nodes/n/workers/0"]
 
 
@@ -259,46 +259,40 @@ async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        for index in range(3):
-            create(client, f"n{index}")
-        far = f"projects/{PROJECT}/locations/us-central1-a"
-        create(client, "far", parent=far)
-        request = {"parent": PARENT, "page_size": 2}
-        pages = [
-            [item.name.rpartition("/")[2] for item in page.nodes]
-            for page in client.list_nodes(request=request, timeout=60).pages
-        ]
-        assert pages == [["n0", "n1"], ["n2"]]
-        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
-        assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
-
-    await asyncio.to_thread(run)
+def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
+    client = client_of(cloud)
+    for index in range(3):
+        create(client, f"n{index}")
+    far = f"projects/{PROJECT}/locations/us-central1-a"
+    create(client, "far", parent=far)
+    request = {"parent": PARENT, "page_size": 2}
+    pages = [
+        [item.name.rpartition("/")[2] for item in page.nodes]
+        for page in client.list_nodes(request=request, timeout=60).pages
+    ]
+    assert pages == [["n0", "n1"], ["n2"]]
+    everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
+    assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
 
 
-async def test_list_node_versions_and_types(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        versions = [version.version for version in client.list_tensor_flow_versions(parent=PARENT)]
-        assert {"2.12.0", "pytorch-1.13"} <= set(versions)
-        assert "2.12" not in versions
-        name = f"{PARENT}/tensorflowVersions/2.12.0"
-        assert client.get_tensor_flow_version(name=name).version == "2.12.0"
-        with pytest.raises(exceptions.NotFound):
-            client.get_tensor_flow_version(name=f"{PARENT}/tensorflowVersions/2.99.0")
-        types = {accelerator.type_ for accelerator in client.list_accelerator_types(parent=PARENT)}
-        assert {"v2-8", "v3-8"} <= types
-        assert not any(name.startswith(("v4", "v5", "v6")) for name in types)
-        assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8").type_ == "v3-8"
-        with pytest.raises(exceptions.NotFound):
-            client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v6e-4")
-
-    await asyncio.to_thread(run)
+def test_list_node_versions_and_types(cloud: Any) -> None:
+    client = client_of(cloud)
+    versions = [version.version for version in client.list_tensor_flow_versions(parent=PARENT)]
+    assert {"2.12.0", "pytorch-1.13"} <= set(versions)
+    assert "2.12" not in versions
+    name = f"{PARENT}/tensorflowVersions/2.12.0"
+    assert client.get_tensor_flow_version(name=name).version == "2.12.0"
+    with pytest.raises(exceptions.NotFound):
+        client.get_tensor_flow_version(name=f"{PARENT}/tensorflowVersions/2.99.0")
+    types = {accelerator.type_ for accelerator in client.list_accelerator_types(parent=PARENT)}
+    assert {"v2-8", "v3-8"} <= types
+    assert not any(name.startswith(("v4", "v5", "v6")) for name in types)
+    assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8").type_ == "v3-8"
+    with pytest.raises(exceptions.NotFound):
+        client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v6e-4")
 
 
-async def test_plain_rest_matches_grpc(cloud: Any) -> None:
+def test_plain_rest_matches_grpc(cloud: Any) -> None:
     """As called by stdlib programs on machines and by gcloud."""
 
     def call(verb: str, path: str, body: Any = None) -> Any:
@@ -342,7 +336,7 @@ async def test_plain_rest_matches_grpc(cloud: Any) -> None:
         assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
         assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
 
-    await asyncio.to_thread(run)
+    run()
 
 
 async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
@@ -393,18 +387,18 @@ async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
     await asyncio.to_thread(deletion.result, timeout=60)
 
 
-async def test_v1alpha1_is_an_alias(cloud: Any) -> None:
+def test_v1alpha1_is_an_alias(cloud: Any) -> None:
     """Used by gcloud alpha and TensorFlow of 2018."""
-    created = await asyncio.to_thread(create, client_of(cloud))
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1alpha1/{NAME}")
+    created = create(client_of(cloud))
+    answer = cloud.request("GET", f"/v1alpha1/{NAME}")
     assert answer.json()["ipAddress"] == created.ip_address
-    deleted = await asyncio.to_thread(cloud.request, "DELETE", f"/v1alpha1/{NAME}")
+    deleted = cloud.request("DELETE", f"/v1alpha1/{NAME}")
     path = f"/v1alpha1/{deleted.json()['name']}"
-    assert (await asyncio.to_thread(cloud.request, "GET", path)).ok
+    assert cloud.request("GET", path).ok
 
 
 @pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
-async def test_compute_tracks_are_aliases(cloud: Any, version: str) -> None:
+def test_compute_tracks_are_aliases(cloud: Any, version: str) -> None:
     path = f"/compute/{version}/projects/{PROJECT}/global/networks/default"
-    answer = await asyncio.to_thread(cloud.request, "GET", path)
+    answer = cloud.request("GET", path)
     assert answer.json()["name"] == "default"

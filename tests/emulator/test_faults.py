@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -14,26 +13,20 @@ from google.protobuf import json_format
 
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
 both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
 async def add(cloud: Any, kind: str, **fields: Any) -> str:
-    fault = await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), kind, **fields)
+    fault = await asyncio.to_thread(remote_control.add_fault, cloud.local_cloud, kind, **fields)
     return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
     return int(
-        (await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault_id))["applied"]
+        (await asyncio.to_thread(remote_control.fault, cloud.local_cloud, fault_id))["applied"]
     )
 
 
@@ -110,7 +103,7 @@ async def test_at_applies_to_the_nth_request(cloud: Any, transport: str) -> None
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(nodes, client)
     assert await asyncio.to_thread(nodes, client) == []
-    fault_state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault)
+    fault_state = await asyncio.to_thread(remote_control.fault, cloud.local_cloud, fault)
     assert (fault_state["matched"], fault_state["applied"], fault_state["exhausted"]) == (
         3,
         1,
@@ -124,10 +117,10 @@ async def test_unlimited_applies_until_removed(cloud: Any) -> None:
     for _ in range(5):
         with pytest.raises(exceptions.ServiceUnavailable):
             await asyncio.to_thread(nodes, client)
-    removed = await asyncio.to_thread(remote_control.remove_fault, local_cloud(cloud), fault)
+    removed = await asyncio.to_thread(remote_control.remove_fault, cloud.local_cloud, fault)
     assert (removed["applied"], removed["exhausted"]) == (5, False)
     assert await asyncio.to_thread(nodes, client) == []
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, cloud.local_cloud) == []
 
 
 @both
@@ -174,13 +167,13 @@ async def test_fault_applies_only_to_its_zone(cloud: Any) -> None:
     ]
     await asyncio.to_thread(create, client)
     assert [await used(cloud, fault) for fault in other_requests] == [0] * 5
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud(cloud))
+    await asyncio.to_thread(remote_control.remove_all_faults, cloud.local_cloud)
     for match in ({"name": "two"}, {"type": "v3-8"}, {"zone": "europe-*"}, {"project": PROJECT}):
         fault = await add(cloud, "deny", method="CreateNode", **match)
         with pytest.raises(exceptions.PermissionDenied):
             await asyncio.to_thread(create, client, "two")
         assert await used(cloud, fault) == 1, match
-        await asyncio.to_thread(remote_control.remove_all_faults, local_cloud(cloud))
+        await asyncio.to_thread(remote_control.remove_all_faults, cloud.local_cloud)
 
 
 async def test_mutating_matches_all_mutations(cloud: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -13,15 +12,9 @@ from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import async_until
 from tpuctl.errors import NotFound
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
-
-
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
 
 def make_slice(cloud: Any) -> None:
@@ -56,12 +49,12 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
 
 
 async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
-    return await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), kind, **fields)
+    return await asyncio.to_thread(remote_control.add_fault, cloud.local_cloud, kind, **fields)
 
 
 async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
     async def used() -> dict[str, Any] | None:
-        state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
+        state = await asyncio.to_thread(remote_control.fault, cloud.local_cloud, fault["id"])
         return state if state["applied"] else None
 
     met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
@@ -89,9 +82,9 @@ async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
     assert cloud.host.disk_limit(SLICE[0]) is None
     every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
     assert cloud.host.limits == dict.fromkeys(SLICE, 5000)
-    await asyncio.to_thread(remote_control.remove_fault, local_cloud(cloud), every["id"])
+    await asyncio.to_thread(remote_control.remove_fault, cloud.local_cloud, every["id"])
     assert cloud.host.limits == {**dict.fromkeys(SLICE), SLICE[1]: 0}, "the other one stays"
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud(cloud))
+    await asyncio.to_thread(remote_control.remove_all_faults, cloud.local_cloud)
     assert cloud.host.limits == dict.fromkeys(SLICE)
     assert cloud.host.disk_limit(SLICE[1]) is None
 
@@ -142,7 +135,7 @@ async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
         await add(cloud, kind, node="slcie")
     with pytest.raises(NotFound, match="no worker 4: its workers are 0 to 3"):
         await add(cloud, kind, node="slice", worker=4)
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
+    assert await asyncio.to_thread(remote_control.faults, cloud.local_cloud) == []
     later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
     assert "Node another not found" in later["error"]
 
@@ -152,5 +145,5 @@ async def test_one_worker_refuses_key(cloud: Any) -> None:
     refusing = [cloud.host.refuses_key(name) for name in SLICE]
     assert refusing == [False, True, False, False]
     assert not cloud.host.refuses_key(INSTANCE)
-    state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
+    state = await asyncio.to_thread(remote_control.fault, cloud.local_cloud, fault["id"])
     assert state["applied"] == 1

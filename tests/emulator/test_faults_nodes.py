@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ SPOT = tpu_v2.Node(
     scheduling_config=tpu_v2.SchedulingConfig(spot=True),
 )
 State = tpu_v2.Node.State
-
-
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
 
 def make_node(cloud: Any) -> Any:
@@ -52,28 +46,26 @@ async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
     await async_until(has_happened, f"the fault {fault['kind']!r}")
 
 
-async def test_stockout_in_one_zone(cloud: Any) -> None:
-    client, handle = cloud.tpu(), local_cloud(cloud)
-    fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
-    )
+def test_stockout_in_one_zone(cloud: Any) -> None:
+    client, handle = cloud.tpu(), cloud.local_cloud
+    fault = remote_control.add_fault(handle, "stockout", zone="europe-west4-a", type="v3-8")
 
     def create(parent: str) -> Any:
         begun = client.create_node(parent=parent, node_id="one", node=SPOT, timeout=60)
         return begun.result(timeout=60)
 
     other_parent = "projects/local-project/locations/us-central1-a"
-    assert (await asyncio.to_thread(create, other_parent)).state is State.READY
+    assert create(other_parent).state is State.READY
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
-        await asyncio.to_thread(create, PARENT)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
+        create(PARENT)
+    assert remote_control.fault(handle, fault["id"])["applied"] == 1
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
-    assert (await asyncio.to_thread(create, PARENT)).state is State.READY
+        client.get_node(name=NAME, timeout=60)
+    assert create(PARENT).state is State.READY
 
 
 async def test_queued_resource_fails(cloud: Any) -> None:
-    client, handle = cloud.tpu(), local_cloud(cloud)
+    client, handle = cloud.tpu(), cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "queue-failure", text="not today"
     )
@@ -100,7 +92,7 @@ async def test_queued_resource_fails(cloud: Any) -> None:
 
 @pytest.mark.parametrize("node", ["one", NAME])
 async def test_node_is_preempted(cloud: Any, node: str) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
     await preempted(client)
     await happened(handle, fault)
@@ -109,7 +101,7 @@ async def test_node_is_preempted(cloud: Any, node: str) -> None:
 
 
 async def test_node_is_maintained(cloud: Any) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     await asyncio.to_thread(make_node, cloud)
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
     await happened(handle, fault)
@@ -119,7 +111,7 @@ async def test_node_is_maintained(cloud: Any) -> None:
 async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
@@ -131,11 +123,11 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     again = await make_cloud()
     client = again.tpu()
     await preempted(client)
-    await happened(local_cloud(again), fault)
+    await happened(again.local_cloud, fault)
 
 
 async def test_removed_fault_does_not_happen(cloud: Any) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
     removed = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
     )
@@ -148,7 +140,7 @@ async def test_removed_fault_does_not_happen(cloud: Any) -> None:
 
 
 async def test_missing_node_is_reported(cloud: Any) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     with pytest.raises(NotFound, match="one"):
         await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")
     assert await asyncio.to_thread(remote_control.faults, handle) == []

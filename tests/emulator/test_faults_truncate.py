@@ -12,32 +12,26 @@ from google.api_core import exceptions
 
 from tests.support.locations import PARENT
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 MIB = 1 << 20
 DATA = os.urandom(4 * MIB)
 
 
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
 async def add(cloud: Any, **fields: Any) -> str:
     fault = await asyncio.to_thread(
-        remote_control.add_fault, local_cloud(cloud), "truncate", **fields
+        remote_control.add_fault, cloud.local_cloud, "truncate", **fields
     )
     return str(fault["id"])
 
 
 async def used(cloud: Any, fault_id: str) -> int:
     return int(
-        (await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault_id))["applied"]
+        (await asyncio.to_thread(remote_control.fault, cloud.local_cloud, fault_id))["applied"]
     )
 
 
 async def statuses(cloud: Any) -> list[tuple[str, str]]:
-    calls = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
+    calls = await asyncio.to_thread(remote_control.calls, cloud.local_cloud)
     return [(call["method"].rpartition(".")[2], call["status"]) for call in calls]
 
 
@@ -172,7 +166,7 @@ async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
     assert await used(cloud, fault) == 1
     assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
     assert ("v2", "DISCONNECTED") not in await statuses(cloud)
-    (call,) = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
+    (call,) = await asyncio.to_thread(remote_control.calls, cloud.local_cloud)
     assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault])
 
 

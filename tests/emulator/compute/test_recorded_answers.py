@@ -568,11 +568,11 @@ for invalid_field, (changed, value, reason) in INVALID_INSTANCES.items():
 
 
 @pytest.mark.parametrize("verb,path,body,error", ERRORS.values(), ids=ERRORS)
-async def test_errors_are_worded_as_reported(
+def test_errors_are_worded_as_reported(
     cloud: Any, verb: str, path: str, body: Any, error: tuple[int, str, str]
 ) -> None:
     status, reason, text = error
-    response = await asyncio.to_thread(cloud.request, verb, BASE + path, json=body)
+    response = cloud.request(verb, BASE + path, json=body)
     assert response.json()["error"] == {
         "code": status,
         "message": text,

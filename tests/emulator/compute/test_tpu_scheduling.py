@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from tests.support.polling import async_until
 from tests.support.tpu_instances import NAME, V6E, WHICH, tpu_instance
 from tpuctl.emulator.compute.instances import capacity
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 IN_ZONE = {"project": PROJECT, "zone": V5P_ZONE}
 FLEX_START = {
@@ -55,16 +53,9 @@ async def until_status(engine: Any, status: str) -> Any:
     return await asyncio.to_thread(engine.instances.get, WHICH)
 
 
-def local_cloud(engine: Any) -> LocalCloud:
-    server = engine.cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
-async def test_chips_do_not_migrate(engine: Any) -> None:
+def test_chips_do_not_migrate(engine: Any) -> None:
     request = tpu_instance(scheduling={"on_host_maintenance": "MIGRATE"})
-    error = await asyncio.to_thread(
-        lambda: engine.wait_error(engine.instances.insert_unary(request))
-    )
+    error = engine.wait_error(engine.instances.insert_unary(request))
     text = "Instances with guest accelerators do not support live migration."
     assert error == ("UNSUPPORTED_OPERATION", text)
 
@@ -82,12 +73,12 @@ async def test_chips_do_not_migrate(engine: Any) -> None:
         ({"provisioning_model": "RESERVATION_BOUND"}, {}, "requires a specific reservation"),
     ],
 )
-async def test_invalid_scheduling_is_refused(
+def test_invalid_scheduling_is_refused(
     engine: Any, scheduling: dict[str, Any], more: dict[str, Any], text: str
 ) -> None:
     request = tpu_instance(scheduling=scheduling, **more)
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(engine.instances.insert_unary, request)
+        engine.instances.insert_unary(request)
     assert text in caught.value.message
     assert not engine.cloud.host.called
 
@@ -264,7 +255,7 @@ async def test_spot_tpu_is_preempted(engine: Any) -> None:
     scheduling = {"provisioning_model": "SPOT", "instance_termination_action": "STOP"}
     request = tpu_instance(scheduling=scheduling)
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
-    handle = local_cloud(engine)
+    handle = engine.cloud.local_cloud
     await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="bert-tpu")
     await until_status(engine, "TERMINATED")
     assert engine.cloud.host.events == [(NAME, "preempted", "TRUE")]
@@ -287,7 +278,7 @@ async def test_states_of_a_new_instance(engine: Any, monkeypatch: pytest.MonkeyP
 async def test_maintenance_is_announced(engine: Any) -> None:
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(tpu_instance())))
     add = remote_control.add_fault
-    await asyncio.to_thread(add, local_cloud(engine), "maintenance", node="bert-tpu")
+    await asyncio.to_thread(add, engine.cloud.local_cloud, "maintenance", node="bert-tpu")
     events = [
         (NAME, "maintenance-event", value) for value in ("TERMINATE_ON_HOST_MAINTENANCE", "NONE")
     ]
