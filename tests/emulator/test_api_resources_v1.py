@@ -245,12 +245,9 @@ def test_lists_show_only_accessible_resources(cloud: Any) -> None:
     def listed_kinds(member: Member) -> list[str]:
         return [kind for verb, path, kind in lists if member.send_ok(verb, path).get(kind)]
 
-    def run() -> None:
-        ann = Member(cloud, "ann")
-        all_kinds = [kind for _, _, kind in lists]
-        assert listed_kinds(Member.owner(cloud)) == all_kinds
-        assert listed_kinds(ann) == []
-        grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
-        assert listed_kinds(ann) == ["projects", "projects"]
-
-    run()
+    ann = Member(cloud, "ann")
+    all_kinds = [kind for _, _, kind in lists]
+    assert listed_kinds(Member.owner(cloud)) == all_kinds
+    assert listed_kinds(ann) == []
+    grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
+    assert listed_kinds(ann) == ["projects", "projects"]

@@ -300,43 +300,40 @@ def test_plain_rest_matches_grpc(cloud: Any) -> None:
         assert answer.status_code == 200, (path, answer.text)
         return answer.json()
 
-    def run() -> None:
-        body = {
-            "acceleratorType": "v3-8",
-            "tensorflowVersion": "2.12.0",
-            "network": "default",
-            "schedulingConfig": {"preemptible": False},
-        }
-        created = call("POST", f"{PARENT}/nodes?nodeId=n&alt=json", body)
-        assert created["metadata"]["@type"].endswith("google.cloud.common.OperationMetadata")
-        assert created["metadata"]["apiVersion"] == "v1"
-        client = client_of(cloud)
-        request = {"name": created["name"]}
-        while not client.get_operation(request=request, timeout=60).done:
-            pass
-        ended = call("GET", created["name"])
-        assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
-        response = call("GET", NAME)
-        assert isinstance(response["serviceAccount"], str)
-        assert response["port"] == "8470"
-        assert response["networkEndpoints"] == [{"ipAddress": response["ipAddress"], "port": 8470}]
-        assert (response["state"], response["health"], response["apiVersion"]) == (
-            "READY",
-            "HEALTHY",
-            "V1",
-        )
-        assert call("GET", f"{PARENT}/nodes")["nodes"] == [response]
-        assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [response]
-        assert call("GET", f"{PARENT}/operations")["operations"][0]["name"] == created["name"]
-        assert call("GET", f"{PARENT}/tensorflowVersions/2.12.0")["version"] == "2.12.0"
-        assert call("GET", f"{PARENT}/acceleratorTypes/v3-8")["type"] == "v3-8"
-        zones = call("GET", f"projects/{PROJECT}/locations")["locations"]
-        assert ZONE in [location["locationId"] for location in zones]
-        assert call("GET", PARENT)["locationId"] == ZONE
-        assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
-        assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
-
-    run()
+    body = {
+        "acceleratorType": "v3-8",
+        "tensorflowVersion": "2.12.0",
+        "network": "default",
+        "schedulingConfig": {"preemptible": False},
+    }
+    created = call("POST", f"{PARENT}/nodes?nodeId=n&alt=json", body)
+    assert created["metadata"]["@type"].endswith("google.cloud.common.OperationMetadata")
+    assert created["metadata"]["apiVersion"] == "v1"
+    client = client_of(cloud)
+    request = {"name": created["name"]}
+    while not client.get_operation(request=request, timeout=60).done:
+        pass
+    ended = call("GET", created["name"])
+    assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
+    response = call("GET", NAME)
+    assert isinstance(response["serviceAccount"], str)
+    assert response["port"] == "8470"
+    assert response["networkEndpoints"] == [{"ipAddress": response["ipAddress"], "port": 8470}]
+    assert (response["state"], response["health"], response["apiVersion"]) == (
+        "READY",
+        "HEALTHY",
+        "V1",
+    )
+    assert call("GET", f"{PARENT}/nodes")["nodes"] == [response]
+    assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [response]
+    assert call("GET", f"{PARENT}/operations")["operations"][0]["name"] == created["name"]
+    assert call("GET", f"{PARENT}/tensorflowVersions/2.12.0")["version"] == "2.12.0"
+    assert call("GET", f"{PARENT}/acceleratorTypes/v3-8")["type"] == "v3-8"
+    zones = call("GET", f"projects/{PROJECT}/locations")["locations"]
+    assert ZONE in [location["locationId"] for location in zones]
+    assert call("GET", PARENT)["locationId"] == ZONE
+    assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
+    assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
 
 
 async def test_disabled_api_is_rejected(make_cloud: Any) -> None:

@@ -132,33 +132,30 @@ def test_xml_objects_have_keys_too(cloud: Any, bucket: Any) -> None:
         code, _, rest = answer.text.partition("<Code>")[2].partition("</Code>")
         return answer.status_code, code, rest.partition("<Details>")[2].partition("</Details>")[0]
 
-    def run() -> None:
-        assert cloud.request("PUT", path, data=b"x", headers=headers(KEY)).ok
-        missing = (400, "ResourceIsEncryptedWithCustomerEncryptionKey", NO_KEY)
-        assert error(cloud.request("GET", path)) == missing
-        assert cloud.request("HEAD", path).status_code == 400
-        answer = cloud.request("GET", path, headers=headers(KEY))
-        assert answer.content == b"x"
-        assert answer.headers["X-Goog-Encryption-Key-Sha256"] == digest(KEY)
-        assert answer.headers["X-Goog-Encryption-Algorithm"] == "AES256"
+    assert cloud.request("PUT", path, data=b"x", headers=headers(KEY)).ok
+    missing = (400, "ResourceIsEncryptedWithCustomerEncryptionKey", NO_KEY)
+    assert error(cloud.request("GET", path)) == missing
+    assert cloud.request("HEAD", path).status_code == 400
+    answer = cloud.request("GET", path, headers=headers(KEY))
+    assert answer.content == b"x"
+    assert answer.headers["X-Goog-Encryption-Key-Sha256"] == digest(KEY)
+    assert answer.headers["X-Goog-Encryption-Algorithm"] == "AES256"
 
-        answer = cloud.request("POST", f"{path}?uploads", headers=headers(KEY))
-        upload = answer.text.partition("<UploadId>")[2].partition("<")[0]
-        part = f"{path}?uploadId={upload}&partNumber=1"
-        text = "The requested multipart upload is encrypted by a customer-supplied encryption key."
-        assert error(cloud.request("PUT", part, data=b"y")) == (*missing[:2], text)
-        tag = cloud.request("PUT", part, data=b"y", headers=headers(KEY)).headers["ETag"]
-        body = f"<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>"
-        body = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
-        end = f"{path}?uploadId={upload}"
-        wrong = error(cloud.request("POST", end, data=body, headers=headers(OTHER_KEY)))
-        assert wrong[:2] == (400, "CustomerEncryptionKeyIsIncorrect")
-        answer = cloud.request("POST", end, data=body, headers=headers(KEY))
-        assert answer.ok and "x-goog-hash" not in answer.headers
-        assert cloud.request("GET", path).status_code == 400
-        assert cloud.request("GET", path, headers=headers(KEY)).content == b"y"
-
-    run()
+    answer = cloud.request("POST", f"{path}?uploads", headers=headers(KEY))
+    upload = answer.text.partition("<UploadId>")[2].partition("<")[0]
+    part = f"{path}?uploadId={upload}&partNumber=1"
+    text = "The requested multipart upload is encrypted by a customer-supplied encryption key."
+    assert error(cloud.request("PUT", part, data=b"y")) == (*missing[:2], text)
+    tag = cloud.request("PUT", part, data=b"y", headers=headers(KEY)).headers["ETag"]
+    body = f"<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>"
+    body = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
+    end = f"{path}?uploadId={upload}"
+    wrong = error(cloud.request("POST", end, data=body, headers=headers(OTHER_KEY)))
+    assert wrong[:2] == (400, "CustomerEncryptionKeyIsIncorrect")
+    answer = cloud.request("POST", end, data=body, headers=headers(KEY))
+    assert answer.ok and "x-goog-hash" not in answer.headers
+    assert cloud.request("GET", path).status_code == 400
+    assert cloud.request("GET", path, headers=headers(KEY)).content == b"y"
 
 
 @pytest.mark.parametrize(
@@ -187,32 +184,29 @@ def test_kms_keys_are_named_by_writes_or_by_the_bucket(cloud: Any, bucket: Any) 
         blob = bucket.get_blob(name)
         return blob.kms_key_name
 
-    def run() -> None:
-        client_blob = bucket.blob("o", kms_key_name=KMS_KEY)
-        client_blob.upload_from_string(b"x")
-        assert key_of("o") == f"{KMS_KEY}/cryptoKeyVersions/1"
-        assert bucket.get_blob("o").crc32c
-        (item,) = cloud.request("GET", OBJECTS).json()["items"]
-        assert "crc32c" not in item
-        assert bucket.blob("o").download_as_bytes() == b"x"
-        bucket.copy_blob(bucket.blob("o"), bucket, "copy")
-        assert key_of("copy") is None  # never the source's
-        bucket.default_kms_key_name = OTHER_KMS_KEY
-        bucket.patch()
-        bucket.reload()
-        assert bucket.default_kms_key_name == OTHER_KMS_KEY
-        bucket.copy_blob(bucket.blob("o"), bucket, "copy")
-        assert key_of("copy") == f"{OTHER_KMS_KEY}/cryptoKeyVersions/1"
-        bucket.blob("to", kms_key_name=KMS_KEY).rewrite(bucket.blob("copy"))
-        assert key_of("to") == f"{KMS_KEY}/cryptoKeyVersions/1"
-        bucket.blob("whole", kms_key_name=KMS_KEY).compose([bucket.blob("o"), bucket.blob("to")])
-        name = {"x-goog-encryption-kms-key-name": KMS_KEY}
-        assert cloud.request("PUT", f"/{BUCKET}/xml", data=b"x", headers=name).ok
-        assert key_of("xml") == f"{KMS_KEY}/cryptoKeyVersions/1"
-        cloud.request("POST", f"{UPLOAD}?name=csek", data=b"x", headers=headers(KEY))
-        assert key_of("csek") is None
-
-    run()
+    client_blob = bucket.blob("o", kms_key_name=KMS_KEY)
+    client_blob.upload_from_string(b"x")
+    assert key_of("o") == f"{KMS_KEY}/cryptoKeyVersions/1"
+    assert bucket.get_blob("o").crc32c
+    (item,) = cloud.request("GET", OBJECTS).json()["items"]
+    assert "crc32c" not in item
+    assert bucket.blob("o").download_as_bytes() == b"x"
+    bucket.copy_blob(bucket.blob("o"), bucket, "copy")
+    assert key_of("copy") is None  # never the source's
+    bucket.default_kms_key_name = OTHER_KMS_KEY
+    bucket.patch()
+    bucket.reload()
+    assert bucket.default_kms_key_name == OTHER_KMS_KEY
+    bucket.copy_blob(bucket.blob("o"), bucket, "copy")
+    assert key_of("copy") == f"{OTHER_KMS_KEY}/cryptoKeyVersions/1"
+    bucket.blob("to", kms_key_name=KMS_KEY).rewrite(bucket.blob("copy"))
+    assert key_of("to") == f"{KMS_KEY}/cryptoKeyVersions/1"
+    bucket.blob("whole", kms_key_name=KMS_KEY).compose([bucket.blob("o"), bucket.blob("to")])
+    name = {"x-goog-encryption-kms-key-name": KMS_KEY}
+    assert cloud.request("PUT", f"/{BUCKET}/xml", data=b"x", headers=name).ok
+    assert key_of("xml") == f"{KMS_KEY}/cryptoKeyVersions/1"
+    cloud.request("POST", f"{UPLOAD}?name=csek", data=b"x", headers=headers(KEY))
+    assert key_of("csek") is None
 
 
 @pytest.mark.parametrize(

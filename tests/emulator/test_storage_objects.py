@@ -328,22 +328,19 @@ def test_slash_in_a_path_is_part_of_a_name_only_if_escaped(cloud: Any, bucket: A
         f"DELETE {root}/NAME",
     ]
 
-    def run() -> None:
-        for call in calls:
-            for name in ("a/b", "x", "a//b", "a/"):
-                bucket.blob(name).upload_from_string("x")
-            verb, _, path = call.partition(" ")
-            for name in ("a/b", "a//b", "a/"):
-                answer = cloud.request(verb, path.replace("NAME", name))
-                assert answer.status_code == 404, (call, name)
-            answer = cloud.request(verb, path.replace("NAME", "a%2Fb"))
-            assert answer.ok, (call, answer.text)
-            body = f"--b\r\nContent-Type: application/http\r\n\r\nGET {root}/a/b\r\n\r\n--b--"
-            headers = {"Content-Type": "multipart/mixed; boundary=b"}
-            answer = cloud.request("POST", "/batch/storage/v1", data=body, headers=headers)
-            assert "HTTP/1.1 404" in answer.text
-
-    run()
+    for call in calls:
+        for name in ("a/b", "x", "a//b", "a/"):
+            bucket.blob(name).upload_from_string("x")
+        verb, _, path = call.partition(" ")
+        for name in ("a/b", "a//b", "a/"):
+            answer = cloud.request(verb, path.replace("NAME", name))
+            assert answer.status_code == 404, (call, name)
+        answer = cloud.request(verb, path.replace("NAME", "a%2Fb"))
+        assert answer.ok, (call, answer.text)
+        body = f"--b\r\nContent-Type: application/http\r\n\r\nGET {root}/a/b\r\n\r\n--b--"
+        headers = {"Content-Type": "multipart/mixed; boundary=b"}
+        answer = cloud.request("POST", "/batch/storage/v1", data=body, headers=headers)
+        assert "HTTP/1.1 404" in answer.text
 
 
 def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> None:

@@ -59,27 +59,24 @@ def test_objects(
         values = {"G": resource["generation"], "M": resource["metageneration"]}
         return {key: values.get(value, value) for key, value in condition.items()}
 
-    def run() -> None:
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
-        path = f"/storage/v1/b/{BUCKET}/o/o"
-        assert upload("media", prepare()) == write
-        assert upload("resumable", prepare()) == write
-        query = prepare()
-        assert cloud.request("GET", path, params=query).status_code == read
-        assert cloud.request("GET", path, params={**query, "alt": "media"}).status_code == read
-        answer = cloud.request("PATCH", path, params=query, json={"cacheControl": "no"})
-        assert answer.status_code == read
-        query = prepare()
-        answer = cloud.request("DELETE", path, params=query)
-        assert answer.status_code == delete
-        if delete == 412:
-            error = answer.json()["error"]
-            assert error["errors"][0]["reason"] == "conditionNotMet"
-            assert error["message"] == (
-                "At least one of the pre-conditions you specified did not hold."
-            )
-
-    run()
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
+    path = f"/storage/v1/b/{BUCKET}/o/o"
+    assert upload("media", prepare()) == write
+    assert upload("resumable", prepare()) == write
+    query = prepare()
+    assert cloud.request("GET", path, params=query).status_code == read
+    assert cloud.request("GET", path, params={**query, "alt": "media"}).status_code == read
+    answer = cloud.request("PATCH", path, params=query, json={"cacheControl": "no"})
+    assert answer.status_code == read
+    query = prepare()
+    answer = cloud.request("DELETE", path, params=query)
+    assert answer.status_code == delete
+    if delete == 412:
+        error = answer.json()["error"]
+        assert error["errors"][0]["reason"] == "conditionNotMet"
+        assert error["message"] == (
+            "At least one of the pre-conditions you specified did not hold."
+        )
 
 
 def test_copies_check_source_and_target_preconditions(cloud: Any) -> None:

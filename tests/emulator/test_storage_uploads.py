@@ -102,13 +102,10 @@ def test_multipart(bucket_cloud: Any, line_end: str) -> None:
         assert resource.get("contentType") == ("text/x-test" if head else None)
         assert content(bucket_cloud) == data
 
-    def run() -> None:
-        quotes = itertools.cycle(("", '"', "'"))
-        for data in CONTENTS:
-            for head in (b"Content-Type: text/x-test" + end, b""):
-                send(head, data, next(quotes))
-
-    run()
+    quotes = itertools.cycle(("", '"', "'"))
+    for data in CONTENTS:
+        for head in (b"Content-Type: text/x-test" + end, b""):
+            send(head, data, next(quotes))
 
 
 def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
@@ -386,24 +383,21 @@ def test_xml_uploads_store_encoded_bytes_as_sent(
         body = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
         assert bucket_cloud.request("POST", part, data=body).status_code == 200
 
-    def run() -> None:
-        upload()
-        resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").json()
-        assert resource["contentEncoding"] == encoding
-        assert (resource["size"], resource["crc32c"]) == (str(len(data)), crc32c(data))
-        for address in (path, f"/storage/v1/b/{BUCKET}/o/o?alt=media"):
-            answer = bucket_cloud.request(
-                "GET", address, headers={"Accept-Encoding": "gzip"}, stream=True
-            )
-            assert answer.raw.read() == data
-            assert answer.headers["Content-Length"] == str(len(data))
-            assert answer.headers["X-Goog-Stored-Content-Encoding"] == encoding
-            assert f"crc32c={crc32c(data)}" in answer.headers["X-Goog-Hash"]
-        for accepted in ("identity", "gzip;q=0"):
-            answer = bucket_cloud.request("GET", path, headers={"Accept-Encoding": accepted})
-            assert answer.content == (PLAIN if encoding == "gzip" else data)
-
-    run()
+    upload()
+    resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").json()
+    assert resource["contentEncoding"] == encoding
+    assert (resource["size"], resource["crc32c"]) == (str(len(data)), crc32c(data))
+    for address in (path, f"/storage/v1/b/{BUCKET}/o/o?alt=media"):
+        answer = bucket_cloud.request(
+            "GET", address, headers={"Accept-Encoding": "gzip"}, stream=True
+        )
+        assert answer.raw.read() == data
+        assert answer.headers["Content-Length"] == str(len(data))
+        assert answer.headers["X-Goog-Stored-Content-Encoding"] == encoding
+        assert f"crc32c={crc32c(data)}" in answer.headers["X-Goog-Hash"]
+    for accepted in ("identity", "gzip;q=0"):
+        answer = bucket_cloud.request("GET", path, headers={"Accept-Encoding": accepted})
+        assert answer.content == (PLAIN if encoding == "gzip" else data)
 
 
 @pytest.mark.parametrize("kind", ["media", "multipart", "resumable"])

@@ -209,23 +209,20 @@ def test_instances_live_with_every_form_of_disk(engine: Any) -> None:
             engine.wait_ok(engine.instances.attach_disk_unary({**which, **again}, timeout=60))
         engine.wait_ok(engine.instances.delete_unary(which, timeout=60))
 
-    def run() -> None:
-        make(engine, "data", size_gb=10)
-        snapshot = {"project": "local-project", "snapshot_resource": {"name": "kept"}}
-        snapshot["snapshot_resource"]["source_disk"] = f"{BASE}/disks/data"
-        engine.wait_ok(engine.snapshots.insert_unary(snapshot, timeout=60))
-        for form, (disk, left) in DISK_FORMS.items():
-            live("box", disk, left)
-            disks = [each.name for each in engine.disks.list(engine.in_zone)]
-            expected = {left, "data"} - {"", "" if form != "by link, deleted" else "data"}
-            assert set(disks) == expected, form
-            if left == "box-1":
-                which = {**engine.in_zone, "disk": left}
-                engine.wait_ok(engine.disks.delete_unary(which, timeout=60))
-            if form == "by link, deleted":
-                make(engine, "data", size_gb=10)
-
-    run()
+    make(engine, "data", size_gb=10)
+    snapshot = {"project": "local-project", "snapshot_resource": {"name": "kept"}}
+    snapshot["snapshot_resource"]["source_disk"] = f"{BASE}/disks/data"
+    engine.wait_ok(engine.snapshots.insert_unary(snapshot, timeout=60))
+    for form, (disk, left) in DISK_FORMS.items():
+        live("box", disk, left)
+        disks = [each.name for each in engine.disks.list(engine.in_zone)]
+        expected = {left, "data"} - {"", "" if form != "by link, deleted" else "data"}
+        assert set(disks) == expected, form
+        if left == "box-1":
+            which = {**engine.in_zone, "disk": left}
+            engine.wait_ok(engine.disks.delete_unary(which, timeout=60))
+        if form == "by link, deleted":
+            make(engine, "data", size_gb=10)
 
 
 def test_disk_that_is_written_has_one_user(engine: Any) -> None:

@@ -91,28 +91,25 @@ def test_resize_adds_and_deletes_instances(engine: Any) -> None:
         assert group.target_size == size
         return set(engine.instance_names())
 
-    def run() -> None:
-        engine.create_template()
-        engine.wait_ok(engine.insert_group(size=1))
-        (first,) = {member.name for member in engine.managed_instances()}
-        enlarged = resize(3)
-        assert first in enlarged
-        assert len(enlarged) == 3
-        remaining = resize(1)
-        assert remaining < enlarged
-        name = remaining.pop()
-        request = {
-            **engine.in_zone,
-            "instance_group_manager": "bert",
-            "instance_group_managers_delete_instances_request_resource": {
-                "instances": [f"zones/europe-west4-a/instances/{name}"]
-            },
-        }
-        engine.wait_ok(engine.instance_group_managers.delete_instances_unary(request))
-        assert engine.wait_stable().target_size == 0
-        assert engine.instance_names() == []
-
-    run()
+    engine.create_template()
+    engine.wait_ok(engine.insert_group(size=1))
+    (first,) = {member.name for member in engine.managed_instances()}
+    enlarged = resize(3)
+    assert first in enlarged
+    assert len(enlarged) == 3
+    remaining = resize(1)
+    assert remaining < enlarged
+    name = remaining.pop()
+    request = {
+        **engine.in_zone,
+        "instance_group_manager": "bert",
+        "instance_group_managers_delete_instances_request_resource": {
+            "instances": [f"zones/europe-west4-a/instances/{name}"]
+        },
+    }
+    engine.wait_ok(engine.instance_group_managers.delete_instances_unary(request))
+    assert engine.wait_stable().target_size == 0
+    assert engine.instance_names() == []
 
 
 def test_patch_changes_policies_and_size(engine: Any) -> None:

@@ -186,12 +186,9 @@ def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
     instance_metadata = {"items": [{"key": "ssh-keys", "value": "me:ssh-ed25519 OWN me"}]}
     shared = {"items": [{"key": "ssh-keys", "value": "you:ssh-ed25519 SHARED you"}]}
 
-    def prepare() -> None:
-        request = {"project": "local-project", "metadata_resource": shared}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
-        engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
-
-    prepare()
+    request = {"project": "local-project", "metadata_resource": shared}
+    engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
+    engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
     both = "me:ssh-ed25519 OWN me\nyou:ssh-ed25519 SHARED you"
     assert host.specs[NAME].metadata["ssh-keys"] == both
 

@@ -154,30 +154,25 @@ def test_regional_addresses(engine: Any) -> None:
         request = {**engine.in_region, "address_resource": {"name": name, **more}}
         return engine.addresses.insert_unary(request, timeout=60)
 
-    def run() -> None:
-        for name in ("a", "b"):
-            engine.wait_ok(insert(name, labels={"stack": "ignored"}))
-            which = {**engine.in_region, "resource": name}
-            before = engine.addresses.get({**engine.in_region, "address": name}, timeout=60)
-            assert not before.labels
-            labels = {"labels": {"stack": name}, "label_fingerprint": before.label_fingerprint}
-            body = {"region_set_labels_request_resource": labels}
-            engine.wait_ok(engine.addresses.set_labels_unary({**which, **body}, timeout=60))
-        addresses = {address.name: address for address in engine.addresses.list(engine.in_region)}
-        assert {address.status for address in addresses.values()} == {"RESERVED"}
-        assert addresses["a"].address != addresses["b"].address
-        everywhere = dict(
-            engine.addresses.aggregated_list({**IN_PROJECT, "filter": "labels.stack=b"})
-        )
-        assert [address.name for address in everywhere["regions/europe-west4"].addresses] == ["b"]
-        with pytest.raises(exceptions.Conflict):
-            insert("a")
-        which = {**engine.in_region, "address": "a"}
-        assert engine.addresses.get(which, timeout=60) == addresses["a"]
-        engine.wait_ok(engine.addresses.delete_unary(which, timeout=60))
-        assert [address.name for address in engine.addresses.list(engine.in_region)] == ["b"]
-
-    run()
+    for name in ("a", "b"):
+        engine.wait_ok(insert(name, labels={"stack": "ignored"}))
+        which = {**engine.in_region, "resource": name}
+        before = engine.addresses.get({**engine.in_region, "address": name}, timeout=60)
+        assert not before.labels
+        labels = {"labels": {"stack": name}, "label_fingerprint": before.label_fingerprint}
+        body = {"region_set_labels_request_resource": labels}
+        engine.wait_ok(engine.addresses.set_labels_unary({**which, **body}, timeout=60))
+    addresses = {address.name: address for address in engine.addresses.list(engine.in_region)}
+    assert {address.status for address in addresses.values()} == {"RESERVED"}
+    assert addresses["a"].address != addresses["b"].address
+    everywhere = dict(engine.addresses.aggregated_list({**IN_PROJECT, "filter": "labels.stack=b"}))
+    assert [address.name for address in everywhere["regions/europe-west4"].addresses] == ["b"]
+    with pytest.raises(exceptions.Conflict):
+        insert("a")
+    which = {**engine.in_region, "address": "a"}
+    assert engine.addresses.get(which, timeout=60) == addresses["a"]
+    engine.wait_ok(engine.addresses.delete_unary(which, timeout=60))
+    assert [address.name for address in engine.addresses.list(engine.in_region)] == ["b"]
 
 
 def test_service_networking_ranges(engine: Any) -> None:
