@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.locations import PROJECT
 from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
+from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 
 
@@ -33,7 +35,18 @@ class Cloud:
         self.server = server
         self.url = server.url
         self.token = server.token
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._closing: list[Callable[[], Any]] = []
+
+    def in_loop(self, function: Callable[..., Any], *arguments: Any, **fields: Any) -> Any:
+        """Call it in the event loop's thread."""
+        if threading.get_ident() == self._thread:
+            return function(*arguments, **fields)
+
+        async def call() -> Any:
+            return function(*arguments, **fields)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     @property
     def host(self) -> Any:
@@ -94,8 +107,15 @@ class Cloud:
             session.trust_env = False
             return session.request(verb, self.url + path, headers=headers, timeout=60, **more)
 
+    @property
+    def project_number(self) -> str:
+        return str(self.in_loop(self.server.registry.projects.require, PROJECT)["number"])
+
     def enable(self, *apis: str, project: str = PROJECT) -> None:
         """Enable APIs directly in the store, for tests of something else."""
+        self.in_loop(self._enable, apis, project)
+
+    def _enable(self, apis: Sequence[str], project: str) -> None:
         from tpuctl.emulator.service_usage.default_network import add_default_network
 
         directory = self.server.registry.projects
@@ -104,6 +124,17 @@ class Cloud:
             directory.enable(record, f"{api}.googleapis.com")
             if api == "compute":
                 add_default_network(self.server.store, record)
+
+    def put_setting(self, name: str, value: Any) -> None:
+        self.in_loop(self.server.registry.settings.put, name, value)
+
+    def add_fault(self, kind: str, **fields: Any) -> str:
+        """Add a fault over the control API; returns its id."""
+        return str(remote_control.add_fault(self.local_cloud, kind, **fields)["id"])
+
+    def used(self, fault_id: str) -> int:
+        """How often a fault was applied."""
+        return int(remote_control.fault(self.local_cloud, fault_id)["applied"])
 
     def close(self) -> None:
         for close in self._closing:

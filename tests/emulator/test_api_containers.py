@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -74,25 +73,22 @@ def test_get_list_and_search_folder(cloud: Any, transport: str) -> None:
 
 @both
 @pytest.mark.parametrize("name", [ORGANIZATION, FOLDER])
-async def test_container_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
-    cloud.server.registry.settings.put("denied_permissions", ["resourcemanager.projects.create"])
+def test_container_policies_and_permissions(cloud: Any, transport: str, name: str) -> None:
+    cloud.put_setting("denied_permissions", ["resourcemanager.projects.create"])
     client = (organizations if name == ORGANIZATION else folders)(cloud, transport)
 
-    def run() -> None:
-        permissions = ["resourcemanager.projects.create", "resourcemanager.projects.list"]
-        answer = client.test_iam_permissions(resource=name, permissions=permissions, timeout=60)
-        assert list(answer.permissions) == ["resourcemanager.projects.list"]
-        absent = f"{name.partition('/')[0]}/1"
-        answer = client.test_iam_permissions(resource=absent, permissions=permissions, timeout=60)
-        assert not answer.permissions
-        policy = client.get_iam_policy(resource=name, timeout=60)
-        assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
-        policy.bindings.add(role="roles/browser", members=["user:a@b.example"])
-        request = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=policy)
-        changed = client.set_iam_policy(request=request, timeout=60)
-        assert client.get_iam_policy(resource=name, timeout=60) == changed
-
-    await asyncio.to_thread(run)
+    permissions = ["resourcemanager.projects.create", "resourcemanager.projects.list"]
+    answer = client.test_iam_permissions(resource=name, permissions=permissions, timeout=60)
+    assert list(answer.permissions) == ["resourcemanager.projects.list"]
+    absent = f"{name.partition('/')[0]}/1"
+    answer = client.test_iam_permissions(resource=absent, permissions=permissions, timeout=60)
+    assert not answer.permissions
+    policy = client.get_iam_policy(resource=name, timeout=60)
+    assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
+    policy.bindings.add(role="roles/browser", members=["user:a@b.example"])
+    request = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=policy)
+    changed = client.set_iam_policy(request=request, timeout=60)
+    assert client.get_iam_policy(resource=name, timeout=60) == changed
 
 
 def test_project_parent_must_exist(cloud: Any) -> None:

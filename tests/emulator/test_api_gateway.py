@@ -55,7 +55,7 @@ def test_token_in_path(cloud: Any) -> None:
 
 
 async def test_machine_token_cannot_use_control_api(cloud: Any) -> None:
-    number = cloud.server.registry.projects.require("local-project")["number"]
+    number = cloud.project_number
     account = f"{number}-compute@developer.gserviceaccount.com"  # an editor by default
     token = cloud.server.registry.access.token_for(account)
     answer = await asyncio.to_thread(

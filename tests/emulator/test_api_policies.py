@@ -72,22 +72,17 @@ def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
         bind(cloud, ROLE, "user:c@b.example")
 
 
-async def test_role_of_other_project_is_rejected(cloud: Any) -> None:
-    cloud.server.registry.projects.add("other-project")
+def test_role_of_other_project_is_rejected(cloud: Any) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "other-project")
     cloud.enable("iam", project="other-project")
 
-    def run() -> None:
-        make_role(cloud)
-        client = projects(cloud)
-        policy = policy_pb2.Policy()
-        policy.bindings.add(role=ROLE, members=["user:a@b.example"])
-        request = iam_policy_pb2.SetIamPolicyRequest(
-            resource="projects/other-project", policy=policy
-        )
-        with pytest.raises(exceptions.BadRequest):
-            client.set_iam_policy(request=request, timeout=60)
-
-    await asyncio.to_thread(run)
+    make_role(cloud)
+    client = projects(cloud)
+    policy = policy_pb2.Policy()
+    policy.bindings.add(role=ROLE, members=["user:a@b.example"])
+    request = iam_policy_pb2.SetIamPolicyRequest(resource="projects/other-project", policy=policy)
+    with pytest.raises(exceptions.BadRequest):
+        client.set_iam_policy(request=request, timeout=60)
 
 
 async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> None:
@@ -108,38 +103,35 @@ async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> Non
     await asyncio.to_thread(run)
 
 
-async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
+def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     role = "roles/tpu.viewer"
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
 
-    def run() -> None:
-        email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, role, f"serviceAccount:{email}")
-        assert f"Service account {email} does not exist." in caught.value.message
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
-        policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bucket.set_iam_policy(policy, timeout=60)
-        assert f"Service account {email} does not exist." in caught.value.message
-        make_account(cloud)
-        existing = [
-            f"serviceAccount:{email}",
-            f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
-            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
-            "serviceAccount:robot@foreign-project.iam.gserviceaccount.com",
-        ]
-        bind(cloud, role, *existing)
-        assert sorted(members_of(cloud, role)) == sorted(existing)
+    email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, role, f"serviceAccount:{email}")
+    assert f"Service account {email} does not exist." in caught.value.message
+    bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+    policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
+    policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
+    with pytest.raises(exceptions.BadRequest) as caught:
         bucket.set_iam_policy(policy, timeout=60)
-
-    await asyncio.to_thread(run)
+    assert f"Service account {email} does not exist." in caught.value.message
+    make_account(cloud)
+    existing = [
+        f"serviceAccount:{email}",
+        f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
+        f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+        "serviceAccount:robot@foreign-project.iam.gserviceaccount.com",
+    ]
+    bind(cloud, role, *existing)
+    assert sorted(members_of(cloud, role)) == sorted(existing)
+    bucket.set_iam_policy(policy, timeout=60)
 
 
 async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     members = [
         f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
         f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
@@ -195,7 +187,7 @@ def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
 
 async def test_allowed_member_domains_constraint(cloud: Any) -> None:
     """Existing bindings stay; the organization's users, accounts and agents are allowed."""
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     settings = cloud.server.registry.settings
     role = "roles/tpu.viewer"
 

@@ -124,37 +124,36 @@ def test_project_policies(cloud: Any, transport: str) -> None:
     assert list(answer.permissions) == permissions
 
 
-async def test_service_accounts(cloud: Any) -> None:
-    token = cloud.server.registry.access.token_for(f"stack-tpu@{PROJECT}.iam.gserviceaccount.com")
+def test_service_accounts(cloud: Any) -> None:
+    token = cloud.in_loop(
+        cloud.server.registry.access.token_for, f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    )
 
-    def run() -> None:
-        client = accounts(cloud)
-        request = {
-            "name": NAME,
-            "account_id": "stack-tpu",
-            "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
-        }
-        account = client.create_service_account(request=request, timeout=60)
-        assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
-        assert account.name == f"{NAME}/serviceAccounts/{account.email}"
-        for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
-            assert client.get_service_account(name=name, timeout=60) == account
-        assert list(client.list_service_accounts(name=NAME, timeout=60)) == [account]
-        with pytest.raises(exceptions.AlreadyExists):
-            client.create_service_account(request=request, timeout=60)
-        with pytest.raises(exceptions.InvalidArgument):
-            client.create_service_account(request={**request, "account_id": "x"}, timeout=60)
-        policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
-        policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+    client = accounts(cloud)
+    request = {
+        "name": NAME,
+        "account_id": "stack-tpu",
+        "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
+    }
+    account = client.create_service_account(request=request, timeout=60)
+    assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    assert account.name == f"{NAME}/serviceAccounts/{account.email}"
+    for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
+        assert client.get_service_account(name=name, timeout=60) == account
+    assert list(client.list_service_accounts(name=NAME, timeout=60)) == [account]
+    with pytest.raises(exceptions.AlreadyExists):
+        client.create_service_account(request=request, timeout=60)
+    with pytest.raises(exceptions.InvalidArgument):
+        client.create_service_account(request={**request, "account_id": "x"}, timeout=60)
+    policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
+    policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+    client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
+    with pytest.raises(exceptions.Aborted):
         client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
-        with pytest.raises(exceptions.Aborted):
-            client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
-        client.delete_service_account(name=account.name, timeout=60)
-        with pytest.raises(exceptions.NotFound):
-            client.get_service_account(name=account.name, timeout=60)
-        assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
-
-    await asyncio.to_thread(run)
+    client.delete_service_account(name=account.name, timeout=60)
+    with pytest.raises(exceptions.NotFound):
+        client.get_service_account(name=account.name, timeout=60)
+    assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
 
 async def test_iam_requires_enabled_api(make_cloud: Any) -> None:

@@ -12,7 +12,7 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
 from tests.support.locations import PARENT, PROJECT
-from tests.support.polling import async_until
+from tests.support.polling import async_until, until
 
 NODE = f"{PARENT}/nodes/n"
 NAME = f"{PARENT}/queuedResources/q"
@@ -44,12 +44,12 @@ def queue(client: Any, **fields: Any) -> Any:
     return client.create_queued_resource(request=request, timeout=60).result(timeout=60)
 
 
-async def reached(client: Any, state: Any) -> Any:
-    async def resource_in_state() -> Any:
-        resource = await asyncio.to_thread(client.get_queued_resource, name=NAME, timeout=60)
+def reached(client: Any, state: Any) -> Any:
+    def resource_in_state() -> Any:
+        resource = client.get_queued_resource(name=NAME, timeout=60)
         return resource if resource.state.state is state else None
 
-    return await async_until(resource_in_state, f"the queued resource to be {state}")
+    return until(resource_in_state, f"the queued resource to be {state}")
 
 
 def test_nodes_are_shared_with_v2(cloud: Any) -> None:
@@ -138,47 +138,43 @@ def test_simulate_maintenance_event(cloud: Any) -> None:
         simulate(["4"])
 
 
-async def test_reservations_come_from_settings(cloud: Any) -> None:
+def test_reservations_come_from_settings(cloud: Any) -> None:
     client = alpha(cloud)
 
     def names(parent: str) -> list[str]:
         rows = client.list_reservations(request={"parent": parent}, timeout=60)
         return [row.name.rpartition("/")[2] for row in rows]
 
-    assert await asyncio.to_thread(names, PARENT) == []
+    assert names(PARENT) == []
     far = f"projects/{PROJECT}/locations/us-central1-a"
-    cloud.server.registry.settings.put(
-        "reservations", [f"{PARENT}/reservations/r", f"{far}/reservations/far"]
-    )
-    assert await asyncio.to_thread(names, PARENT) == ["r"]
-    everywhere = await asyncio.to_thread(names, f"projects/{PROJECT}/locations/-")
+    cloud.put_setting("reservations", [f"{PARENT}/reservations/r", f"{far}/reservations/far"])
+    assert names(PARENT) == ["r"]
+    everywhere = names(f"projects/{PROJECT}/locations/-")
     assert sorted(everywhere) == ["far", "r"]
 
 
-async def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
+def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     client, v2 = alpha(cloud), cloud.tpu()
     params = {"node_count": 2, "node_id_prefix": "s", "workload_type": 1}
     spec = {"parent": PARENT, "multi_node_params": params, "node": node()}
-    created = await asyncio.to_thread(queue, client, spec=spec, best_effort={})
+    created = queue(client, spec=spec, best_effort={})
     assert created.state.state is QueuedState.ACCEPTED
-    resource = await reached(client, QueuedState.ACTIVE)
+    resource = reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1"]
     assert "best_effort" in resource
-    v2_resource = await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=60)
+    v2_resource = v2.get_queued_resource(name=NAME, timeout=60)
     assert [each.node_id for each in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
-    rows = await asyncio.to_thread(
-        lambda: list(client.list_queued_resources(parent=PARENT, timeout=60))
-    )
+    rows = list(client.list_queued_resources(parent=PARENT, timeout=60))
     assert rows == [resource]
-    built = await asyncio.to_thread(client.get_node, name=f"{PARENT}/nodes/s-1", timeout=60)
+    built = client.get_node(name=f"{PARENT}/nodes/s-1", timeout=60)
     assert built.multislice_node
     assert built.queued_resource == NAME
     request = {"name": NAME, "force": True}
-    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=60)
-    deleted = await asyncio.to_thread(operation.result, timeout=60)
+    operation = client.delete_queued_resource(request=request, timeout=60)
+    deleted = operation.result(timeout=60)
     assert deleted.name == NAME  # only this version documents that it returns the resource
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(v2.get_queued_resource, name=NAME, timeout=60)
+        v2.get_queued_resource(name=NAME, timeout=60)
     assert cloud.host.running == set()
 
 
@@ -208,13 +204,13 @@ def flex(parent: str = FLEX_PARENT, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def send(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
-    return await asyncio.to_thread(cloud.request, verb, path, json=body)
+def send(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
+    return cloud.request(verb, path, json=body)
 
 
 async def reach(cloud: Any, *states: str) -> dict[str, Any]:
     async def resource_in_state() -> dict[str, Any] | None:
-        resource: dict[str, Any] = (await send(cloud, "GET", f"{FLEX}/q")).json()
+        resource: dict[str, Any] = (await asyncio.to_thread(send, cloud, "GET", f"{FLEX}/q")).json()
         return resource if resource.get("state", {}).get("state") in states else None
 
     resource: dict[str, Any] = await async_until(
@@ -228,13 +224,17 @@ async def outcome(cloud: Any, answer: Any) -> dict[str, Any]:
     operation: dict[str, Any] = answer.json()
     async with asyncio.timeout(20):
         while not operation.get("done"):
-            operation = (await send(cloud, "GET", f"/v2alpha1/{operation['name']}")).json()
+            operation = (
+                await asyncio.to_thread(send, cloud, "GET", f"/v2alpha1/{operation['name']}")
+            ).json()
     return operation
 
 
 async def test_flex_start_nodes_end_after_run_duration(cloud: Any) -> None:
     duration = {"maxRunDuration": "1.500s"}
-    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(runDuration=duration))
+    answer = await asyncio.to_thread(
+        send, cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(runDuration=duration)
+    )
     operation = await outcome(cloud, answer)
     assert operation["response"]["state"]["state"] == "ACCEPTED"
     active = await reach(cloud, "ACTIVE", "SUSPENDED")
@@ -246,22 +246,24 @@ async def test_flex_start_nodes_end_after_run_duration(cloud: Any) -> None:
     over = await reach(cloud, "SUSPENDED")
     assert over["state"]["stateInitiator"] == "SERVICE"
     assert cloud.host.running == set()
-    answer = await send(cloud, "GET", f"/v2alpha1/{FLEX_PARENT}/nodes/n")
+    answer = await asyncio.to_thread(send, cloud, "GET", f"/v2alpha1/{FLEX_PARENT}/nodes/n")
     assert answer.status_code == 404
-    await outcome(cloud, await send(cloud, "DELETE", f"{FLEX}/q"))
+    await outcome(cloud, await asyncio.to_thread(send, cloud, "DELETE", f"{FLEX}/q"))
 
 
 async def test_flex_start_is_rejected_in_unsupported_zone(cloud: Any) -> None:
     parent = f"projects/{PROJECT}/locations/europe-west4-b"
     path = f"/v2alpha1/{parent}/queuedResources"
-    answer = await send(cloud, "POST", f"{path}?queuedResourceId=q", flex(parent))
+    answer = await asyncio.to_thread(
+        send, cloud, "POST", f"{path}?queuedResourceId=q", flex(parent)
+    )
     operation = await outcome(cloud, answer)  # accepted at first, rejected by the operation
     assert operation["error"]["code"] == 3
     assert operation["error"]["message"] == (
         'FLEX_START provisioning model is not supported for accelerator type "v5litepod-4" in '
         'location "europe-west4-b"'
     )
-    assert (await send(cloud, "GET", f"{path}/q")).status_code == 404
+    assert (await asyncio.to_thread(send, cloud, "GET", f"{path}/q")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -275,17 +277,17 @@ async def test_flex_start_is_rejected_in_unsupported_zone(cloud: Any) -> None:
         {"runDuration": {"maxRunDuration": "an hour"}},
     ],
 )
-async def test_invalid_flex_start_requests_are_rejected(cloud: Any, fields: dict[str, Any]) -> None:
-    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(**fields))
+def test_invalid_flex_start_requests_are_rejected(cloud: Any, fields: dict[str, Any]) -> None:
+    answer = send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex(**fields))
     assert answer.status_code == 400
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
-    assert (await send(cloud, "GET", f"{FLEX}/q")).status_code == 404
+    assert send(cloud, "GET", f"{FLEX}/q").status_code == 404
 
 
-async def test_flex_start_uses_preemptible_quota(cloud: Any) -> None:
+def test_flex_start_uses_preemptible_quota(cloud: Any) -> None:
     limit = "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI"
-    cloud.server.registry.settings.put("quota", {limit: {"us-west4-a": 3}})
-    answer = await send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
+    cloud.put_setting("quota", {limit: {"us-west4-a": 3}})
+    answer = send(cloud, "POST", f"{FLEX}?queuedResourceId=q", flex())
     assert answer.status_code == 429
     assert limit in answer.json()["error"]["message"]
 
@@ -296,6 +298,8 @@ async def test_node_with_spot_provisioning_model(cloud: Any) -> None:
         "runtimeVersion": RUNTIME,
         "schedulingConfig": {"provisioningModel": "SPOT"},
     }
-    answer = await send(cloud, "POST", f"/v2alpha1/{PARENT}/nodes?nodeId=n", body)
+    answer = await asyncio.to_thread(
+        send, cloud, "POST", f"/v2alpha1/{PARENT}/nodes?nodeId=n", body
+    )
     operation = await outcome(cloud, answer)
     assert operation["response"]["schedulingConfig"]["spot"] is True

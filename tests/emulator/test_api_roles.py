@@ -207,27 +207,22 @@ def test_invalid_role_names_are_rejected(cloud: Any) -> None:
 
 
 @both
-async def test_denied_permissions_setting(cloud: Any, transport: str) -> None:
-    cloud.server.registry.settings.put(
-        "denied_permissions", ["tpu.nodes.create", "iam.serviceAccounts.actAs"]
-    )
+def test_denied_permissions_setting(cloud: Any, transport: str) -> None:
+    cloud.put_setting("denied_permissions", ["tpu.nodes.create", "iam.serviceAccounts.actAs"])
 
-    def run() -> None:
-        client = projects(cloud, transport)
-        permissions = ["tpu.nodes.get", "tpu.nodes.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
-        assert list(answer.permissions) == ["tpu.nodes.get"]
-        account = make_account(cloud)
-        request = {
-            "resource": account.name,
-            "permissions": ["iam.serviceAccounts.actAs", "iam.serviceAccounts.get"],
-        }
-        answer = iam(cloud).test_iam_permissions(request=request, timeout=60)
-        assert list(answer.permissions) == ["iam.serviceAccounts.get"]
-        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-            client.test_iam_permissions(resource=NAME, permissions=["tpu.*"], timeout=60)
-
-    await asyncio.to_thread(run)
+    client = projects(cloud, transport)
+    permissions = ["tpu.nodes.get", "tpu.nodes.create"]
+    answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
+    assert list(answer.permissions) == ["tpu.nodes.get"]
+    account = make_account(cloud)
+    request = {
+        "resource": account.name,
+        "permissions": ["iam.serviceAccounts.actAs", "iam.serviceAccounts.get"],
+    }
+    answer = iam(cloud).test_iam_permissions(request=request, timeout=60)
+    assert list(answer.permissions) == ["iam.serviceAccounts.get"]
+    with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+        client.test_iam_permissions(resource=NAME, permissions=["tpu.*"], timeout=60)
 
 
 async def test_roles_survive_restart(make_cloud: Any) -> None:

@@ -87,15 +87,12 @@ def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
 
 
 @both
-async def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
-    cloud.server.registry.projects.add("unpaid-project")
+def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "unpaid-project")
 
-    def run() -> None:
-        client = services(cloud, transport)
-        request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
-        with pytest.raises(exceptions.BadRequest) as caught:
-            client.enable_service(request=request, timeout=60)
-        assert "Billing must be enabled for activation of service(s)" in caught.value.message
-        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
-
-    await asyncio.to_thread(run)
+    client = services(cloud, transport)
+    request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
+    with pytest.raises(exceptions.BadRequest) as caught:
+        client.enable_service(request=request, timeout=60)
+    assert "Billing must be enabled for activation of service(s)" in caught.value.message
+    assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"

@@ -47,7 +47,7 @@ async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, exp
 
 
 def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
-    cloud.server.registry.settings.put("quota", quota)
+    cloud.put_setting("quota", quota)
 
 
 @both
@@ -98,37 +98,33 @@ def test_international_labels_are_accepted(cloud: Any) -> None:
 
 
 @both
-async def test_reserved_node_requires_reservation(cloud: Any, transport: str) -> None:
+def test_reserved_node_requires_reservation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     requested = node(scheduling_config={"reserved": True})
-    operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=requested, timeout=60
-    )
+    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=60)
+        operation.result(timeout=60)
     assert "Reservation not found" in caught.value.message
     assert operation.operation.error.code == 5
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
-    cloud.server.registry.settings.put("reservations", [f"{PARENT}/reservations/r"])
-    assert (await asyncio.to_thread(create, client, requested)).scheduling_config.reserved
+    cloud.put_setting("reservations", [f"{PARENT}/reservations/r"])
+    assert create(client, requested).scheduling_config.reserved
 
 
 @both
-async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
+def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
-    operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=node(), timeout=60
-    )
+    cloud.in_loop(cloud.server.registry.faults.add, {"kind": "stockout", "zone": ZONE, "times": 1})
+    operation = client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=60)
+        operation.result(timeout=60)
     assert f'There is no more capacity in the zone "{ZONE}"' in caught.value.message
     assert operation.operation.error.code == 8
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
     assert cloud.host.reserved == {}
-    await asyncio.to_thread(create, client, node())
+    create(client, node())
 
 
 # Disks.
@@ -136,7 +132,7 @@ async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
 
 def make_disk(cloud: Any, zone: str = ZONE) -> str:
     name = f"projects/{PROJECT}/zones/{zone}/disks/d"
-    cloud.server.store.put_json("compute.disks", name, {"name": "d"})
+    cloud.in_loop(cloud.server.store.put_json, "compute.disks", name, {"name": "d"})
     return name
 
 
@@ -173,7 +169,7 @@ async def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
 async def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
-    cloud.server.registry.settings.put("policies", [policy])
+    cloud.put_setting("policies", [policy])
     outside = node(network_config={"enable_external_ips": True})
     error = await refused(
         cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
@@ -244,31 +240,31 @@ async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     await asyncio.to_thread(create, client, node(), "m")
 
 
-async def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:
+def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 0}, V3_SPOT: {ZONE: 8}})
     client = cloud.tpu()
-    await asyncio.to_thread(create, client, node(scheduling_config={"spot": True}))
+    create(client, node(scheduling_config={"spot": True}))
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(scheduling_config={"preemptible": True}), "m")
+        create(client, node(scheduling_config={"preemptible": True}), "m")
     assert V3_SPOT in caught.value.message
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(), "m")
+        create(client, node(), "m")
     assert V3 in caught.value.message
 
 
-async def test_regional_quota_spans_zones(cloud: Any) -> None:
+def test_regional_quota_spans_zones(cloud: Any) -> None:
     limit(cloud, {V3_PODS: {"europe-west4": 40}})
     client = cloud.tpu()
-    await asyncio.to_thread(create, client, node(accelerator_type="v3-32"))
-    await asyncio.to_thread(create, client, node(), "small")  # v3-8 is no pod
+    create(client, node(accelerator_type="v3-32"))
+    create(client, node(), "small")  # v3-8 is no pod
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(accelerator_type="v3-32"), "m")
+        create(client, node(accelerator_type="v3-32"), "m")
     assert f"'{V3_PODS}' has been exceeded. Limit: 40 in region europe-west4." in (
         caught.value.message
     )
 
 
-async def test_v1_nodes_share_quota(cloud: Any) -> None:
+def test_v1_nodes_share_quota(cloud: Any) -> None:
     from google.cloud import tpu_v1
     from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
@@ -280,14 +276,14 @@ async def test_v1_nodes_share_quota(cloud: Any) -> None:
         operation = v1.create_node(parent=PARENT, node_id=node_id, node=requested, timeout=60)
         return operation.result(timeout=60)
 
-    await asyncio.to_thread(create_v1, "n")
+    create_v1("n")
     for attempt in (lambda: create_v1("m"), lambda: create(cloud.tpu(), node(), "m")):
         with pytest.raises(exceptions.ResourceExhausted) as caught:
-            await asyncio.to_thread(attempt)
+            attempt()
         assert V3 in caught.value.message
 
 
-async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
+def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
     zone = "us-west4-a"
     limit(cloud, {SERVING: {zone: 4}})
     client = cloud.tpu()
@@ -295,10 +291,10 @@ async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
     fields = {"runtime_version": "v2-alpha-tpuv5-lite"}
     with pytest.raises(exceptions.ResourceExhausted) as caught:
         requested = node(accelerator_type="v5litepod-8", **fields)
-        await asyncio.to_thread(create, client, requested, "n", parent)
+        create(client, requested, "n", parent)
     assert SERVING in caught.value.message
     for kind in ("v5litepod-16", "v5litepod-4"):
-        await asyncio.to_thread(create, client, node(accelerator_type=kind, **fields), kind, parent)
+        create(client, node(accelerator_type=kind, **fields), kind, parent)
 
 
 async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:

@@ -39,13 +39,13 @@ def create(
     return operation.result(timeout=60)
 
 
-async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
+def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client_of(cloud), **more)
+        create(client_of(cloud), **more)
     return str(caught.value.message)  # type: ignore[attr-defined]
 
 
-async def test_node_lifecycle(cloud: Any) -> None:
+def test_node_lifecycle(cloud: Any) -> None:
     cloud.host.gate.clear()
     client = client_of(cloud)
 
@@ -60,17 +60,17 @@ async def test_node_lifecycle(cloud: Any) -> None:
         )
         return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
 
-    operation = await asyncio.to_thread(begin)
+    operation = begin()
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
     assert (
         operation.operation.metadata.type_url
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
-    pending = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    pending = client.get_node(name=NAME, timeout=60)
     assert pending.state is State.CREATING
     cloud.host.gate.set()
-    created = await asyncio.to_thread(operation.result, timeout=60)
-    existing = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    created = operation.result(timeout=60)
+    existing = client.get_node(name=NAME, timeout=60)
     assert existing.health is tpu_v1.Node.Health.HEALTHY
     created.health = existing.health  # which the operation's response lacks
     assert created == existing
@@ -82,7 +82,7 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert created.description == "d"
     assert created.scheduling_config.preemptible
     assert dict(created.labels) == {"tpuctl-stack": "s"}
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     assert created.service_account == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     (endpoint,) = created.network_endpoints
     assert (endpoint.ip_address, endpoint.port) == (created.ip_address, 8470)
@@ -94,12 +94,15 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert (spec.kind, spec.tensorflow, spec.node_id) == ("node", "2.12.0", "n")
     assert spec.endpoint.address == created.ip_address
     assert spec.service_account == created.service_account
-    assert cloud.server.registry.access.identify(spec.access_token) == created.service_account
+    assert (
+        cloud.in_loop(cloud.server.registry.access.identify, spec.access_token)
+        == created.service_account
+    )
 
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
-    assert (await asyncio.to_thread(deletion.result, timeout=60)).name == NAME
+    deletion = client.delete_node(name=NAME, timeout=60)
+    assert deletion.result(timeout=60).name == NAME
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+        client.get_node(name=NAME, timeout=60)
     assert cloud.host.discarded == [spec.name]
 
 
@@ -173,36 +176,36 @@ def test_failed_creation_leaves_nothing(cloud: Any) -> None:
         (ZONE, {"scheduling_config": {"preemptible": True, "reserved": True}}, "reserved"),
     ],
 )
-async def test_unsupported_nodes_are_rejected(
+def test_unsupported_nodes_are_rejected(
     cloud: Any, zone: str, fields: dict[str, Any], expected: str
 ) -> None:
     parent = f"projects/{PROJECT}/locations/{zone}"
-    text = await refusal(cloud, exceptions.BadRequest, requested=node(**fields), parent=parent)
+    text = refusal(cloud, exceptions.BadRequest, requested=node(**fields), parent=parent)
     assert expected in text
     assert re.search(r"\[EID: 0x[0-9a-f]+\]$", text)
     assert cloud.host.reserved == {}
 
 
-async def test_nodes_setting_denies_creation(cloud: Any) -> None:
+def test_nodes_setting_denies_creation(cloud: Any) -> None:
     """terraform-provider-google issue 22526."""
-    cloud.server.registry.settings.put("nodes", "denied")
-    message = await refusal(cloud, exceptions.FailedPrecondition)
+    cloud.put_setting("nodes", "denied")
+    message = refusal(cloud, exceptions.FailedPrecondition)
     assert message == (
         "Your request to provision TPU Node has been denied. Please migrate to TPU VM "
         "Architecture or contact Cloud TPU team to gain TPU Node access. https://cloud.google.com"
         "/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm"
     )
     assert cloud.host.reserved == {}
-    cloud.server.registry.settings.put("nodes", "allowed")
-    await asyncio.to_thread(create, client_of(cloud))
+    cloud.put_setting("nodes", "allowed")
+    create(client_of(cloud))
 
 
-async def test_duplicate_name_is_rejected_across_versions(
+def test_duplicate_name_is_rejected_across_versions(
     cloud: Any,
 ) -> None:
     client = client_of(cloud)
-    await asyncio.to_thread(create, client)
-    assert f"Resource '{NAME}' already exists" in await refusal(cloud, exceptions.AlreadyExists)
+    create(client)
+    assert f"Resource '{NAME}' already exists" in refusal(cloud, exceptions.AlreadyExists)
     vm = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
     def create_vm(node_id: str) -> None:
@@ -210,9 +213,9 @@ async def test_duplicate_name_is_rejected_across_versions(
         operation.result(timeout=60)
 
     with pytest.raises(exceptions.AlreadyExists):
-        await asyncio.to_thread(create_vm, "n")
-    await asyncio.to_thread(create_vm, "vm")
-    assert "already exists" in await refusal(cloud, exceptions.AlreadyExists, node_id="vm")
+        create_vm("n")
+    create_vm("vm")
+    assert "already exists" in refusal(cloud, exceptions.AlreadyExists, node_id="vm")
 
 
 async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
@@ -338,7 +341,7 @@ def test_plain_rest_matches_grpc(cloud: Any) -> None:
 
 async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    message = await refusal(cloud, exceptions.Forbidden)
+    message = await asyncio.to_thread(refusal, cloud, exceptions.Forbidden)
     assert "Cloud TPU API has not been used in project" in message
 
 
@@ -353,17 +356,17 @@ async def test_restart_reboots_ready_nodes(make_cloud: Any) -> None:
     assert spec.kind == "node"
 
 
-async def test_v1_stockout_fails_creation(cloud: Any) -> None:
+def test_v1_stockout_fails_creation(cloud: Any) -> None:
     """The wording is from skypilot 0.14.1 and gsoc-wav2vec2 issue 11."""
-    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE})
-    message = await refusal(cloud, exceptions.ResourceExhausted)
+    cloud.in_loop(cloud.server.registry.faults.add, {"kind": "stockout", "zone": ZONE})
+    message = refusal(cloud, exceptions.ResourceExhausted)
     assert message.startswith(
         f'There is no more capacity in the zone "{ZONE}"; you can try in another zone where Cloud '
         "TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x"
     )
     client = client_of(cloud)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
-    await asyncio.to_thread(create, client)
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
+    create(client)
 
 
 async def test_preempted_node_cannot_be_started(cloud: Any) -> None:

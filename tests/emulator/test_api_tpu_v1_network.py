@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -78,8 +77,8 @@ def test_missing_network_is_rejected(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["id", "number"])
-async def test_network_by_full_link(cloud: Any, key: str) -> None:
-    project = cloud.server.registry.projects.require(PROJECT)[key]
+def test_network_by_full_link(cloud: Any, key: str) -> None:
+    project = cloud.in_loop(cloud.server.registry.projects.require, PROJECT)[key]
     full = f"https://www.googleapis.com/compute/v1/projects/{project}/global/networks/default"
-    created = await asyncio.to_thread(create, client_of(cloud), "n", node(network=full))
+    created = create(client_of(cloud), "n", node(network=full))
     assert created.network == "global/networks/default"

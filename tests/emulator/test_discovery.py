@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,36 +150,33 @@ def test_discovery_by_host_path(cloud: Any) -> None:
         assert tpu.projects().locations().nodes().list(parent=PARENT).execute() == {}
 
 
-async def test_discovery_clients_of_other_apis(cloud: Any) -> None:
+def test_discovery_clients_of_other_apis(cloud: Any) -> None:
     cloud.enable("serviceusage", "cloudresourcemanager")
 
-    def run() -> None:
-        with build(cloud, "compute", "v1") as compute:
-            zones = compute.zones().list(project=PROJECT, filter="name=europe-west4-a").execute()
-            assert [zone["name"] for zone in zones["items"]] == ["europe-west4-a"]
-        with build(cloud, "cloudresourcemanager", "v1") as projects:
-            project = projects.projects().get(projectId=PROJECT).execute()
-            assert project["lifecycleState"] == "ACTIVE"
-        with build(cloud, "cloudresourcemanager", "v3") as projects:
-            project = projects.projects().get(name=f"projects/{PROJECT}").execute()
-            assert project["state"] == "ACTIVE"
-        with build(cloud, "iam", "v1") as iam:
-            accounts = iam.projects().serviceAccounts()
-            request = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
-            assert request.execute()["email"].startswith("runner@")
-        with build(cloud, "serviceusage", "v1") as usage:
-            name = f"projects/{PROJECT}/services/tpu.googleapis.com"
-            assert usage.services().get(name=name).execute()["state"] == "ENABLED"
-        with build(cloud, "cloudbilling", "v1") as billing:
-            billing_info = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
-            assert billing_info["billingEnabled"] is True
-        with build(cloud, "storage", "v1") as storage:
-            storage.buckets().insert(project=PROJECT, body={"name": "a-bucket"}).execute()
-            media = http.MediaInMemoryUpload(b"data\r", "text/plain")
-            storage.objects().insert(bucket="a-bucket", name="o", media_body=media).execute()
-            assert storage.objects().get_media(bucket="a-bucket", object="o").execute() == b"data\r"
-
-    await asyncio.to_thread(run)
+    with build(cloud, "compute", "v1") as compute:
+        zones = compute.zones().list(project=PROJECT, filter="name=europe-west4-a").execute()
+        assert [zone["name"] for zone in zones["items"]] == ["europe-west4-a"]
+    with build(cloud, "cloudresourcemanager", "v1") as projects:
+        project = projects.projects().get(projectId=PROJECT).execute()
+        assert project["lifecycleState"] == "ACTIVE"
+    with build(cloud, "cloudresourcemanager", "v3") as projects:
+        project = projects.projects().get(name=f"projects/{PROJECT}").execute()
+        assert project["state"] == "ACTIVE"
+    with build(cloud, "iam", "v1") as iam:
+        accounts = iam.projects().serviceAccounts()
+        request = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
+        assert request.execute()["email"].startswith("runner@")
+    with build(cloud, "serviceusage", "v1") as usage:
+        name = f"projects/{PROJECT}/services/tpu.googleapis.com"
+        assert usage.services().get(name=name).execute()["state"] == "ENABLED"
+    with build(cloud, "cloudbilling", "v1") as billing:
+        billing_info = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
+        assert billing_info["billingEnabled"] is True
+    with build(cloud, "storage", "v1") as storage:
+        storage.buckets().insert(project=PROJECT, body={"name": "a-bucket"}).execute()
+        media = http.MediaInMemoryUpload(b"data\r", "text/plain")
+        storage.objects().insert(bucket="a-bucket", name="o", media_body=media).execute()
+        assert storage.objects().get_media(bucket="a-bucket", object="o").execute() == b"data\r"
 
 
 def test_unknown_version_raises_client_error(cloud: Any) -> None:

@@ -47,7 +47,7 @@ def create(client: Any) -> Any:
 
 
 def node_names(cloud: Any) -> list[str]:
-    return [name for name, _ in cloud.server.store.items("tpu.node")]
+    return [name for name, _ in cloud.in_loop(cloud.server.store.items, "tpu.node")]
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])

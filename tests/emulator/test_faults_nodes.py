@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from tests.support.locations import PARENT
-from tests.support.polling import async_until
+from tests.support.polling import async_until, until
 from tpuctl.errors import NotFound
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
@@ -38,12 +38,12 @@ async def preempted(client: Any) -> None:
     await async_until(is_preempted, "the preemption of the node")
 
 
-async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
-    async def has_happened() -> bool:
-        state = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
+def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
+    def has_happened() -> bool:
+        state = remote_control.fault(cloud, fault["id"])
         return bool(state["applied"] == 1)
 
-    await async_until(has_happened, f"the fault {fault['kind']!r}")
+    until(has_happened, f"the fault {fault['kind']!r}")
 
 
 def test_stockout_in_one_zone(cloud: Any) -> None:
@@ -95,17 +95,17 @@ async def test_node_is_preempted(cloud: Any, node: str) -> None:
     client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
     await preempted(client)
-    await happened(handle, fault)
+    await asyncio.to_thread(happened, handle, fault)
     assert cloud.host.count_running() == 0
     assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
 
 
-async def test_node_is_maintained(cloud: Any) -> None:
+def test_node_is_maintained(cloud: Any) -> None:
     handle = cloud.local_cloud
-    await asyncio.to_thread(make_node, cloud)
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
-    await happened(handle, fault)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
+    make_node(cloud)
+    fault = remote_control.add_fault(handle, "maintenance", node="one")
+    happened(handle, fault)
+    assert remote_control.fault(handle, fault["id"])["error"] == ""
 
 
 async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
@@ -123,30 +123,24 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     again = await make_cloud()
     client = again.tpu()
     await preempted(client)
-    await happened(again.local_cloud, fault)
+    await asyncio.to_thread(happened, again.local_cloud, fault)
 
 
-async def test_removed_fault_does_not_happen(cloud: Any) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
-    removed = await asyncio.to_thread(
-        remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
-    )
-    await asyncio.to_thread(remote_control.remove_fault, handle, removed["id"])
-    last = await asyncio.to_thread(
-        remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
-    )
-    await happened(handle, last)
-    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=60)).state is State.READY
+def test_removed_fault_does_not_happen(cloud: Any) -> None:
+    client, handle = make_node(cloud), cloud.local_cloud
+    removed = remote_control.add_fault(handle, "preempt", node="one", seconds=0.2)
+    remote_control.remove_fault(handle, removed["id"])
+    last = remote_control.add_fault(handle, "maintenance", node="one", seconds=0.4)
+    happened(handle, last)
+    assert client.get_node(name=NAME, timeout=60).state is State.READY
 
 
-async def test_missing_node_is_reported(cloud: Any) -> None:
+def test_missing_node_is_reported(cloud: Any) -> None:
     handle = cloud.local_cloud
     with pytest.raises(NotFound, match="one"):
-        await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")
-    assert await asyncio.to_thread(remote_control.faults, handle) == []
-    later = await asyncio.to_thread(
-        remote_control.add_fault, handle, "preempt", node="one", seconds=0.01
-    )
-    await happened(handle, later)
-    state = await asyncio.to_thread(remote_control.fault, handle, later["id"])
+        remote_control.add_fault(handle, "preempt", node="one")
+    assert remote_control.faults(handle) == []
+    later = remote_control.add_fault(handle, "preempt", node="one", seconds=0.01)
+    happened(handle, later)
+    state = remote_control.fault(handle, later["id"])
     assert "Node one not found" in state["error"]

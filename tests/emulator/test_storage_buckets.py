@@ -42,19 +42,16 @@ def test_bucket_lifecycle(cloud: Any) -> None:
     assert "The specified bucket does not exist." in caught.value.message
 
 
-async def test_bucket_names_are_global(cloud: Any) -> None:
-    cloud.server.registry.projects.add("other-project", billing=True)
+def test_bucket_names_are_global(cloud: Any) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "other-project", billing=True)
 
-    def run() -> None:
+    cloud.storage().create_bucket("taken")
+    with pytest.raises(exceptions.Conflict) as caught:
         cloud.storage().create_bucket("taken")
-        with pytest.raises(exceptions.Conflict) as caught:
-            cloud.storage().create_bucket("taken")
-        assert "you already own it" in caught.value.message
-        with pytest.raises(exceptions.Conflict) as caught:
-            cloud.storage("other-project").create_bucket("taken")
-        assert "The requested bucket name is not available" in caught.value.message
-
-    await asyncio.to_thread(run)
+    assert "you already own it" in caught.value.message
+    with pytest.raises(exceptions.Conflict) as caught:
+        cloud.storage("other-project").create_bucket("taken")
+    assert "The requested bucket name is not available" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -97,18 +97,15 @@ def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
     assert names_of(engine) == ["worker-2"]
 
 
-async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
+def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 2}})
 
-    def run() -> None:
-        code, _ = engine.wait_error(begin(engine, resource_of(engine)))
-        assert code == "QUOTA_EXCEEDED"
-        assert names_of(engine) == []
-        # Two are enough with minCount.
-        engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
-        assert names_of(engine) == ["head", "worker-1"]
-
-    await asyncio.to_thread(run)
+    code, _ = engine.wait_error(begin(engine, resource_of(engine)))
+    assert code == "QUOTA_EXCEEDED"
+    assert names_of(engine) == []
+    # Two are enough with minCount.
+    engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
+    assert names_of(engine) == ["head", "worker-1"]
 
 
 def test_bulk_insert_stockout_creates_nothing(engine: Any) -> None:
@@ -144,20 +141,17 @@ async def test_bulk_insert_below_min_count_is_rolled_back(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
+def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
     from google.cloud import compute_v1
     from google.oauth2.credentials import Credentials
 
     cloud = engine.cloud
     cloud.enable("iam", "cloudresourcemanager")
 
-    def run() -> None:
-        answer = cloud.request("POST", "/_local/tokens", json={"member": "user:ann@example.com"})
-        credentials = Credentials(token=answer.json()["token"])
-        options = {**cloud.options(), "credentials": credentials}
-        client = cloud.keep(compute_v1.InstancesClient(**options))
-        request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
-        with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
-            client.bulk_insert_unary(request, timeout=60)
-
-    await asyncio.to_thread(run)
+    answer = cloud.request("POST", "/_local/tokens", json={"member": "user:ann@example.com"})
+    credentials = Credentials(token=answer.json()["token"])
+    options = {**cloud.options(), "credentials": credentials}
+    client = cloud.keep(compute_v1.InstancesClient(**options))
+    request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
+    with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
+        client.bulk_insert_unary(request, timeout=60)

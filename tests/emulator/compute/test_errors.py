@@ -89,29 +89,26 @@ def test_unknown_service_account_fails_operation(engine: Any) -> None:
         engine.get()
 
 
-async def test_stockout_fails_operation(engine: Any) -> None:
+def test_stockout_fails_operation(engine: Any) -> None:
     fault = {"kind": "stockout", "zone": "europe-west4-a", "type": "n1-standard-2"}
-    engine.cloud.server.registry.faults.add(fault)
+    engine.cloud.in_loop(engine.cloud.server.registry.faults.add, fault)
 
-    def run() -> None:
-        done = engine.wait(engine.insert(engine.controller()))
-        (error,) = done.error.errors
-        assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
-        assert error.message == (
-            "The zone 'projects/local-project/zones/europe-west4-a' does not have enough "
-            "resources available to fulfill the request.  Try a different zone, or try again later."
-        )
-        assert done.http_error_status_code == 503
-        (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
-        assert (info.reason, info.metadatas["vmType"]) == (
-            "resource_availability",
-            "n1-standard-2",
-        )
-        assert not list(engine.instances.list(engine.in_zone))
-        assert not list(engine.disks.list(engine.in_zone))
-        engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
-
-    await asyncio.to_thread(run)
+    done = engine.wait(engine.insert(engine.controller()))
+    (error,) = done.error.errors
+    assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert error.message == (
+        "The zone 'projects/local-project/zones/europe-west4-a' does not have enough "
+        "resources available to fulfill the request.  Try a different zone, or try again later."
+    )
+    assert done.http_error_status_code == 503
+    (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
+    assert (info.reason, info.metadatas["vmType"]) == (
+        "resource_availability",
+        "n1-standard-2",
+    )
+    assert not list(engine.instances.list(engine.in_zone))
+    assert not list(engine.disks.list(engine.in_zone))
+    engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
 
 
 async def test_regional_quota(engine: Any) -> None:
@@ -151,18 +148,15 @@ async def test_regional_quota(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_disk_quota(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
+def test_disk_quota(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
 
-    def run() -> None:
-        request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
-        code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=60))
-        assert code == "QUOTA_EXCEEDED"
-        assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
-        request["disk_resource"]["size_gb"] = 100
-        engine.wait_ok(engine.disks.insert_unary(request, timeout=60))
-
-    await asyncio.to_thread(run)
+    request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
+    code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=60))
+    assert code == "QUOTA_EXCEEDED"
+    assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
+    request["disk_resource"]["size_gb"] = 100
+    engine.wait_ok(engine.disks.insert_unary(request, timeout=60))
 
 
 def test_protected_instance_cannot_be_deleted(engine: Any) -> None:

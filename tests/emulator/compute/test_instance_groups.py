@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -211,20 +210,17 @@ def test_invalid_groups_are_rejected(engine: Any, group: Any, complaint: str) ->
         "compute.subnetworks.use",
     ],
 )
-async def test_group_requires_permissions_for_its_instances(engine: Any, permission: str) -> None:
-    engine.cloud.server.registry.settings.put("denied_permissions", [permission])
+def test_group_requires_permissions_for_its_instances(engine: Any, permission: str) -> None:
+    engine.cloud.put_setting("denied_permissions", [permission])
 
-    def run() -> None:
-        engine.create_template()
-        policy = {"workload_policy": engine.create_policy()}
-        with pytest.raises(exceptions.Forbidden, match=f"Required '{permission}' permission"):
-            engine.insert_group(resource_policies=policy)
-
-    await asyncio.to_thread(run)
+    engine.create_template()
+    policy = {"workload_policy": engine.create_policy()}
+    with pytest.raises(exceptions.Forbidden, match=f"Required '{permission}' permission"):
+        engine.insert_group(resource_policies=policy)
 
 
-async def test_template_requires_acting_as_its_account(engine: Any) -> None:
+def test_template_requires_acting_as_its_account(engine: Any) -> None:
     denied = ["iam.serviceAccounts.actAs"]
-    engine.cloud.server.registry.settings.put("denied_permissions", denied)
+    engine.cloud.put_setting("denied_permissions", denied)
     with pytest.raises(exceptions.BadRequest, match="does not have access to service account"):
-        await asyncio.to_thread(engine.create_template)
+        engine.create_template()

@@ -13,13 +13,13 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 
 
-async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
+def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
     labels = {"tpuctl-stack": "demo"}
     resource = engine.controller(labels=labels, tags={"items": ["ssh"]})
-    operation = await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
+    operation = engine.wait_ok(engine.insert(resource))
     assert (operation.operation_type, operation.target_link) == ("insert", engine.link + NAME)
     assert operation.zone == f"{engine.link}projects/local-project/zones/europe-west4-a"
-    instance = await asyncio.to_thread(engine.get)
+    instance = engine.get()
     spec = engine.cloud.host.specs[NAME]
     assert engine.cloud.host.running == {NAME}
     assert (instance.status, instance.self_link, dict(instance.labels)) == (
@@ -36,10 +36,13 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
     assert (interface.network_i_p, interface.access_configs[0].nat_i_p) == (address, address)
     assert interface.network.endswith("/global/networks/default")
     assert interface.subnetwork.endswith("/regions/europe-west4/subnetworks/default")
-    number = engine.cloud.server.registry.projects.require("local-project")["number"]
+    number = engine.cloud.project_number
     email = f"{number}-compute@developer.gserviceaccount.com"
     assert (instance.service_accounts[0].email, spec.service_account) == (email, email)
-    assert engine.cloud.server.registry.access.identify(spec.access_token) == email
+    assert (
+        engine.cloud.in_loop(engine.cloud.server.registry.access.identify, spec.access_token)
+        == email
+    )
     assert list(instance.service_accounts[0].scopes) == list(spec.scopes)
     assert (spec.kind, spec.machine_type, spec.tensorflow) == ("instance", "n1-standard-2", None)
     (attached,) = instance.disks
@@ -49,22 +52,22 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
         True,
         True,
     )
-    disk = await asyncio.to_thread(engine.disks.get, {**engine.in_zone, "disk": "controller"})
+    disk = engine.disks.get({**engine.in_zone, "disk": "controller"})
     assert (disk.size_gb, disk.status, list(disk.users)) == (50, "READY", [engine.link + NAME])
     assert disk.type_.endswith("/diskTypes/pd-ssd")
     assert "/images/ubuntu-2204-jammy-v" in disk.source_image
 
 
-async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> None:
+def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> None:
     resource = engine.controller()
     params = resource["disks"][0]["initialize_params"]
     params["source_image"] = "projects/ml-images/global/images/family/tf-2-12-0"
-    number = engine.cloud.server.registry.projects.require("local-project")["number"]
+    number = engine.cloud.project_number
     # By number, as gcloud's execution_groups/util.py names the network.
     resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
+    engine.wait_ok(engine.insert(resource))
     assert engine.cloud.host.specs[NAME].tensorflow == "2.12.0"
-    instance = await asyncio.to_thread(engine.get)
+    instance = engine.get()
     network = f"{engine.link}projects/local-project/global/networks/default"
     assert instance.network_interfaces[0].network == network
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -74,25 +73,22 @@ def test_request_waits_for_all_of_its_instances(engine: Any) -> None:
     wait_request(engine, lambda request: request.state == "SUCCEEDED")
 
 
-async def test_canceled_request_leaves_nothing(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 1}})
+def test_canceled_request_leaves_nothing(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 1}})
 
-    def run() -> None:
-        create_group(engine)
-        engine.wait_ok(insert(engine))
-        assert engine.group().target_size == 2
-        cancel = engine.instance_group_manager_resize_requests.cancel_unary
-        engine.wait_ok(cancel(WHICH))
-        assert get(engine).state == "CANCELLED"
-        group = engine.wait_stable()
-        assert (group.target_size, engine.managed_instances()) == (0, [])
-        code, text = engine.wait_error(cancel(WHICH))
-        assert (code, "final state" in text) == ("CONDITION_NOT_MET", True)
-        engine.wait_ok(engine.instance_group_managers.delete_unary(GROUP))
-        with pytest.raises(exceptions.NotFound):
-            get(engine)
-
-    await asyncio.to_thread(run)
+    create_group(engine)
+    engine.wait_ok(insert(engine))
+    assert engine.group().target_size == 2
+    cancel = engine.instance_group_manager_resize_requests.cancel_unary
+    engine.wait_ok(cancel(WHICH))
+    assert get(engine).state == "CANCELLED"
+    group = engine.wait_stable()
+    assert (group.target_size, engine.managed_instances()) == (0, [])
+    code, text = engine.wait_error(cancel(WHICH))
+    assert (code, "final state" in text) == ("CONDITION_NOT_MET", True)
+    engine.wait_ok(engine.instance_group_managers.delete_unary(GROUP))
+    with pytest.raises(exceptions.NotFound):
+        get(engine)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,6 @@ NOTHING = {"default_action_on_failure": "DO_NOTHING"}
 BULK = {"mode": "BULK"}
 
 
-def add_fault(engine: Any, kind: str, **fields: Any) -> str:
-    answer = engine.cloud.request("POST", "/_local/faults", json={"kind": kind, **fields})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
-
-
 def remove_fault(engine: Any, fault: str) -> None:
     engine.cloud.request("DELETE", f"/_local/faults/{fault}")
 
@@ -80,7 +74,7 @@ def test_invalid_policy_references_are_rejected(engine: Any, policy: str, compla
 def test_slice_without_capacity_waits_with_errors(engine: Any, more: Any) -> None:
     """Nothing is created; the group retries until there is capacity."""
 
-    fault = add_fault(engine, "stockout", type="ct6e-*", times="unlimited")
+    fault = engine.cloud.add_fault("stockout", type="ct6e-*", times="unlimited")
     engine.create_tpu_template()
     engine.wait_ok(engine.insert_slice(**more))
     group = engine.wait_group(lambda group: engine.group_errors())
@@ -99,30 +93,24 @@ def test_slice_without_capacity_waits_with_errors(engine: Any, more: Any) -> Non
     assert len(engine.instance_names()) == 4
 
 
-async def test_slice_beyond_quota_creates_nothing(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 3}})
+def test_slice_beyond_quota_creates_nothing(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 3}})
 
-    def run() -> None:
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice())
-        engine.wait_group(lambda group: engine.group_errors())
-        assert {error.error.code for error in engine.group_errors()} == {"QUOTA_EXCEEDED"}
-        assert engine.instance_names() == []
-
-    await asyncio.to_thread(run)
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice())
+    engine.wait_group(lambda group: engine.group_errors())
+    assert {error.error.code for error in engine.group_errors()} == {"QUOTA_EXCEEDED"}
+    assert engine.instance_names() == []
 
 
-async def test_group_without_policy_creates_what_quota_allows(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 3}})
+def test_group_without_policy_creates_what_quota_allows(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 3}})
 
-    def run() -> None:
-        engine.create_template()
-        engine.wait_ok(engine.insert_group())
-        engine.wait_group(lambda group: group.current_actions.none == 3)
-        assert engine.group().current_actions.creating == 1
-        assert len(engine.instance_names()) == 3
-
-    await asyncio.to_thread(run)
+    engine.create_template()
+    engine.wait_ok(engine.insert_group())
+    engine.wait_group(lambda group: group.current_actions.none == 3)
+    assert engine.group().current_actions.creating == 1
+    assert len(engine.instance_names()) == 3
 
 
 async def test_slice_that_fails_to_boot_is_rolled_back(engine: Any) -> None:
@@ -153,7 +141,7 @@ async def test_slice_that_fails_to_boot_is_rolled_back(engine: Any) -> None:
 
 
 def test_partial_group_fault_lets_slice_land_in_part(engine: Any) -> None:
-    fault = add_fault(engine, "partial-group", name="bert", number=3, times="unlimited")
+    fault = engine.cloud.add_fault("partial-group", name="bert", number=3, times="unlimited")
     engine.create_tpu_template()
     engine.wait_ok(engine.insert_slice())
     group = engine.wait_group(lambda group: group.current_actions.none == 3)
@@ -172,7 +160,7 @@ def test_preempted_slice_is_repaired_as_a_whole(engine: Any, action: str, by_gro
     engine.create_tpu_template(**spot)
     engine.wait_ok(engine.insert_slice())
     before = {m.name: m.id for m in engine.managed_instances() if engine.wait_stable()}
-    add_fault(engine, "preempt", node="bert" if by_group else min(before))
+    engine.cloud.add_fault("preempt", node="bert" if by_group else min(before))
     engine.wait_group(
         lambda group: (
             group.status.is_stable
@@ -194,7 +182,7 @@ def test_preempted_slice_without_repairs_stays_down(engine: Any) -> None:
     engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
     engine.wait_stable()
     names = engine.instance_names()
-    add_fault(engine, "preempt", node=names[0])
+    engine.cloud.add_fault("preempt", node=names[0])
     group = engine.wait_group(lambda group: not engine.instance_names())
     assert (group.target_size, group.status.is_stable) == (4, False)
     assert topology_state(group) == "INCOMPLETE"
@@ -314,7 +302,7 @@ async def test_restart_keeps_waiting_for_capacity(make_cloud: Any, make_engine: 
 
     def begin() -> str:
         engine = make_engine(cloud)
-        fault = add_fault(engine, "stockout", type="ct6e-*", times="unlimited")
+        fault = engine.cloud.add_fault("stockout", type="ct6e-*", times="unlimited")
         engine.create_tpu_template()
         engine.wait_ok(engine.insert_slice())
         engine.wait_group(lambda group: engine.group_errors())
