@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
@@ -78,12 +78,7 @@ def test_demo() -> None:
         f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 400 "
         "--sequence-length 32 --replicas 1"
     )
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()])
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "Checkpoint in the bucket" in done.stdout
     assert "No billable resources are left" in done.stdout

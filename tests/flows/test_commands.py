@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
 
@@ -141,13 +142,7 @@ def test_job_environment_variables(shell: Shell) -> None:
 @pytest.mark.soak
 def test_crashed_job_leaves_no_process(shell: Shell) -> None:
     script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
-    done = subprocess.run(
-        [forked_tpuctl(), "run", script],
-        cwd=shell.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([forked_tpuctl(), "run", script], cwd=shell.folder)
     assert done.returncode == 1
     assert "RuntimeError: at once" in done.stdout  # the job's own traceback, in its log
     assert "Traceback" not in done.stderr
@@ -245,15 +240,7 @@ def test_ssh_is_in_environment_of_job(shell: Shell) -> None:
         code, out, error = shell.run("ssh", *words, "python3", "-c", "import of_the_job")
         assert (code, out.rpartition("] ")[2]) == (0, "imported\n"), error
     lines = "python3 -c 'import of_the_job'; echo $TPUCTL_JOB; exit 9"
-    done = subprocess.run(
-        [forked_tpuctl(), "ssh"],
-        cwd=shell.folder,
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured([forked_tpuctl(), "ssh"], cwd=shell.folder, input=lines, timeout=60)
     assert done.returncode == 9, done.stderr
     imported, job = done.stdout.splitlines()
     assert imported == "imported"
@@ -361,12 +348,9 @@ def test_records_and_logs_survive_machine(
 def test_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as used_port:
         port = used_port.getsockname()[1]
-        done = subprocess.run(
+        done = run_captured(
             [forked_tpuctl(), "local", "up", "--port", str(port)],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
-            capture_output=True,
-            text=True,
-            check=False,
         )
     assert done.returncode not in (0, 70)
     assert str(port) in done.stderr
@@ -378,12 +362,9 @@ def test_port_in_use_is_reported(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
     def local(*arguments: str) -> tuple[int, dict[str, object]]:
-        done = subprocess.run(
+        done = run_captured(
             [forked_tpuctl(), "local", *arguments, "--json"],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return done.returncode, json.loads(done.stdout)["data"]
 

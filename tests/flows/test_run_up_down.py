@@ -14,6 +14,7 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import until
 from tests.support.projects import Bench, Project
+from tests.support.subprocesses import run_captured
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
@@ -66,12 +67,9 @@ def delete_stack(stack: Tpuctl) -> None:
 def test_run_up_down_with_failing_job(make_stack: MakeStack) -> None:
     stack = make_stack()
     job = script(stack, "print('hello', flush=True)\nraise SystemExit(6)\n")
-    done = subprocess.run(
+    done = run_captured(
         [forked_tpuctl(), "run", "--up", "--down", "--yes", "--json", job],
         cwd=stack.stack_file.parent,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["exit_code"]) == (6, 6), done.stderr
