@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stack_jobs import displayed_log
 from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,7 @@ async def test_bert_trains_from_template(
     )
     assert await stack.follow(record) == 0
 
-    log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    log = displayed_log(events)
     curves = {curve.name: curve for curve in (await stack.report(record)).curves}
     losses = curves["loss"].all_points
     assert losses[-1][0] == STEPS

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
+from tests.support.stack_jobs import read_until
 from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
@@ -81,16 +82,6 @@ def shell(local_cloud: server_process.LocalCloud, shared_folder: Path) -> Iterat
     assert code == 0, errors
     yield shell
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
-
-
-def read_until(process: subprocess.Popen[str], expected: str) -> str:
-    assert process.stdout is not None
-    output = ""
-    while expected not in output:
-        line = process.stdout.readline()
-        assert line, f"ended without {expected!r}: {process.stderr and process.stderr.read()}"
-        output += line
-    return output
 
 
 def expected(lines: int) -> str:

@@ -14,6 +14,7 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import until
 from tests.support.projects import Bench, Project
+from tests.support.stack_jobs import read_until
 from tests.support.subprocesses import run_captured
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
@@ -42,16 +43,6 @@ def start(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdout is not None
-    output = ""
-    while text not in output:
-        line = process.stdout.readline()
-        assert line, f"ended without {text!r}: {process.stderr and process.stderr.read()}"
-        output += line
-    return output
 
 
 def remaining_resources(stack: Tpuctl) -> list[str]:
