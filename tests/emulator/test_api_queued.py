@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
-from tests.support.polling import async_until, until
+from tests.support.polling import until
 from tpuctl.emulator.machines.servers.metadata_tree import metadata_tree
 
 NAME = f"{PARENT}/queuedResources/q"
@@ -97,7 +97,7 @@ def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
     resource = reached(client, QueuedState.PROVISIONING)
     until(lambda: "boot" in cloud.host.called, "the boot")
     assert nodes(client)["n"].state is Node.State.CREATING
-    cloud.host.gate.set()
+    cloud.in_loop(cloud.host.gate.set)
     resource = reached(client, QueuedState.ACTIVE)
     assert "active_data" in resource.state
     assert "spot" in resource
@@ -245,19 +245,19 @@ def test_request_waits_for_valid_after(cloud: Any) -> None:
         get(client)
 
 
-async def test_multislice_nodes_start_together(cloud: Any) -> None:
+def test_multislice_nodes_start_together(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=3, node_id_prefix="s")
     cloud.host.gate.clear()
-    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
-    await async_until(lambda: cloud.host.called.count("boot") == 3, "three boots")
-    nodes_by_name = await asyncio.to_thread(nodes, client)
+    create(client, queued_resource(spec(multislice_params=params)))
+    until(lambda: cloud.host.called.count("boot") == 3, "three boots")
+    nodes_by_name = nodes(client)
     assert sorted(nodes_by_name) == ["s-0", "s-1", "s-2"]
     assert {each.state for each in nodes_by_name.values()} == {Node.State.CREATING}
-    cloud.host.gate.set()
-    resource = await asyncio.to_thread(reached, client, QueuedState.ACTIVE)
+    cloud.in_loop(cloud.host.gate.set)
+    resource = reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
-    nodes_by_name = await asyncio.to_thread(nodes, client)
+    nodes_by_name = nodes(client)
     assert {each.state for each in nodes_by_name.values()} == {Node.State.READY}
     assert all(each.multislice_node for each in nodes_by_name.values())
     assert cloud.host.count_running() == 3
@@ -300,14 +300,14 @@ def test_failed_boot_fails_whole_request(cloud: Any) -> None:
 
 
 @both
-async def test_delete_active_request_requires_force(cloud: Any, transport: str) -> None:
+def test_delete_active_request_requires_force(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    await asyncio.to_thread(create, client)
-    await asyncio.to_thread(reached, client, QueuedState.ACTIVE)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(delete, client)
+        delete(client)
     assert "delete is not supported while in state ACTIVE" in caught.value.message
-    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACTIVE
+    assert get(client).state.state is QueuedState.ACTIVE
     assert cloud.host.count_running() == 1
 
 
@@ -319,7 +319,7 @@ def test_force_delete_while_provisioning(cloud: Any) -> None:
     request = {"name": NAME, "force": True}
     operation = client.delete_queued_resource(request=request, timeout=60)
     assert get(client).state.state is QueuedState.DELETING
-    cloud.host.gate.set()
+    cloud.in_loop(cloud.host.gate.set)
     operation.result(timeout=60)
     assert nodes(client) == {}
     assert cloud.host.running == set()
@@ -352,20 +352,20 @@ async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None
     assert await asyncio.to_thread(nodes, client) == {}
 
 
-async def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
+def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     client = cloud.tpu()
-    await asyncio.to_thread(create, client)
-    await asyncio.to_thread(reached, client, QueuedState.ACTIVE)
-    before = await asyncio.to_thread(nodes, client)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
+    before = nodes(client)
     boots = cloud.host.called.count("boot")
 
     def reset() -> Any:
         operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
         return operation.result(timeout=60)
 
-    after_reset = await asyncio.to_thread(reset)
+    after_reset = reset()
     assert after_reset.state.state is QueuedState.ACTIVE
-    assert await asyncio.to_thread(nodes, client) == before
+    assert nodes(client) == before
     assert cloud.host.called.count("boot") == boots + 1
     assert cloud.host.discarded == []
     assert cloud.host.count_running() == 1

@@ -282,20 +282,20 @@ def test_machines_get_only_ssh_keys_of_project_metadata(cloud: Any) -> None:
 
 
 @both
-async def test_stop_and_start(cloud: Any, transport: str) -> None:
+def test_stop_and_start(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    created = await asyncio.to_thread(create, client, "n")
+    created = create(client, "n")
 
     def run(verb: str) -> Any:
         method = getattr(client, f"{verb}_node")
         return method(request={"name": created.name}, timeout=60).result(timeout=60)
 
-    assert (await asyncio.to_thread(run, "stop")).state is State.STOPPED
+    assert run("stop").state is State.STOPPED
     assert cloud.host.count_running() == 0
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(run, "stop")
+        run("stop")
     assert "stop is not supported while in state STOPPED" in caught.value.message
-    assert (await asyncio.to_thread(run, "start")).state is State.READY
+    assert run("start").state is State.READY
     assert cloud.host.count_running() == 1
 
 

@@ -35,13 +35,13 @@ def delete(client: Any, name: str = NAME) -> Any:
     return client.delete_node(name=name, timeout=60).result(timeout=60)
 
 
-async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
+def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
     """The error, after which no node exists."""
     client = cloud.tpu()
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client, requested)
+        create(client, requested)
     assert expected in str(caught.value)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert cloud.host.count_running() == 0
     return caught.value
 
@@ -51,9 +51,9 @@ def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
 
 
 @both
-async def test_node_by_topology(cloud: Any, transport: str) -> None:
+def test_node_by_topology(cloud: Any, transport: str) -> None:
     requested = node(accelerator_config=Config(type_=Config.Type.V3, topology="4x4"))
-    created = await asyncio.to_thread(create, cloud.tpu(transport), requested)
+    created = create(cloud.tpu(transport), requested)
     assert created.accelerator_type == "v3-32"
     assert created.accelerator_config.topology == "4x4"
     assert len(created.network_endpoints) == 4
@@ -85,10 +85,8 @@ async def test_node_by_topology(cloud: Any, transport: str) -> None:
         ({"data_disks": [Disk(source_disk="my-disk")]}, "my-disk"),
     ],
 )
-async def test_invalid_fields_are_rejected(
-    cloud: Any, fields: dict[str, Any], expected: str
-) -> None:
-    await refused(cloud, exceptions.BadRequest, node(**fields), expected)
+def test_invalid_fields_are_rejected(cloud: Any, fields: dict[str, Any], expected: str) -> None:
+    refused(cloud, exceptions.BadRequest, node(**fields), expected)
 
 
 def test_international_labels_are_accepted(cloud: Any) -> None:
@@ -136,64 +134,61 @@ def make_disk(cloud: Any, zone: str = ZONE) -> str:
     return name
 
 
-async def test_data_disk_must_exist(cloud: Any) -> None:
+def test_data_disk_must_exist(cloud: Any) -> None:
     disk = f"projects/{PROJECT}/zones/{ZONE}/disks/d"
     requested = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
+    refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
     make_disk(cloud)
-    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    created = create(cloud.tpu(), requested)
     assert [each.source_disk for each in created.data_disks] == [disk]
     partial = node(data_disks=[Disk(source_disk=disk.partition("local-project/")[2])])
-    created = await asyncio.to_thread(create, cloud.tpu(), partial, "partial")
+    created = create(cloud.tpu(), partial, "partial")
     assert [each.source_disk for each in created.data_disks] == [disk]
 
 
-async def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
+def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
     disk = make_disk(cloud, "europe-west4-b")
     requested = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.BadRequest, requested, "is not in zone")
+    refused(cloud, exceptions.BadRequest, requested, "is not in zone")
 
 
-async def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
+def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
     disk = make_disk(cloud)
     fields: dict[str, Any] = {"accelerator_type": "v3-32"}
     for mode in (Disk.DiskMode.READ_WRITE, Disk.DiskMode.DISK_MODE_UNSPECIFIED):
         requested = node(**fields, data_disks=[Disk(source_disk=disk, mode=mode)])
-        await refused(cloud, exceptions.BadRequest, requested, "read-only")
+        refused(cloud, exceptions.BadRequest, requested, "read-only")
     reading = Disk(source_disk=disk, mode=Disk.DiskMode.READ_ONLY)
-    await asyncio.to_thread(create, cloud.tpu(), node(**fields, data_disks=[reading]))
+    create(cloud.tpu(), node(**fields, data_disks=[reading]))
 
 
 # Addresses and accounts.
 
 
 @pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
-async def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
+def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
     cloud.put_setting("policies", [policy])
     outside = node(network_config={"enable_external_ips": True})
-    error = await refused(
+    error = refused(
         cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
     )
     assert error.grpc_status_code.name == "FAILED_PRECONDITION"
-    created = await asyncio.to_thread(create, cloud.tpu(), node())
+    created = create(cloud.tpu(), node())
     assert not created.network_endpoints[0].access_config.external_ip
 
 
-async def test_service_account_must_exist(cloud: Any) -> None:
+def test_service_account_must_exist(cloud: Any) -> None:
     from google.cloud import iam_admin_v1
     from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 
     email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
     requested = node(service_account={"email": email})
-    await refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
+    refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
 
-    def make() -> None:
-        iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
-        request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
-        iam.create_service_account(request=request, timeout=60)
-
-    await asyncio.to_thread(make)
-    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
+    iam.create_service_account(request=request, timeout=60)
+    created = create(cloud.tpu(), requested)
     assert created.service_account.email == email
 
 
@@ -216,12 +211,12 @@ SERVING = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
 
 
 @both
-async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
+def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     limit(cloud, {V3: {ZONE: 8}})
     client = cloud.tpu(transport)
-    await asyncio.to_thread(create, client, node())
+    create(client, node())
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(create, client, node(), "m")
+        create(client, node(), "m")
     error = caught.value
     assert error.code == 429
     text = f"Quota limit '{V3}' has been exceeded. Limit: 8 in zone {ZONE}."
@@ -236,8 +231,8 @@ async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     assert subject.startswith("project:1")
     assert described == f"Quota '{V3}' exhausted. Limit 8 in zone {ZONE}"
     assert cloud.host.count_running() == 1
-    await asyncio.to_thread(delete, client)
-    await asyncio.to_thread(create, client, node(), "m")
+    delete(client)
+    create(client, node(), "m")
 
 
 def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:

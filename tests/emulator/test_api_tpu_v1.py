@@ -68,7 +68,7 @@ def test_node_lifecycle(cloud: Any) -> None:
     )
     pending = client.get_node(name=NAME, timeout=60)
     assert pending.state is State.CREATING
-    cloud.host.gate.set()
+    cloud.in_loop(cloud.host.gate.set)
     created = operation.result(timeout=60)
     existing = client.get_node(name=NAME, timeout=60)
     assert existing.health is tpu_v1.Node.Health.HEALTHY
@@ -106,27 +106,24 @@ def test_node_lifecycle(cloud: Any) -> None:
     assert cloud.host.discarded == [spec.name]
 
 
-async def test_v1_node_stop_start_reimage(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        create(client)
-        request = {"name": NAME}
-        stopped = client.stop_node(request=request, timeout=60).result(timeout=60)
-        assert stopped.state is State.STOPPED
-        assert cloud.host.count_running() == 0
-        with pytest.raises(exceptions.InvalidArgument, match="not supported while in state STOP"):
-            client.stop_node(request=request, timeout=60)
-        started = client.start_node(request=request, timeout=60).result(timeout=60)
-        assert started.state is State.READY
-        assert cloud.host.count_running() == 1
-        body = {"name": NAME, "tensorflow_version": "2.12.1"}
-        imaged = client.reimage_node(request=body, timeout=60).result(timeout=60)
-        assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
-        (spec,) = cloud.host.specs.values()
-        assert spec.tensorflow == "2.12.1"
-        assert client.get_node(name=NAME, timeout=60) == imaged
-
-    await asyncio.to_thread(run)
+def test_v1_node_stop_start_reimage(cloud: Any) -> None:
+    client = client_of(cloud)
+    create(client)
+    request = {"name": NAME}
+    stopped = client.stop_node(request=request, timeout=60).result(timeout=60)
+    assert stopped.state is State.STOPPED
+    assert cloud.host.count_running() == 0
+    with pytest.raises(exceptions.InvalidArgument, match="not supported while in state STOP"):
+        client.stop_node(request=request, timeout=60)
+    started = client.start_node(request=request, timeout=60).result(timeout=60)
+    assert started.state is State.READY
+    assert cloud.host.count_running() == 1
+    body = {"name": NAME, "tensorflow_version": "2.12.1"}
+    imaged = client.reimage_node(request=body, timeout=60).result(timeout=60)
+    assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
+    (spec,) = cloud.host.specs.values()
+    assert spec.tensorflow == "2.12.1"
+    assert client.get_node(name=NAME, timeout=60) == imaged
 
 
 def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
@@ -218,48 +215,45 @@ def test_duplicate_name_is_rejected_across_versions(
     assert "already exists" in refusal(cloud, exceptions.AlreadyExists, node_id="vm")
 
 
-async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
-    def run() -> None:
-        first, second = client_of(cloud), cloud.tpu()
-        created = create(first, "classic", node(labels={"a": "b"}))
-        vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
-        second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=60).result(timeout=60)
+def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
+    first, second = client_of(cloud), cloud.tpu()
+    created = create(first, "classic", node(labels={"a": "b"}))
+    vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
+    second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=60).result(timeout=60)
 
-        by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
-        assert {name: item.api_version for name, item in by_v1.items()} == {
-            "classic": ApiVersion.V1,
-            "vm": ApiVersion.V2_ALPHA1,
-        }
-        created.health = by_v1["classic"].health  # which the operation's response lacks
-        assert by_v1["classic"] == created
-        assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
-        assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")
-        assert by_v1["vm"].tensorflow_version == "tpu-ubuntu2204-base"
+    by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
+    assert {name: item.api_version for name, item in by_v1.items()} == {
+        "classic": ApiVersion.V1,
+        "vm": ApiVersion.V2_ALPHA1,
+    }
+    created.health = by_v1["classic"].health  # which the operation's response lacks
+    assert by_v1["classic"] == created
+    assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
+    assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")
+    assert by_v1["vm"].tensorflow_version == "tpu-ubuntu2204-base"
 
-        by_v2 = {item.name.rpartition("/")[2]: item for item in second.list_nodes(parent=PARENT)}
-        assert {name: item.api_version.name for name, item in by_v2.items()} == {
-            "classic": "V1",
-            "vm": "V2",
-        }
-        v2_view = second.get_node(name=created.name)
-        assert v2_view == by_v2["classic"]
-        assert v2_view.state is tpu_v2.Node.State.READY
-        assert v2_view.service_account.email == created.service_account
-        assert v2_view.network_endpoints[0].ip_address == created.ip_address
-        assert dict(v2_view.labels) == {"a": "b"}
-        network = f"projects/{PROJECT}/global/networks/default"
-        assert v2_view.network_config.network == network
+    by_v2 = {item.name.rpartition("/")[2]: item for item in second.list_nodes(parent=PARENT)}
+    assert {name: item.api_version.name for name, item in by_v2.items()} == {
+        "classic": "V1",
+        "vm": "V2",
+    }
+    v2_view = second.get_node(name=created.name)
+    assert v2_view == by_v2["classic"]
+    assert v2_view.state is tpu_v2.Node.State.READY
+    assert v2_view.service_account.email == created.service_account
+    assert v2_view.network_endpoints[0].ip_address == created.ip_address
+    assert dict(v2_view.labels) == {"a": "b"}
+    network = f"projects/{PROJECT}/global/networks/default"
+    assert v2_view.network_config.network == network
 
-        request = {"name": created.name}
-        stopped = second.stop_node(request=request, timeout=60).result(timeout=60)
-        assert stopped == second.get_node(name=created.name)
-        second.delete_node(name=created.name, timeout=60).result(timeout=60)
-        with pytest.raises(exceptions.BadRequest, match="API version V2"):
-            first.delete_node(name=f"{PARENT}/nodes/vm", timeout=60)
-        assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
-        assert cloud.host.count_running() == 1
-
-    await asyncio.to_thread(run)
+    request = {"name": created.name}
+    stopped = second.stop_node(request=request, timeout=60).result(timeout=60)
+    assert stopped == second.get_node(name=created.name)
+    second.delete_node(name=created.name, timeout=60).result(timeout=60)
+    with pytest.raises(exceptions.BadRequest, match="API version V2"):
+        first.delete_node(name=f"{PARENT}/nodes/vm", timeout=60)
+    assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
+    assert cloud.host.count_running() == 1
 
 
 def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:

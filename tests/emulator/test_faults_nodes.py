@@ -30,12 +30,12 @@ def make_node(cloud: Any) -> Any:
     return client
 
 
-async def preempted(client: Any) -> None:
-    async def is_preempted() -> bool:
-        node = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+def preempted(client: Any) -> None:
+    def is_preempted() -> bool:
+        node = client.get_node(name=NAME, timeout=60)
         return bool(node.state is State.PREEMPTED)
 
-    await async_until(is_preempted, "the preemption of the node")
+    until(is_preempted, "the preemption of the node")
 
 
 def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
@@ -91,13 +91,13 @@ async def test_queued_resource_fails(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("node", ["one", NAME])
-async def test_node_is_preempted(cloud: Any, node: str) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
-    await preempted(client)
-    await asyncio.to_thread(happened, handle, fault)
+def test_node_is_preempted(cloud: Any, node: str) -> None:
+    client, handle = make_node(cloud), cloud.local_cloud
+    fault = remote_control.add_fault(handle, "preempt", node=node)
+    preempted(client)
+    happened(handle, fault)
     assert cloud.host.count_running() == 0
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
+    assert remote_control.fault(handle, fault["id"])["error"] == ""
 
 
 def test_node_is_maintained(cloud: Any) -> None:
@@ -122,7 +122,7 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     await cloud.server.close()
     again = await make_cloud()
     client = again.tpu()
-    await preempted(client)
+    await asyncio.to_thread(preempted, client)
     await asyncio.to_thread(happened, again.local_cloud, fault)
 
 

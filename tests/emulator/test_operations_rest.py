@@ -46,7 +46,7 @@ def test_pending_operation_has_done_false(cloud: Any, version: str) -> None:
         assert operation["done"] is False
         assert operation["metadata"]["cancelRequested"] is False
         assert list(operation) == ["name", "metadata", "done"]
-    cloud.host.gate.set()
+    cloud.in_loop(cloud.host.gate.set)
     pending = ended(cloud, f"/{version}/{created['name']}")
     assert pending["metadata"]["cancelRequested"] is False
     assert list(pending) == ["name", "metadata", "done", "response"]

@@ -58,7 +58,7 @@ def test_group_operation_ends_before_instances_run(engine: Any) -> None:
     engine.wait_ok(engine.insert_group(size=2))
     assert not engine.group().status.is_stable
     assert {m.current_action for m in engine.managed_instances()} == {"CREATING"}
-    engine.cloud.host.gate.set()
+    engine.cloud.in_loop(engine.cloud.host.gate.set)
     engine.wait_stable()
 
 
