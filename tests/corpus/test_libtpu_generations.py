@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.locked_environment import locked_python
+from tests.support.subprocesses import run_captured
 from tpuctl.catalog import FIRST_LIBTPU, accelerator_types
 from tpuctl.local_cloud.images import ImageStore
 from tpuctl.preflight.compile.batch_search import memory_limit
@@ -100,12 +101,8 @@ def compiler(folder: Path, release: str) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_compiler_refuses_generations_that_are_newer(tmp_path: Path, release: str) -> None:
     with compiler(tmp_path, release) as environment:
-        done = subprocess.run(
-            [locked_python(PACKAGES), "-c", PROGRAM, *TOPOLOGIES.values()],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
+        done = run_captured(
+            [locked_python(PACKAGES), "-c", PROGRAM, *TOPOLOGIES.values()], env=environment
         )
     assert done.returncode == 0, done.stderr[-2000:]
     refused = {each for each, name in TOPOLOGIES.items() if name in done.stdout.split()}
@@ -130,13 +127,8 @@ def test_compiler_has_the_devices_hosts_and_memory_of_all_types(tmp_path: Path) 
         settings = settings_of(request, tmp_path, tmp_path, tmp_path, "vm")
         requests.append(json.dumps(settings["compile"]["topology"]))
     with compiler(tmp_path, CURRENT) as environment:
-        done = subprocess.run(
-            [locked_python(PACKAGES), "-c", SLICES],
-            input="\n".join(requests),
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
+        done = run_captured(
+            [locked_python(PACKAGES), "-c", SLICES], input="\n".join(requests), env=environment
         )
     assert done.returncode == 0, done.stderr[-2000:]
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

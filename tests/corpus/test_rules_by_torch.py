@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.locked_environment import locked_python
 from tests.support.rule_cases import cases, marked_lines, observe
+from tests.support.subprocesses import run_captured
 from tpuctl.preflight.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,11 +66,8 @@ def gradients_of(source: str, folder: Path) -> dict[int, Any]:
     """The last gradients that a program uses on each of two devices, or "exchanged"."""
     script = folder / "train.py"
     script.write_text(f"from torch_gradients import range\n{source}", "utf-8")
-    done = subprocess.run(
+    done = run_captured(
         [locked_python(PACKAGES), script],
-        capture_output=True,
-        text=True,
-        check=False,
         env={
             **os.environ,
             "PJRT_DEVICE": "CPU",

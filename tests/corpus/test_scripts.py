@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.job_environment import job_python
+from tests.support.subprocesses import run_captured
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 
@@ -85,14 +86,8 @@ def test_sampled_scripts_run(number: int, tmp_path: Path) -> None:
         "TPUCTL_OUTPUT": str(tmp_path / "output"),
     }
     (tmp_path / "output").mkdir()
-    ran = subprocess.run(
-        [job_python(), FOLDER / script, "--steps", "2"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
+    ran = run_captured(
+        [job_python(), FOLDER / script, "--steps", "2"], cwd=tmp_path, env=environment, timeout=500
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

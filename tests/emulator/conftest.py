@@ -1,8 +1,16 @@
-"""A local cloud in the test's own event loop, and the official clients pointed at it."""
+"""A local cloud in the test's own event loop, and the official clients pointed at it.
+
+Google's clients block. Tests that are plain functions run in a thread, while the cloud answers in
+the event loop; only the loop's thread may access its store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +24,41 @@ from tests.support.locations import PROJECT
 from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.emulator.wire.transcript import Transcript
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 
 class Cloud:
-    """A running server and clients of it. The clients block: call them in `asyncio.to_thread`."""
+    """A running server and clients of it, which block."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.url = server.url
         self.token = server.token
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._closing: list[Callable[[], Any]] = []
+
+    def in_loop(self, function: Callable[..., Any], *arguments: Any, **fields: Any) -> Any:
+        """Call it in the event loop's thread."""
+        if threading.get_ident() == self._thread:
+            return function(*arguments, **fields)
+
+        async def call() -> Any:
+            return function(*arguments, **fields)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     @property
     def host(self) -> Any:
         return self.server.host
+
+    @property
+    def local_cloud(self) -> LocalCloud:
+        """The cloud as `remote_control` takes it."""
+        server = self.server
+        return LocalCloud(
+            server.url, server.token, server.port, os.getpid(), server.home, "instant"
+        )
 
     def channel(self, token: str | None = None) -> Any:
         """A gRPC channel that carries a token (none for "")."""
@@ -78,8 +107,15 @@ class Cloud:
             session.trust_env = False
             return session.request(verb, self.url + path, headers=headers, timeout=60, **more)
 
+    @property
+    def project_number(self) -> str:
+        return str(self.in_loop(self.server.registry.projects.require, PROJECT)["number"])
+
     def enable(self, *apis: str, project: str = PROJECT) -> None:
         """Enable APIs directly in the store, for tests of something else."""
+        self.in_loop(self._enable, apis, project)
+
+    def _enable(self, apis: Sequence[str], project: str) -> None:
         from tpuctl.emulator.service_usage.default_network import add_default_network
 
         directory = self.server.registry.projects
@@ -88,6 +124,17 @@ class Cloud:
             directory.enable(record, f"{api}.googleapis.com")
             if api == "compute":
                 add_default_network(self.server.store, record)
+
+    def put_setting(self, name: str, value: Any) -> None:
+        self.in_loop(self.server.registry.settings.put, name, value)
+
+    def add_fault(self, kind: str, **fields: Any) -> str:
+        """Add a fault over the control API; returns its id."""
+        return str(remote_control.add_fault(self.local_cloud, kind, **fields)["id"])
+
+    def used(self, fault_id: str) -> int:
+        """How often a fault was applied."""
+        return int(remote_control.fault(self.local_cloud, fault_id)["applied"])
 
     def close(self) -> None:
         for close in self._closing:
@@ -107,7 +154,26 @@ MakeCloud = Callable[..., Any]
 
 
 @pytest.fixture
-async def make_cloud(tmp_path: Path) -> AsyncIterator[MakeCloud]:
+async def server_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that the test's servers answer in."""
+    return asyncio.get_running_loop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a plain test in a thread while the event loop of its servers runs."""
+    fixtures = pyfuncitem.funcargs
+    if "server_loop" not in fixtures or pyfuncitem.get_closest_marker("asyncio"):
+        return None
+    arguments = {name: fixtures[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    fixtures["server_loop"].run_until_complete(asyncio.to_thread(pyfuncitem.obj, **arguments))
+    return True
+
+
+@pytest.fixture
+async def make_cloud(
+    tmp_path: Path, server_loop: asyncio.AbstractEventLoop
+) -> AsyncIterator[MakeCloud]:
     """Start servers, each in the folder named; a folder used twice is a restart."""
     clouds: list[Cloud] = []
 

@@ -86,7 +86,7 @@ async def guarded(cloud: Any) -> Any:
 
 
 @pytest.mark.parametrize(("verb", "path"), REQUESTS)
-async def test_every_endpoint_requires_a_token(guarded: Any, verb: str, path: str) -> None:
+def test_every_endpoint_requires_a_token(guarded: Any, verb: str, path: str) -> None:
     token = guarded.token
 
     def statuses() -> list[int]:
@@ -108,18 +108,18 @@ async def test_every_endpoint_requires_a_token(guarded: Any, verb: str, path: st
         ]
         return [statuses_of(guarded, verb, target, **headers).status for target, headers in ways]
 
-    assert set(await asyncio.to_thread(statuses)) == {401}
-    await asyncio.to_thread(intact, guarded)
+    assert set(statuses()) == {401}
+    intact(guarded)
 
 
 @pytest.mark.parametrize(("verb", "path"), [request for request in REQUESTS if request[0] == "GET"])
-async def test_token_in_header_or_path_is_accepted(guarded: Any, verb: str, path: str) -> None:
+def test_token_in_header_or_path_is_accepted(guarded: Any, verb: str, path: str) -> None:
     def statuses() -> set[int]:
         bearer = statuses_of(guarded, verb, path, Authorization=f"Bearer {guarded.token}").status
         prefix = statuses_of(guarded, verb, f"/t/{guarded.token}{path}").status
         return {bearer, prefix}
 
-    by_request = await asyncio.to_thread(statuses)
+    by_request = statuses()
     assert len(by_request) == 1
     assert by_request <= {200, 404}
 
@@ -140,7 +140,7 @@ def intact(cloud: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("token", ["", "wrong"])
-async def test_every_grpc_service_requires_a_token(cloud: Any, service: str, token: str) -> None:
+def test_every_grpc_service_requires_a_token(cloud: Any, service: str, token: str) -> None:
     def send() -> grpc.StatusCode:
         call = cloud.channel(token).unary_unary(f"/{service}/Anything")
         with pytest.raises(grpc.RpcError) as caught:
@@ -148,7 +148,7 @@ async def test_every_grpc_service_requires_a_token(cloud: Any, service: str, tok
         code: grpc.StatusCode = caught.value.code()
         return code
 
-    assert await asyncio.to_thread(send) is grpc.StatusCode.UNAUTHENTICATED
+    assert send() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_no_cors_headers(guarded: Any) -> None:
@@ -199,18 +199,18 @@ def address_on_a_network() -> str:
     return address
 
 
-async def test_server_does_not_listen_on_other_interfaces(cloud: Any) -> None:
+def test_server_does_not_listen_on_other_interfaces(cloud: Any) -> None:
     address = address_on_a_network()
 
     def knock() -> None:
         socket.create_connection((address, cloud.server.port), 5).close()
 
     with pytest.raises(ConnectionRefusedError):
-        await asyncio.to_thread(knock)
+        knock()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="requires Linux")
-async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
+def test_connection_from_another_address_is_closed(cloud: Any) -> None:
     """As forwarded by a router or a container: even with the right token."""
     source = address_on_a_network()
     bearer = {"Authorization": f"Bearer {cloud.token}"}
@@ -219,7 +219,7 @@ async def test_connection_from_another_address_is_closed(cloud: Any) -> None:
         statuses_of(cloud, "GET", "/_local/status", source, **bearer)
 
     with pytest.raises((ConnectionResetError, http.client.RemoteDisconnected)):
-        await asyncio.to_thread(call)
+        call()
 
 
 @pytest.fixture

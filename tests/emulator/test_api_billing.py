@@ -52,106 +52,93 @@ async def test_new_cloud_has_open_and_closed_billing_account(
 
 
 @both
-async def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
-    cloud.server.registry.projects.add("new-project")
+def test_link_and_unlink_billing(cloud: Any, transport: str) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "new-project")
     name = "projects/new-project"
 
-    def run() -> None:
-        client = billing(cloud, transport)
+    client = billing(cloud, transport)
 
-        def link(account: str) -> tuple[str, bool]:
-            info = client.update_project_billing_info(
-                name=name, project_billing_info={"billing_account_name": account}, timeout=60
-            )
-            assert info == client.get_project_billing_info(name=name, timeout=60)
-            return info.billing_account_name, info.billing_enabled
-
-        def paid_for(account: str) -> set[str]:
-            rows = client.list_project_billing_info(name=account, timeout=60)
-            return {row.project_id for row in rows}
-
-        before = client.get_project_billing_info(name=name, timeout=60)
-        assert (before.billing_account_name, before.billing_enabled) == ("", False)
-        for _ in range(2):
-            assert link(OPEN) == (OPEN, True)
-        assert paid_for(OPEN) == {PROJECT, "new-project"}
-        assert link(CLOSED) == (
-            CLOSED,
-            False,
-        )  # same as none, according to the method's description
-        assert (paid_for(OPEN), paid_for(CLOSED)) == ({PROJECT}, {"new-project"})
-        for _ in range(2):
-            assert link("") == ("", False)
-        with pytest.raises(exceptions.Forbidden):
-            link(ABSENT)
-        with pytest.raises(exceptions.BadRequest):
-            link("billingAccounts/mine")
-        with pytest.raises(exceptions.Forbidden):
-            client.get_project_billing_info(name="projects/missing-project", timeout=60)
-
-    await asyncio.to_thread(run)
-
-
-async def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
-    """Paid APIs and buckets require only a link to an open account."""
-    cloud.server.registry.projects.add("new-project")
-
-    def run() -> None:
-        client = billing(cloud, "rest")
-        services = cloud.keep(
-            service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options())
+    def link(account: str) -> tuple[str, bool]:
+        info = client.update_project_billing_info(
+            name=name, project_billing_info={"billing_account_name": account}, timeout=60
         )
-        enabling = {"name": "projects/new-project/services/tpu.googleapis.com"}
-        with pytest.raises(exceptions.BadRequest) as caught:
-            services.enable_service(request=enabling, timeout=60)
-        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
-        with pytest.raises(exceptions.Forbidden):
-            cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
+        assert info == client.get_project_billing_info(name=name, timeout=60)
+        return info.billing_account_name, info.billing_enabled
 
-        def link(account: str) -> None:
-            client.update_project_billing_info(
-                name="projects/new-project",
-                project_billing_info={"billing_account_name": account},
-                timeout=60,
-            )
+    def paid_for(account: str) -> set[str]:
+        rows = client.list_project_billing_info(name=account, timeout=60)
+        return {row.project_id for row in rows}
 
-        link(CLOSED)
-        with pytest.raises(exceptions.BadRequest) as caught:
-            services.enable_service(request=enabling, timeout=60)
-        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_OPEN"
-        with pytest.raises(exceptions.Forbidden):
-            cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
-        link(OPEN)
-        services.enable_service(request=enabling, timeout=60).result(timeout=60)
+    before = client.get_project_billing_info(name=name, timeout=60)
+    assert (before.billing_account_name, before.billing_enabled) == ("", False)
+    for _ in range(2):
+        assert link(OPEN) == (OPEN, True)
+    assert paid_for(OPEN) == {PROJECT, "new-project"}
+    assert link(CLOSED) == (
+        CLOSED,
+        False,
+    )  # same as none, according to the method's description
+    assert (paid_for(OPEN), paid_for(CLOSED)) == ({PROJECT}, {"new-project"})
+    for _ in range(2):
+        assert link("") == ("", False)
+    with pytest.raises(exceptions.Forbidden):
+        link(ABSENT)
+    with pytest.raises(exceptions.BadRequest):
+        link("billingAccounts/mine")
+    with pytest.raises(exceptions.Forbidden):
+        client.get_project_billing_info(name="projects/missing-project", timeout=60)
+
+
+def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
+    """Paid APIs and buckets require only a link to an open account."""
+    cloud.in_loop(cloud.server.registry.projects.add, "new-project")
+
+    client = billing(cloud, "rest")
+    services = cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
+    enabling = {"name": "projects/new-project/services/tpu.googleapis.com"}
+    with pytest.raises(exceptions.BadRequest) as caught:
+        services.enable_service(request=enabling, timeout=60)
+    assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
+    with pytest.raises(exceptions.Forbidden):
         cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
 
-    await asyncio.to_thread(run)
+    def link(account: str) -> None:
+        client.update_project_billing_info(
+            name="projects/new-project",
+            project_billing_info={"billing_account_name": account},
+            timeout=60,
+        )
+
+    link(CLOSED)
+    with pytest.raises(exceptions.BadRequest) as caught:
+        services.enable_service(request=enabling, timeout=60)
+    assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_OPEN"
+    with pytest.raises(exceptions.Forbidden):
+        cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
+    link(OPEN)
+    services.enable_service(request=enabling, timeout=60).result(timeout=60)
+    cloud.storage("new-project").create_bucket("new-bucket", timeout=60)
 
 
 @both
-async def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> None:
-    cloud.server.registry.settings.put(
-        "denied_permissions", ["billing.resourceAssociations.create"]
-    )
+def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> None:
+    cloud.put_setting("denied_permissions", ["billing.resourceAssociations.create"])
 
-    def run() -> None:
-        client = billing(cloud, transport)
-        permissions = ["billing.resourceAssociations.create", "billing.accounts.get"]
-        request = {"resource": OPEN, "permissions": permissions}
-        answer = client.test_iam_permissions(request=request, timeout=60)
-        assert list(answer.permissions) == ["billing.accounts.get"]
-        request = {"resource": ABSENT, "permissions": permissions}
-        assert not client.test_iam_permissions(request=request, timeout=60).permissions
-        policy = client.get_iam_policy(resource=OPEN, timeout=60)
-        assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
-        policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
-        request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
-        changed = client.set_iam_policy(request=request, timeout=60)
-        assert client.get_iam_policy(resource=OPEN, timeout=60) == changed
-        with pytest.raises((exceptions.Aborted, exceptions.Conflict)):
-            client.set_iam_policy(request=request, timeout=60)
-
-    await asyncio.to_thread(run)
+    client = billing(cloud, transport)
+    permissions = ["billing.resourceAssociations.create", "billing.accounts.get"]
+    request = {"resource": OPEN, "permissions": permissions}
+    answer = client.test_iam_permissions(request=request, timeout=60)
+    assert list(answer.permissions) == ["billing.accounts.get"]
+    request = {"resource": ABSENT, "permissions": permissions}
+    assert not client.test_iam_permissions(request=request, timeout=60).permissions
+    policy = client.get_iam_policy(resource=OPEN, timeout=60)
+    assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
+    policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
+    request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
+    changed = client.set_iam_policy(request=request, timeout=60)
+    assert client.get_iam_policy(resource=OPEN, timeout=60) == changed
+    with pytest.raises((exceptions.Aborted, exceptions.Conflict)):
+        client.set_iam_policy(request=request, timeout=60)
 
 
 async def test_billing_link_survives_restart(make_cloud: Any) -> None:

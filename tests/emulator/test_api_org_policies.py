@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import google_auth_httplib2
@@ -13,7 +12,7 @@ import requests
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
-from tests.support.callers import Member, grant, in_thread
+from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT_NAME
 from tpuctl.local_cloud import remote_control
 
@@ -65,20 +64,11 @@ class Client:
         return answer.status_code, answer.json().get("error", {}).get("message", "")
 
 
-def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
-    async def run(governed: Any) -> None:
-        def work() -> None:
-            client = Client(governed)
-            try:
-                test(client)
-            finally:
-                client.api.close()
-
-        await asyncio.to_thread(work)
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
+@pytest.fixture
+def client(governed: Any) -> Iterator[Client]:
+    client = Client(governed)
+    yield client
+    client.api.close()
 
 
 def refused(call: Callable[[], Any], status: int) -> None:
@@ -87,7 +77,6 @@ def refused(call: Callable[[], Any], status: int) -> None:
     assert caught.value.status_code == status
 
 
-@with_client
 def test_org_policy_lifecycle(client: Client) -> None:
     constraint, of = "compute.requireOsLogin", client.of(PROJECT_NAME)
     assert client.rules(constraint) == [{"enforce": False}]
@@ -105,7 +94,6 @@ def test_org_policy_lifecycle(client: Client) -> None:
     refused(lambda: of.delete(name=created["name"]).execute(), 404)
 
 
-@with_client
 def test_invalid_org_policies_are_rejected(client: Client) -> None:
     refused(lambda: client.rules("compute.unheardOf"), 404)
     refused(lambda: client.set("compute.requireOsLogin", rules=[{"allowAll": True}]), 400)
@@ -116,7 +104,6 @@ def test_invalid_org_policies_are_rejected(client: Client) -> None:
     )
 
 
-@with_client
 def test_unsupported_parts_of_org_policies_are_refused(client: Client) -> None:
     enforced = {"rules": [{"enforce": True}]}
     conditional = {"rules": [{"enforce": True, "condition": {"expression": "true"}}]}
@@ -131,7 +118,6 @@ def test_unsupported_parts_of_org_policies_are_refused(client: Client) -> None:
     client.of(PROJECT_NAME).patch(name=name, body=change, updateMask="policy.spec").execute()
 
 
-@with_client
 def test_project_inherits_replaces_and_resets_policy(client: Client) -> None:
     """Google's description of `inheritFromParent`, `reset` and merging."""
     constraint = "gcp.resourceLocations"
@@ -149,7 +135,6 @@ def test_project_inherits_replaces_and_resets_policy(client: Client) -> None:
     assert client.rules(constraint) == [{"allowAll": True}]
 
 
-@with_client
 def test_resource_locations_constraint(client: Client) -> None:
     client.set("gcp.resourceLocations", rules=[{"values": {"allowedValues": ["in:eu-locations"]}}])
     assert client.post(BUCKETS, {"name": "bucket-of-theirs"}) == (
@@ -168,7 +153,6 @@ def test_resource_locations_constraint(client: Client) -> None:
     assert "violates constraint constraints/gcp.resourceLocations" in text
 
 
-@with_client
 def test_account_creation_and_external_ip_constraints(client: Client) -> None:
     client.set("iam.disableServiceAccountCreation", ORGANIZATION, rules=[{"enforce": True}])
     expected = (400, "Service account creation is not allowed on this project.")
@@ -189,7 +173,6 @@ def test_account_creation_and_external_ip_constraints(client: Client) -> None:
     assert client.post(f"{path}inside", node)[0] == 200
 
 
-@with_client
 def test_trusted_image_projects(client: Client) -> None:
     family = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
     image = f"projects/ubuntu-os-accelerator-images/global/images/family/{family}"
@@ -205,21 +188,15 @@ def test_trusted_image_projects(client: Client) -> None:
     assert client.post(path, {"name": "accepted", **body})[0] == 200
 
 
-@in_thread
-def _look(cloud: Any) -> None:
+def test_org_policies_require_permission(governed: Any) -> None:
     """Viewing a project does not include viewing its organization policies."""
-    ann = Member(cloud, "ann")
+    ann = Member(governed, "ann")
     path = f"/v2/{PROJECT_NAME}/policies/compute.requireOsLogin:getEffectivePolicy"
     assert ann.status_and_message("GET", path)[0] == 403
-    grant(cloud, PROJECT_NAME, "roles/orgpolicy.policyViewer", ann.name)
+    grant(governed, PROJECT_NAME, "roles/orgpolicy.policyViewer", ann.name)
     assert ann.status_and_message("GET", path) == (200, "")
 
 
-async def test_org_policies_require_permission(governed: Any) -> None:
-    await _look(governed)
-
-
-@with_client
 def test_policies_setting_applies_to_organization(client: Client) -> None:
     remote_control.change_settings(client.cloud, policies=["compute.vmExternalIpAccess"])
     assert client.rules("compute.vmExternalIpAccess", ORGANIZATION) == [{"denyAll": True}]

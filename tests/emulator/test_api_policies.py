@@ -53,44 +53,36 @@ def members_of(cloud: Any, role: str) -> list[str]:
     return [each for binding in policy.bindings if binding.role == role for each in binding.members]
 
 
-async def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
+def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
     """Existing bindings stay when their role is deleted, and others can be added."""
     member = "user:a@b.example"
 
-    def run() -> None:
-        for role in (ROLE, "projects/other/roles/watch"):
-            with pytest.raises(exceptions.BadRequest) as caught:
-                bind(cloud, role, member)
-            text = f"Role ({role}) does not exist in the resource's hierarchy."
-            assert text in caught.value.message
-        make_role(cloud)
-        bind(cloud, ROLE, member)
-        iam(cloud).delete_role(request={"name": ROLE}, timeout=60)
-        assert members_of(cloud, ROLE) == [member]
-        bind(cloud, "roles/tpu.viewer", member)
-        assert members_of(cloud, ROLE) == [member]
-        with pytest.raises(exceptions.BadRequest):
-            bind(cloud, ROLE, "user:c@b.example")
-
-    await asyncio.to_thread(run)
+    for role in (ROLE, "projects/other/roles/watch"):
+        with pytest.raises(exceptions.BadRequest) as caught:
+            bind(cloud, role, member)
+        text = f"Role ({role}) does not exist in the resource's hierarchy."
+        assert text in caught.value.message
+    make_role(cloud)
+    bind(cloud, ROLE, member)
+    iam(cloud).delete_role(request={"name": ROLE}, timeout=60)
+    assert members_of(cloud, ROLE) == [member]
+    bind(cloud, "roles/tpu.viewer", member)
+    assert members_of(cloud, ROLE) == [member]
+    with pytest.raises(exceptions.BadRequest):
+        bind(cloud, ROLE, "user:c@b.example")
 
 
-async def test_role_of_other_project_is_rejected(cloud: Any) -> None:
-    cloud.server.registry.projects.add("other-project")
+def test_role_of_other_project_is_rejected(cloud: Any) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "other-project")
     cloud.enable("iam", project="other-project")
 
-    def run() -> None:
-        make_role(cloud)
-        client = projects(cloud)
-        policy = policy_pb2.Policy()
-        policy.bindings.add(role=ROLE, members=["user:a@b.example"])
-        request = iam_policy_pb2.SetIamPolicyRequest(
-            resource="projects/other-project", policy=policy
-        )
-        with pytest.raises(exceptions.BadRequest):
-            client.set_iam_policy(request=request, timeout=60)
-
-    await asyncio.to_thread(run)
+    make_role(cloud)
+    client = projects(cloud)
+    policy = policy_pb2.Policy()
+    policy.bindings.add(role=ROLE, members=["user:a@b.example"])
+    request = iam_policy_pb2.SetIamPolicyRequest(resource="projects/other-project", policy=policy)
+    with pytest.raises(exceptions.BadRequest):
+        client.set_iam_policy(request=request, timeout=60)
 
 
 async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> None:
@@ -111,38 +103,35 @@ async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> Non
     await asyncio.to_thread(run)
 
 
-async def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
+def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     role = "roles/tpu.viewer"
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
 
-    def run() -> None:
-        email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, role, f"serviceAccount:{email}")
-        assert f"Service account {email} does not exist." in caught.value.message
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
-        policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bucket.set_iam_policy(policy, timeout=60)
-        assert f"Service account {email} does not exist." in caught.value.message
-        make_account(cloud)
-        existing = [
-            f"serviceAccount:{email}",
-            f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
-            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
-            "serviceAccount:robot@foreign-project.iam.gserviceaccount.com",
-        ]
-        bind(cloud, role, *existing)
-        assert sorted(members_of(cloud, role)) == sorted(existing)
+    email = f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, role, f"serviceAccount:{email}")
+    assert f"Service account {email} does not exist." in caught.value.message
+    bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+    policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
+    policy.bindings.append({"role": role, "members": {f"serviceAccount:{email}"}})
+    with pytest.raises(exceptions.BadRequest) as caught:
         bucket.set_iam_policy(policy, timeout=60)
-
-    await asyncio.to_thread(run)
+    assert f"Service account {email} does not exist." in caught.value.message
+    make_account(cloud)
+    existing = [
+        f"serviceAccount:{email}",
+        f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
+        f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+        "serviceAccount:robot@foreign-project.iam.gserviceaccount.com",
+    ]
+    bind(cloud, role, *existing)
+    assert sorted(members_of(cloud, role)) == sorted(existing)
+    bucket.set_iam_policy(policy, timeout=60)
 
 
 async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     members = [
         f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
         f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
@@ -162,50 +151,43 @@ async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
     assert await asyncio.to_thread(refused) == 0
 
 
-async def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
+def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
     """A recreated account has no grants of the old one, which can be undeleted."""
     role = "roles/tpu.viewer"
 
-    def run() -> None:
-        client = iam(cloud)
-        account = make_account(cloud)
-        plain = f"serviceAccount:{account.email}"
-        deleted = f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
-        bind(cloud, role, plain)
-        account_policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
-        account_policy.bindings.add(
-            role="roles/iam.serviceAccountUser", members=["user:a@b.example"]
-        )
-        client.set_iam_policy(
-            request={"resource": account.name, "policy": account_policy}, timeout=60
-        )
-        client.delete_service_account(name=account.name, timeout=60)
-        assert members_of(cloud, role) == [deleted]
-        recreated = make_account(cloud)
-        assert recreated.unique_id != account.unique_id
-        assert not client.get_iam_policy(request={"resource": recreated.name}, timeout=60).bindings
-        bind(cloud, role, plain)
-        assert sorted(members_of(cloud, role)) == sorted([plain, deleted])
-        name = f"{NAME}/serviceAccounts/{account.unique_id}"
-        with pytest.raises(exceptions.AlreadyExists):
-            client.undelete_service_account(request={"name": name}, timeout=60)
-        client.delete_service_account(name=recreated.name, timeout=60)
-        request = {"name": f"projects/-/serviceAccounts/{account.unique_id}"}
-        back = client.undelete_service_account(request=request, timeout=60).restored_account
-        assert back == account
-        second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
-        assert sorted(members_of(cloud, role)) == sorted([plain, second])
-        restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=60)
-        assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
-        with pytest.raises(exceptions.NotFound):
-            client.undelete_service_account(request=request, timeout=60)
-
-    await asyncio.to_thread(run)
+    client = iam(cloud)
+    account = make_account(cloud)
+    plain = f"serviceAccount:{account.email}"
+    deleted = f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
+    bind(cloud, role, plain)
+    account_policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
+    account_policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+    client.set_iam_policy(request={"resource": account.name, "policy": account_policy}, timeout=60)
+    client.delete_service_account(name=account.name, timeout=60)
+    assert members_of(cloud, role) == [deleted]
+    recreated = make_account(cloud)
+    assert recreated.unique_id != account.unique_id
+    assert not client.get_iam_policy(request={"resource": recreated.name}, timeout=60).bindings
+    bind(cloud, role, plain)
+    assert sorted(members_of(cloud, role)) == sorted([plain, deleted])
+    name = f"{NAME}/serviceAccounts/{account.unique_id}"
+    with pytest.raises(exceptions.AlreadyExists):
+        client.undelete_service_account(request={"name": name}, timeout=60)
+    client.delete_service_account(name=recreated.name, timeout=60)
+    request = {"name": f"projects/-/serviceAccounts/{account.unique_id}"}
+    back = client.undelete_service_account(request=request, timeout=60).restored_account
+    assert back == account
+    second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
+    assert sorted(members_of(cloud, role)) == sorted([plain, second])
+    restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=60)
+    assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
+    with pytest.raises(exceptions.NotFound):
+        client.undelete_service_account(request=request, timeout=60)
 
 
 async def test_allowed_member_domains_constraint(cloud: Any) -> None:
     """Existing bindings stay; the organization's users, accounts and agents are allowed."""
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     settings = cloud.server.registry.settings
     role = "roles/tpu.viewer"
 

@@ -55,117 +55,105 @@ async def test_new_cloud_has_one_project(make_cloud: Any, transport: str) -> Non
 
 
 @both
-async def test_project_create_search_delete(cloud: Any, transport: str) -> None:
-    def run() -> None:
-        client = projects(cloud, transport)
-        requested = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
-        created = client.create_project(request={"project": requested}, timeout=60).result(
-            timeout=60
-        )
-        assert (created.project_id, created.display_name, dict(created.labels)) == (
-            "made-here",
-            "Made",
-            {"a": "b"},
-        )
-        matching = list(client.search_projects(query="id:made-here", timeout=60))
-        assert matching == [created]
-        assert not list(client.search_projects(query="id:missing", timeout=60))
-        with pytest.raises(exceptions.Conflict):
-            client.create_project(request={"project": requested}, timeout=60)
-        with pytest.raises(exceptions.Forbidden):
-            client.get_project(name="projects/missing-project", timeout=60)
-        with pytest.raises(exceptions.BadRequest):
-            client.create_project(request={"project": {"project_id": "No"}}, timeout=60)
-        deleted = client.delete_project(name=created.name, timeout=60).result(timeout=60)
-        assert deleted.state is resourcemanager_v3.Project.State.DELETE_REQUESTED
-
-    await asyncio.to_thread(run)
+def test_project_create_search_delete(cloud: Any, transport: str) -> None:
+    client = projects(cloud, transport)
+    requested = {"project_id": "made-here", "display_name": "Made", "labels": {"a": "b"}}
+    created = client.create_project(request={"project": requested}, timeout=60).result(timeout=60)
+    assert (created.project_id, created.display_name, dict(created.labels)) == (
+        "made-here",
+        "Made",
+        {"a": "b"},
+    )
+    matching = list(client.search_projects(query="id:made-here", timeout=60))
+    assert matching == [created]
+    assert not list(client.search_projects(query="id:missing", timeout=60))
+    with pytest.raises(exceptions.Conflict):
+        client.create_project(request={"project": requested}, timeout=60)
+    with pytest.raises(exceptions.Forbidden):
+        client.get_project(name="projects/missing-project", timeout=60)
+    with pytest.raises(exceptions.BadRequest):
+        client.create_project(request={"project": {"project_id": "No"}}, timeout=60)
+    deleted = client.delete_project(name=created.name, timeout=60).result(timeout=60)
+    assert deleted.state is resourcemanager_v3.Project.State.DELETE_REQUESTED
 
 
 @both
-async def test_project_labels_are_validated_and_updated(cloud: Any, transport: str) -> None:
-    def run() -> None:
-        client = projects(cloud, transport)
+def test_project_labels_are_validated_and_updated(cloud: Any, transport: str) -> None:
+    client = projects(cloud, transport)
 
-        def change(labels: dict[str, str], *paths: str, etag: str = "") -> dict[str, str]:
-            body = {"name": NAME, "labels": labels, "etag": etag}
-            request = {"project": body, "update_mask": {"paths": paths}}
-            return dict(client.update_project(request=request, timeout=60).result(20).labels)
+    def change(labels: dict[str, str], *paths: str, etag: str = "") -> dict[str, str]:
+        body = {"name": NAME, "labels": labels, "etag": etag}
+        request = {"project": body, "update_mask": {"paths": paths}}
+        return dict(client.update_project(request=request, timeout=60).result(20).labels)
 
-        before = client.get_project(name=NAME, timeout=60)
-        assert change({"a": "1", "b_b": "x-2"}, "labels") == {"a": "1", "b_b": "x-2"}
-        assert change({"a": "3", "c": "no"}, "labels.a") == {"a": "3", "b_b": "x-2"}
-        assert change({}, "labels.b_b") == {"a": "3"}
-        for labels in ({"A": "x"}, {"1": "x"}, {"a": "X"}, {"a": "x/y"}, {"a": "x" * 64}):
-            with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
-                change(labels, "labels")
-            assert "field [project.labels] has issue [Label" in caught.value.message
-            new_project = {"project_id": "never-made", "labels": labels}
-            with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-                client.create_project(request={"project": new_project}, timeout=60)
-        with pytest.raises((exceptions.Conflict, exceptions.Aborted)):
-            change({"a": "4"}, "labels", etag=before.etag)
-        assert dict(client.get_project(name=NAME, timeout=60).labels) == {"a": "3"}
-
-    await asyncio.to_thread(run)
+    before = client.get_project(name=NAME, timeout=60)
+    assert change({"a": "1", "b_b": "x-2"}, "labels") == {"a": "1", "b_b": "x-2"}
+    assert change({"a": "3", "c": "no"}, "labels.a") == {"a": "3", "b_b": "x-2"}
+    assert change({}, "labels.b_b") == {"a": "3"}
+    for labels in ({"A": "x"}, {"1": "x"}, {"a": "X"}, {"a": "x/y"}, {"a": "x" * 64}):
+        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
+            change(labels, "labels")
+        assert "field [project.labels] has issue [Label" in caught.value.message
+        new_project = {"project_id": "never-made", "labels": labels}
+        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+            client.create_project(request={"project": new_project}, timeout=60)
+    with pytest.raises((exceptions.Conflict, exceptions.Aborted)):
+        change({"a": "4"}, "labels", etag=before.etag)
+    assert dict(client.get_project(name=NAME, timeout=60).labels) == {"a": "3"}
 
 
 @both
-async def test_project_policies(cloud: Any, transport: str) -> None:
-    def run() -> None:
-        client = projects(cloud, transport)
-        policy = client.get_iam_policy(resource=NAME, timeout=60)
-        owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
-        assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
-        old = policy_pb2.Policy()
-        old.CopyFrom(policy)
-        policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
-        request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
-        changed = client.set_iam_policy(request=request, timeout=60)
-        assert changed == client.get_iam_policy(resource=NAME, timeout=60)
-        assert changed.etag != old.etag
-        stale = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=old)
-        with pytest.raises(exceptions.Conflict) as caught:
-            client.set_iam_policy(request=stale, timeout=60)
-        assert "There were concurrent policy changes" in caught.value.message
-        permissions = ["tpu.nodes.create", "storage.buckets.create"]
-        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
-        assert list(answer.permissions) == permissions
-
-    await asyncio.to_thread(run)
+def test_project_policies(cloud: Any, transport: str) -> None:
+    client = projects(cloud, transport)
+    policy = client.get_iam_policy(resource=NAME, timeout=60)
+    owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
+    assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
+    old = policy_pb2.Policy()
+    old.CopyFrom(policy)
+    policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
+    request = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=policy)
+    changed = client.set_iam_policy(request=request, timeout=60)
+    assert changed == client.get_iam_policy(resource=NAME, timeout=60)
+    assert changed.etag != old.etag
+    stale = iam_policy_pb2.SetIamPolicyRequest(resource=NAME, policy=old)
+    with pytest.raises(exceptions.Conflict) as caught:
+        client.set_iam_policy(request=stale, timeout=60)
+    assert "There were concurrent policy changes" in caught.value.message
+    permissions = ["tpu.nodes.create", "storage.buckets.create"]
+    answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
+    assert list(answer.permissions) == permissions
 
 
-async def test_service_accounts(cloud: Any) -> None:
-    token = cloud.server.registry.access.token_for(f"stack-tpu@{PROJECT}.iam.gserviceaccount.com")
+def test_service_accounts(cloud: Any) -> None:
+    token = cloud.in_loop(
+        cloud.server.registry.access.token_for, f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    )
 
-    def run() -> None:
-        client = accounts(cloud)
-        request = {
-            "name": NAME,
-            "account_id": "stack-tpu",
-            "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
-        }
-        account = client.create_service_account(request=request, timeout=60)
-        assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
-        assert account.name == f"{NAME}/serviceAccounts/{account.email}"
-        for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
-            assert client.get_service_account(name=name, timeout=60) == account
-        assert list(client.list_service_accounts(name=NAME, timeout=60)) == [account]
-        with pytest.raises(exceptions.AlreadyExists):
-            client.create_service_account(request=request, timeout=60)
-        with pytest.raises(exceptions.InvalidArgument):
-            client.create_service_account(request={**request, "account_id": "x"}, timeout=60)
-        policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
-        policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+    client = accounts(cloud)
+    request = {
+        "name": NAME,
+        "account_id": "stack-tpu",
+        "service_account": {"display_name": "The stack's", "description": "tpuctl-stack=s"},
+    }
+    account = client.create_service_account(request=request, timeout=60)
+    assert account.email == f"stack-tpu@{PROJECT}.iam.gserviceaccount.com"
+    assert account.name == f"{NAME}/serviceAccounts/{account.email}"
+    for name in (account.name, f"projects/-/serviceAccounts/{account.email}"):
+        assert client.get_service_account(name=name, timeout=60) == account
+    assert list(client.list_service_accounts(name=NAME, timeout=60)) == [account]
+    with pytest.raises(exceptions.AlreadyExists):
+        client.create_service_account(request=request, timeout=60)
+    with pytest.raises(exceptions.InvalidArgument):
+        client.create_service_account(request={**request, "account_id": "x"}, timeout=60)
+    policy = client.get_iam_policy(request={"resource": account.name}, timeout=60)
+    policy.bindings.add(role="roles/iam.serviceAccountUser", members=["user:a@b.example"])
+    client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
+    with pytest.raises(exceptions.Aborted):
         client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
-        with pytest.raises(exceptions.Aborted):
-            client.set_iam_policy(request={"resource": account.name, "policy": policy}, timeout=60)
-        client.delete_service_account(name=account.name, timeout=60)
-        with pytest.raises(exceptions.NotFound):
-            client.get_service_account(name=account.name, timeout=60)
-        assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
-
-    await asyncio.to_thread(run)
+    client.delete_service_account(name=account.name, timeout=60)
+    with pytest.raises(exceptions.NotFound):
+        client.get_service_account(name=account.name, timeout=60)
+    assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
 
 async def test_iam_requires_enabled_api(make_cloud: Any) -> None:
@@ -259,65 +247,50 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         ("firewalls", {"name": "f", "allowed": [{}], "denied": [{}]}, 400),
     ],
 )
-async def test_invalid_networks_and_firewalls_are_rejected(
+def test_invalid_networks_and_firewalls_are_rejected(
     cloud: Any, path: str, body: dict[str, Any], status: int
 ) -> None:
-    answer = await asyncio.to_thread(
-        cloud.request, "POST", f"/compute/v1/{NAME}/global/{path}", json=body
-    )
+    answer = cloud.request("POST", f"/compute/v1/{NAME}/global/{path}", json=body)
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]["errors"][0]["reason"]
 
 
-async def test_compute_is_served_at_root_path(cloud: Any) -> None:
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/{NAME}/global/networks/default")
+def test_compute_is_served_at_root_path(cloud: Any) -> None:
+    answer = cloud.request("GET", f"/{NAME}/global/networks/default")
     assert answer.json()["name"] == "default"
 
 
-async def test_network_insert_is_idempotent_by_request_id(cloud: Any) -> None:
-    def run() -> None:
-        path = f"/compute/v1/{NAME}/global/networks?requestId=7c8f0e7e-0000-4000-8000-000000000001"
-        names = {
-            cloud.request("POST", path, json={"name": "once"}).json()["name"] for _ in range(2)
-        }
-        assert len(names) == 1
-
-    await asyncio.to_thread(run)
+def test_network_insert_is_idempotent_by_request_id(cloud: Any) -> None:
+    path = f"/compute/v1/{NAME}/global/networks?requestId=7c8f0e7e-0000-4000-8000-000000000001"
+    names = {cloud.request("POST", path, json={"name": "once"}).json()["name"] for _ in range(2)}
+    assert len(names) == 1
 
 
-async def test_auto_networks_have_subnetworks(cloud: Any) -> None:
-    def run() -> None:
-        client = compute(cloud, compute_v1.SubnetworksClient)
-        rows = list(client.list(project=PROJECT, region="europe-west4"))
-        assert [row.name for row in rows] == ["default"]
-        assert client.get(project=PROJECT, region="europe-west4", subnetwork="default") == rows[0]
-        with pytest.raises(exceptions.NotFound):
-            client.get(project=PROJECT, region="europe-west4", subnetwork="nowhere")
-
-    await asyncio.to_thread(run)
+def test_auto_networks_have_subnetworks(cloud: Any) -> None:
+    client = compute(cloud, compute_v1.SubnetworksClient)
+    rows = list(client.list(project=PROJECT, region="europe-west4"))
+    assert [row.name for row in rows] == ["default"]
+    assert client.get(project=PROJECT, region="europe-west4", subnetwork="default") == rows[0]
+    with pytest.raises(exceptions.NotFound):
+        client.get(project=PROJECT, region="europe-west4", subnetwork="nowhere")
 
 
-async def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
-    def run() -> None:
-        client = compute(cloud, compute_v1.ProjectsClient)
-        first = client.get(project=PROJECT).common_instance_metadata
-        base64.urlsafe_b64decode(first.fingerprint)
-        new_metadata = compute_v1.Metadata(
-            fingerprint=first.fingerprint,
-            items=[compute_v1.Items(key="ssh-keys", value="u:ssh-ed25519 AAA u")],
-        )
+def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
+    client = compute(cloud, compute_v1.ProjectsClient)
+    first = client.get(project=PROJECT).common_instance_metadata
+    base64.urlsafe_b64decode(first.fingerprint)
+    new_metadata = compute_v1.Metadata(
+        fingerprint=first.fingerprint,
+        items=[compute_v1.Items(key="ssh-keys", value="u:ssh-ed25519 AAA u")],
+    )
+    client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=new_metadata)
+    metadata = client.get(project=PROJECT).common_instance_metadata
+    assert [(item.key, item.value) for item in metadata.items] == [
+        ("ssh-keys", "u:ssh-ed25519 AAA u")
+    ]
+    assert metadata.fingerprint != first.fingerprint
+    with pytest.raises(exceptions.PreconditionFailed):
         client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=new_metadata)
-        metadata = client.get(project=PROJECT).common_instance_metadata
-        assert [(item.key, item.value) for item in metadata.items] == [
-            ("ssh-keys", "u:ssh-ed25519 AAA u")
-        ]
-        assert metadata.fingerprint != first.fingerprint
-        with pytest.raises(exceptions.PreconditionFailed):
-            client.set_common_instance_metadata_unary(
-                project=PROJECT, metadata_resource=new_metadata
-            )
-
-    await asyncio.to_thread(run)
 
 
 async def test_disabled_compute_api_error(make_cloud: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from google.cloud import tpu_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
-from tests.support.polling import async_until
+from tests.support.polling import until
 from tpuctl.emulator.machines.servers.metadata_tree import metadata_tree
 
 NAME = f"{PARENT}/queuedResources/q"
@@ -62,108 +63,107 @@ def get(client: Any, name: str = NAME) -> Any:
     return client.get_queued_resource(name=name, timeout=60)
 
 
-async def reached(client: Any, *states: Any) -> Any:
+def reached(client: Any, *states: Any) -> Any:
     """Wait until the queued resource is in one of the states; return it."""
 
-    async def resource_in_state() -> Any:
-        resource = await asyncio.to_thread(get, client)
+    def resource_in_state() -> Any:
+        resource = get(client)
         return resource if resource.state.state in states else None
 
-    return await async_until(resource_in_state, f"the queued resource to be {states}")
+    return until(resource_in_state, f"the queued resource to be {states}")
 
 
-async def nodes(client: Any) -> dict[str, Any]:
-    node_list = await asyncio.to_thread(lambda: list(client.list_nodes(parent=PARENT, timeout=60)))
+def nodes(client: Any) -> dict[str, Any]:
+    node_list = list(client.list_nodes(parent=PARENT, timeout=60))
     return {each.name.rpartition("/")[2]: each for each in node_list}
 
 
 def sold_out(cloud: Any) -> Any:
-    return cloud.server.registry.faults.add(
-        {"kind": "stockout", "zone": ZONE, "times": "unlimited"}
+    return cloud.in_loop(
+        cloud.server.registry.faults.add, {"kind": "stockout", "zone": ZONE, "times": "unlimited"}
     )
 
 
 @both
-async def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
+def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     cloud.host.gate.clear()
-    operation = await asyncio.to_thread(
-        begin, client, queued_resource(spot=tpu_v2.QueuedResource.Spot())
-    )
+    operation = begin(client, queued_resource(spot=tpu_v2.QueuedResource.Spot()))
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
-    created = await asyncio.to_thread(operation.result, timeout=60)
+    created = operation.result(timeout=60)
     assert created.name == NAME
     assert created.state.state is QueuedState.ACCEPTED
     assert "accepted_data" in created.state
-    resource = await reached(client, QueuedState.PROVISIONING)
-    await async_until(lambda: "boot" in cloud.host.called, "the boot")
-    assert (await nodes(client))["n"].state is Node.State.CREATING
-    cloud.host.gate.set()
-    resource = await reached(client, QueuedState.ACTIVE)
+    resource = reached(client, QueuedState.PROVISIONING)
+    until(lambda: "boot" in cloud.host.called, "the boot")
+    assert nodes(client)["n"].state is Node.State.CREATING
+    cloud.in_loop(cloud.host.gate.set)
+    resource = reached(client, QueuedState.ACTIVE)
     assert "active_data" in resource.state
     assert "spot" in resource
     assert resource.create_time.timestamp() > 0
     assert [each.node_id for each in resource.tpu.node_spec] == ["n"]
-    built = (await nodes(client))["n"]
+    built = nodes(client)["n"]
     assert built.state is Node.State.READY
     assert built.queued_resource == NAME
     assert built.scheduling_config.spot
     assert not built.multislice_node
     assert cloud.host.running == {f"{NODE}/workers/0"}
-    await asyncio.to_thread(delete, client, force=True)
-    assert await nodes(client) == {}
+    delete(client, force=True)
+    assert nodes(client) == {}
     assert cloud.host.running == set()
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
+        get(client)
 
 
 @both
-async def test_list_queued_resources_by_zone_or_all(cloud: Any, transport: str) -> None:
+def test_list_queued_resources_by_zone_or_all(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     sold_out(cloud)
     for index in range(3):
         resource = queued_resource(spec(node_id=f"n{index}"))
-        await asyncio.to_thread(create, client, resource, f"q{index}")
+        create(client, resource, f"q{index}")
 
     def names(zone: str) -> list[str]:
         request = {"parent": f"projects/{PROJECT}/locations/{zone}", "page_size": 2}
         rows = client.list_queued_resources(request=request, timeout=60)
         return [row.name.rpartition("/")[2] for row in rows]
 
-    assert await asyncio.to_thread(names, ZONE) == ["q0", "q1", "q2"]
-    assert await asyncio.to_thread(names, "-") == ["q0", "q1", "q2"]
-    assert await asyncio.to_thread(names, "us-central1-a") == []
+    assert names(ZONE) == ["q0", "q1", "q2"]
+    assert names("-") == ["q0", "q1", "q2"]
+    assert names("us-central1-a") == []
 
 
-async def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
+def test_queued_resource_waits_for_capacity(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
-    await asyncio.sleep(0.3)  # several capacity checks
-    resource = await asyncio.to_thread(get, client)
+    create(client)
+    reached(client, QueuedState.WAITING_FOR_RESOURCES)
+    time.sleep(0.3)  # several capacity checks
+    resource = get(client)
     assert resource.state.state is QueuedState.WAITING_FOR_RESOURCES
     assert cloud.host.called == []
-    assert await nodes(client) == {}
-    assert cloud.server.registry.faults.get(fault.id).get("applied") == 1
-    cloud.server.registry.faults.remove(fault.id)
-    await reached(client, QueuedState.ACTIVE)
-    assert (await nodes(client))["n"].state is Node.State.READY
+    assert nodes(client) == {}
+    assert cloud.in_loop(cloud.server.registry.faults.get, fault.id).get("applied") == 1
+    cloud.in_loop(cloud.server.registry.faults.remove, fault.id)
+    reached(client, QueuedState.ACTIVE)
+    assert nodes(client)["n"].state is Node.State.READY
 
 
-async def test_queue_fail_fault_fails_request(cloud: Any) -> None:
+def test_queue_fail_fault_fails_request(cloud: Any) -> None:
     client = cloud.tpu()
     text = "Quota 'TPUV3s' exhausted."
-    cloud.server.registry.faults.add(
-        {"kind": "queue-failure", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"}
+    cloud.in_loop(
+        cloud.server.registry.faults.add,
+        {"kind": "queue-failure", "zone": ZONE, "text": text, "code": "RESOURCE_EXHAUSTED"},
     )
-    await asyncio.to_thread(create, client)
-    resource = await reached(client, QueuedState.FAILED, QueuedState.ACTIVE)
+    create(client)
+    resource = reached(client, QueuedState.FAILED, QueuedState.ACTIVE)
     assert resource.state.state is QueuedState.FAILED
     assert resource.state.failed_data.error.code == 8
     assert resource.state.failed_data.error.message == text
     assert cloud.host.called == []
-    await asyncio.to_thread(delete, client)
+    delete(client)
 
 
 async def test_stuck_request_stays_in_provisioning_until_fault_is_removed(cloud: Any) -> None:
@@ -171,12 +171,12 @@ async def test_stuck_request_stays_in_provisioning_until_fault_is_removed(cloud:
     faults = cloud.server.registry.faults
     fault = faults.add({"kind": "stuck-provisioning", "zone": ZONE})
     await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.PROVISIONING)
-    assert (await nodes(client))["n"].state is Node.State.CREATING
+    await asyncio.to_thread(reached, client, QueuedState.PROVISIONING)
+    assert (await asyncio.to_thread(nodes, client))["n"].state is Node.State.CREATING
     assert faults.get(fault.id).get("applied") == 1
     faults.remove(fault.id)
-    await reached(client, QueuedState.ACTIVE)
-    assert (await nodes(client))["n"].state is Node.State.READY
+    await asyncio.to_thread(reached, client, QueuedState.ACTIVE)
+    assert (await asyncio.to_thread(nodes, client))["n"].state is Node.State.READY
 
 
 async def test_provisioning_failure_suspends_request_before_it_fails(make_cloud: Any) -> None:
@@ -186,87 +186,89 @@ async def test_provisioning_failure_suspends_request_before_it_fails(make_cloud:
     client = cloud.tpu()
     cloud.server.registry.faults.add({"kind": "provisioning-failure", "zone": ZONE})
     await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.PROVISIONING)
-    suspending = await reached(client, QueuedState.SUSPENDING, QueuedState.FAILED)
+    await asyncio.to_thread(reached, client, QueuedState.PROVISIONING)
+    suspending = await asyncio.to_thread(
+        reached, client, QueuedState.SUSPENDING, QueuedState.FAILED
+    )
     assert suspending.state.state is QueuedState.SUSPENDING
     assert suspending.state.state_initiator.name == "SERVICE"
-    failed = await reached(client, QueuedState.FAILED)
+    failed = await asyncio.to_thread(reached, client, QueuedState.FAILED)
     error = failed.state.failed_data.error
     assert (error.code, error.message) == (13, "an internal error has occurred")
-    assert await nodes(client) == {}
+    assert await asyncio.to_thread(nodes, client) == {}
 
 
-async def test_stuck_request_can_be_deleted(cloud: Any) -> None:
+def test_stuck_request_can_be_deleted(cloud: Any) -> None:
     client = cloud.tpu()
-    cloud.server.registry.faults.add({"kind": "stuck-provisioning"})
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.PROVISIONING)
-    await asyncio.to_thread(delete, client, force=True)
-    assert await nodes(client) == {}
+    cloud.in_loop(cloud.server.registry.faults.add, {"kind": "stuck-provisioning"})
+    create(client)
+    reached(client, QueuedState.PROVISIONING)
+    delete(client, force=True)
+    assert nodes(client) == {}
 
 
-async def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
+def test_duration_is_shown_as_the_moment_when_it_ends(cloud: Any) -> None:
     """Google's live test of its sample asserts it."""
     client = cloud.tpu()
     policy = tpu_v2.QueuedResource.QueueingPolicy(
         valid_until_duration=duration_pb2.Duration(seconds=3600)
     )
-    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
-    resource = await asyncio.to_thread(get, client)
+    create(client, queued_resource(queueing_policy=policy))
+    resource = get(client)
     assert "valid_until_duration" not in resource.queueing_policy
     waiting = resource.queueing_policy.valid_until_time - resource.create_time
     assert abs(waiting.total_seconds() - 3600) < 5
 
 
-async def test_request_fails_after_valid_until(cloud: Any) -> None:
+def test_request_fails_after_valid_until(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)
     policy = tpu_v2.QueuedResource.QueueingPolicy(
         valid_until_duration=duration_pb2.Duration(nanos=300_000_000)
     )
-    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
-    resource = await reached(client, QueuedState.FAILED)
+    create(client, queued_resource(queueing_policy=policy))
+    resource = reached(client, QueuedState.FAILED)
     assert "valid until" in resource.state.failed_data.error.message
     assert cloud.host.called == []
 
 
-async def test_request_waits_for_valid_after(cloud: Any) -> None:
+def test_request_waits_for_valid_after(cloud: Any) -> None:
     client = cloud.tpu()
     late = timestamp_pb2.Timestamp()
     late.FromSeconds(4_000_000_000)
     policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_time=late)
-    await asyncio.to_thread(create, client, queued_resource(queueing_policy=policy))
-    await asyncio.sleep(0.3)
-    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACCEPTED
-    await asyncio.to_thread(delete, client)  # without force: it has no nodes
+    create(client, queued_resource(queueing_policy=policy))
+    time.sleep(0.3)
+    assert get(client).state.state is QueuedState.ACCEPTED
+    delete(client)  # without force: it has no nodes
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
+        get(client)
 
 
-async def test_multislice_nodes_start_together(cloud: Any) -> None:
+def test_multislice_nodes_start_together(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=3, node_id_prefix="s")
     cloud.host.gate.clear()
-    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
-    await async_until(lambda: cloud.host.called.count("boot") == 3, "three boots")
-    nodes_by_name = await nodes(client)
+    create(client, queued_resource(spec(multislice_params=params)))
+    until(lambda: cloud.host.called.count("boot") == 3, "three boots")
+    nodes_by_name = nodes(client)
     assert sorted(nodes_by_name) == ["s-0", "s-1", "s-2"]
     assert {each.state for each in nodes_by_name.values()} == {Node.State.CREATING}
-    cloud.host.gate.set()
-    resource = await reached(client, QueuedState.ACTIVE)
+    cloud.in_loop(cloud.host.gate.set)
+    resource = reached(client, QueuedState.ACTIVE)
     assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
-    nodes_by_name = await nodes(client)
+    nodes_by_name = nodes(client)
     assert {each.state for each in nodes_by_name.values()} == {Node.State.READY}
     assert all(each.multislice_node for each in nodes_by_name.values())
     assert cloud.host.count_running() == 3
 
 
-async def test_metadata_tells_slices_of_each_other(cloud: Any) -> None:
+def test_metadata_tells_slices_of_each_other(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2, node_id_prefix="s")
-    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
-    await reached(client, QueuedState.ACTIVE)
-    nodes_by_name = await nodes(client)
+    create(client, queued_resource(spec(multislice_params=params)))
+    reached(client, QueuedState.ACTIVE)
+    nodes_by_name = nodes(client)
     address = nodes_by_name["s-0"].network_endpoints[0].ip_address
     for index, node_id in enumerate(("s-0", "s-1")):
         machine = cloud.host.specs[f"projects/{PROJECT}/locations/{ZONE}/nodes/{node_id}/workers/0"]
@@ -279,122 +281,122 @@ async def test_metadata_tells_slices_of_each_other(cloud: Any) -> None:
         ]
 
 
-async def test_node_names_default_to_queued_resource_id(cloud: Any) -> None:
+def test_node_names_default_to_queued_resource_id(cloud: Any) -> None:
     client = cloud.tpu()
     params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(node_count=2)
-    await asyncio.to_thread(create, client, queued_resource(spec(multislice_params=params)))
-    await reached(client, QueuedState.ACTIVE)
-    assert sorted(await nodes(client)) == ["q-0", "q-1"]
+    create(client, queued_resource(spec(multislice_params=params)))
+    reached(client, QueuedState.ACTIVE)
+    assert sorted(nodes(client)) == ["q-0", "q-1"]
 
 
-async def test_failed_boot_fails_whole_request(cloud: Any) -> None:
+def test_failed_boot_fails_whole_request(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.broken = "no image for this runtime"
-    await asyncio.to_thread(create, client, queued_resource(spec(), spec(node_id="m")))
-    resource = await reached(client, QueuedState.FAILED)
+    create(client, queued_resource(spec(), spec(node_id="m")))
+    resource = reached(client, QueuedState.FAILED)
     assert "no image for this runtime" in resource.state.failed_data.error.message
-    assert await nodes(client) == {}
+    assert nodes(client) == {}
     assert cloud.host.reserved == {}
 
 
 @both
-async def test_delete_active_request_requires_force(cloud: Any, transport: str) -> None:
+def test_delete_active_request_requires_force(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.ACTIVE)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(delete, client)
+        delete(client)
     assert "delete is not supported while in state ACTIVE" in caught.value.message
-    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.ACTIVE
+    assert get(client).state.state is QueuedState.ACTIVE
     assert cloud.host.count_running() == 1
 
 
-async def test_force_delete_while_provisioning(cloud: Any) -> None:
+def test_force_delete_while_provisioning(cloud: Any) -> None:
     client = cloud.tpu()
     cloud.host.gate.clear()
-    await asyncio.to_thread(create, client)
-    await async_until(lambda: "boot" in cloud.host.called, "the boot")
+    create(client)
+    until(lambda: "boot" in cloud.host.called, "the boot")
     request = {"name": NAME, "force": True}
-    operation = await asyncio.to_thread(client.delete_queued_resource, request=request, timeout=60)
-    assert (await asyncio.to_thread(get, client)).state.state is QueuedState.DELETING
-    cloud.host.gate.set()
-    await asyncio.to_thread(operation.result, timeout=60)
-    assert await nodes(client) == {}
+    operation = client.delete_queued_resource(request=request, timeout=60)
+    assert get(client).state.state is QueuedState.DELETING
+    cloud.in_loop(cloud.host.gate.set)
+    operation.result(timeout=60)
+    assert nodes(client) == {}
     assert cloud.host.running == set()
 
 
-async def test_deleting_node_suspends_request(cloud: Any) -> None:
+def test_deleting_node_suspends_request(cloud: Any) -> None:
     client = cloud.tpu()
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.ACTIVE)
-    operation = await asyncio.to_thread(client.delete_node, name=NODE, timeout=60)
-    await asyncio.to_thread(operation.result, timeout=60)
-    resource = await reached(client, QueuedState.SUSPENDED)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
+    operation = client.delete_node(name=NODE, timeout=60)
+    operation.result(timeout=60)
+    resource = reached(client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.USER
     assert "suspended_data" in resource.state
-    await asyncio.to_thread(delete, client)
+    delete(client)
 
 
 async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None:
     client = cloud.tpu()
     spot = tpu_v2.QueuedResource.Spot()
     await asyncio.to_thread(create, client, queued_resource(spec(), spec(node_id="m"), spot=spot))
-    await reached(client, QueuedState.ACTIVE)
+    await asyncio.to_thread(reached, client, QueuedState.ACTIVE)
     await cloud.server.registry.service("tpu").preempt(NODE)
-    resource = await reached(client, QueuedState.SUSPENDED)
+    resource = await asyncio.to_thread(reached, client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.SERVICE
-    remaining = await nodes(client)
+    remaining = await asyncio.to_thread(nodes, client)
     assert {name: each.state for name, each in remaining.items()} == {"n": Node.State.PREEMPTED}
     assert cloud.host.running == set()
     await asyncio.to_thread(delete, client)
-    assert await nodes(client) == {}
+    assert await asyncio.to_thread(nodes, client) == {}
 
 
-async def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
+def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     client = cloud.tpu()
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.ACTIVE)
-    before = await nodes(client)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
+    before = nodes(client)
     boots = cloud.host.called.count("boot")
 
     def reset() -> Any:
         operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
         return operation.result(timeout=60)
 
-    after_reset = await asyncio.to_thread(reset)
+    after_reset = reset()
     assert after_reset.state.state is QueuedState.ACTIVE
-    assert await nodes(client) == before
+    assert nodes(client) == before
     assert cloud.host.called.count("boot") == boots + 1
     assert cloud.host.discarded == []
     assert cloud.host.count_running() == 1
 
 
-async def test_failed_reset_leaves_node_unhealthy(cloud: Any) -> None:
+def test_failed_reset_leaves_node_unhealthy(cloud: Any) -> None:
     client = cloud.tpu()
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.ACTIVE)
+    create(client)
+    reached(client, QueuedState.ACTIVE)
     cloud.host.broken = "no image"
-    operation = await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
+    operation = client.reset_queued_resource(request={"name": NAME})
     with pytest.raises(exceptions.GoogleAPICallError, match="no image"):
-        await asyncio.to_thread(operation.result, timeout=60)
-    [remaining] = (await nodes(client)).values()
+        operation.result(timeout=60)
+    [remaining] = nodes(client).values()
     assert (remaining.state, remaining.health) == (Node.State.READY, Node.Health.TIMEOUT)
 
 
-async def test_reset_requires_active_state(cloud: Any) -> None:
+def test_reset_requires_active_state(cloud: Any) -> None:
     client = cloud.tpu()
     sold_out(cloud)
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
+    create(client)
+    reached(client, QueuedState.WAITING_FOR_RESOURCES)
     with pytest.raises(exceptions.BadRequest, match="reset is not supported"):
-        await asyncio.to_thread(client.reset_queued_resource, request={"name": NAME})
+        client.reset_queued_resource(request={"name": NAME})
 
 
-async def test_node_specs_have_googles_defaults(cloud: Any) -> None:
+def test_node_specs_have_googles_defaults(cloud: Any) -> None:
     client = cloud.tpu()
-    await asyncio.to_thread(create, client)
-    resource = await reached(client, QueuedState.ACTIVE)
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    create(client)
+    resource = reached(client, QueuedState.ACTIVE)
+    number = cloud.project_number
     [node_spec] = resource.tpu.node_spec
     assert node_spec.parent == f"projects/{number}/locations/{ZONE}"
     assert node_spec.node.queued_resource == f"{node_spec.parent}/queuedResources/q"
@@ -403,15 +405,15 @@ async def test_node_specs_have_googles_defaults(cloud: Any) -> None:
 
 
 @both
-async def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) -> None:
+def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    first = await asyncio.to_thread(begin, client, request_id="r1")
-    second = await asyncio.to_thread(begin, client, request_id="r1")
+    first = begin(client, request_id="r1")
+    second = begin(client, request_id="r1")
     assert second.operation.name == first.operation.name
     with pytest.raises(exceptions.Conflict):
-        await asyncio.to_thread(begin, client)
+        begin(client)
     with pytest.raises(exceptions.BadRequest):
-        await asyncio.to_thread(begin, client, None, "other", request_id="r1")
+        begin(client, None, "other", request_id="r1")
 
 
 @pytest.mark.parametrize(
@@ -435,34 +437,31 @@ async def test_create_is_idempotent_by_request_id(cloud: Any, transport: str) ->
         ),
     ],
 )
-async def test_invalid_requests_are_rejected_immediately(
+def test_invalid_requests_are_rejected_immediately(
     cloud: Any, resource: Any, expected: str
 ) -> None:
     client = cloud.tpu()
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(begin, client, resource)
+        begin(client, resource)
     assert expected in caught.value.message
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
+        get(client)
 
 
-async def test_existing_node_name_is_rejected(cloud: Any) -> None:
+def test_existing_node_name_is_rejected(cloud: Any) -> None:
     client = cloud.tpu()
 
-    def make() -> None:
-        client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60).result(timeout=60)
-
-    await asyncio.to_thread(make)
+    client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60).result(timeout=60)
     with pytest.raises(exceptions.Conflict):
-        await asyncio.to_thread(begin, client)
-    assert (await nodes(client))["n"].state is Node.State.READY
+        begin(client)
+    assert nodes(client)["n"].state is Node.State.READY
 
 
-async def test_concurrently_created_node_is_not_deleted(cloud: Any) -> None:
+def test_concurrently_created_node_is_not_deleted(cloud: Any) -> None:
     client = cloud.tpu()
     fault = sold_out(cloud)
-    await asyncio.to_thread(create, client)
-    await reached(client, QueuedState.WAITING_FOR_RESOURCES)
+    create(client)
+    reached(client, QueuedState.WAITING_FOR_RESOURCES)
     far = f"projects/{PROJECT}/locations/us-central1-a"
 
     def make(parent: str) -> Any:
@@ -470,25 +469,25 @@ async def test_concurrently_created_node_is_not_deleted(cloud: Any) -> None:
         return operation.result(timeout=60)
 
     with pytest.raises(exceptions.ResourceExhausted):
-        await asyncio.to_thread(make, PARENT)  # rejected too: no capacity
-    await asyncio.to_thread(make, far)
-    cloud.server.registry.faults.remove(fault.id)
-    await reached(client, QueuedState.ACTIVE)
-    await asyncio.to_thread(delete, client, force=True)
+        make(PARENT)  # rejected too: no capacity
+    make(far)
+    cloud.in_loop(cloud.server.registry.faults.remove, fault.id)
+    reached(client, QueuedState.ACTIVE)
+    delete(client, force=True)
     assert cloud.host.running == {f"{far}/nodes/n/workers/0"}
 
 
-async def test_reservation_must_exist(cloud: Any) -> None:
+def test_reservation_must_exist(cloud: Any) -> None:
     client = cloud.tpu()
     reservation = f"{PARENT}/reservations/r"
     resource = queued_resource(reservation_name=reservation)
     with pytest.raises(exceptions.NotFound) as caught:
-        await asyncio.to_thread(create, client, resource)
+        create(client, resource)
     assert "Reservation not found" in caught.value.message
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(get, client)
-    cloud.server.registry.settings.put("reservations", [reservation])
-    await asyncio.to_thread(create, client, resource)
-    queued = await reached(client, QueuedState.ACTIVE)
+        get(client)
+    cloud.put_setting("reservations", [reservation])
+    create(client, resource)
+    queued = reached(client, QueuedState.ACTIVE)
     assert queued.reservation_name == reservation
-    assert (await nodes(client))["n"].scheduling_config.reserved
+    assert nodes(client)["n"].scheduling_config.reserved

@@ -18,8 +18,8 @@ SPOT_V5E = "tpu.googleapis.com/tpu-v5s-litepod-preemptible"
 Json = dict[str, Any]
 
 
-async def get(cloud: Any, path: str) -> Json:
-    answer = await asyncio.to_thread(cloud.request, "GET", path)
+def get(cloud: Any, path: str) -> Json:
+    answer = cloud.request("GET", path)
     assert answer.status_code == 200, answer.text
     response: Json = answer.json()
     return response
@@ -41,7 +41,7 @@ def bucket_of(metric: Json, kind: str, location: str) -> Json | None:
     return None
 
 
-async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
+def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
     """A zero is omitted; -1 means unlimited."""
     quota = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": {
@@ -50,11 +50,9 @@ async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
         },
         "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI": {"europe-west4": 32},
     }
-    cloud.server.registry.settings.put("quota", quota)
+    cloud.put_setting("quota", quota)
     for view, has_all in (("BASIC", False), ("FULL", True)):
-        metrics = {
-            row["metric"]: row for row in (await get(cloud, f"{METRICS}?view={view}"))["metrics"]
-        }
+        metrics = {row["metric"]: row for row in get(cloud, f"{METRICS}?view={view}")["metrics"]}
         spot = metrics[SPOT_V5E]
         closed = bucket_of(spot, "zone", "us-west4-a")
         assert closed == {"defaultLimit": "1536", "dimensions": {"zone": "us-west4-a"}}
@@ -73,18 +71,18 @@ async def test_quota_metrics_show_defaults_and_overrides(cloud: Any) -> None:
         assert "tpu.googleapis.com/tpu-v5s-litepod-serving-preemptible" in metrics
 
 
-async def test_pools_of_chips_of_compute_engine(cloud: Any) -> None:
+def test_pools_of_chips_of_compute_engine(cloud: Any) -> None:
     """One metric for each pool; that of families has a bucket for each family of a region."""
     quota = {
         "TPUS-PER-TPU-FAMILY-per-project-region": {"us-east5": 0},
         "PREEMPTIBLE-TPU-V6E-per-project-region": {"us-east5": 1536},
     }
-    cloud.server.registry.settings.put("quota", quota)
+    cloud.put_setting("quota", quota)
     path = f"{SERVICES}/compute.googleapis.com/consumerQuotaMetrics"
-    names = {row["metric"] for row in (await get(cloud, path))["metrics"]}
+    names = {row["metric"] for row in get(cloud, path)["metrics"]}
     assert {"compute.googleapis.com/tpu_v5p", "compute.googleapis.com/preemptible_tpu_v5p"} < names
     name = "compute.googleapis.com%2Ftpus_per_tpu_family"
-    (limit,) = (await get(cloud, f"{path}/{name}"))["consumerQuotaLimits"]
+    (limit,) = get(cloud, f"{path}/{name}")["consumerQuotaLimits"]
     assert limit["unit"] == "1/{project}/{region}/{tpu_family}"
     general, *buckets = limit["quotaBuckets"]
     assert general == {"effectiveLimit": "-1", "defaultLimit": "-1"}
@@ -94,12 +92,12 @@ async def test_pools_of_chips_of_compute_engine(cloud: Any) -> None:
     ]
     assert all("effectiveLimit" not in bucket for bucket in buckets)  # zero
     name = "compute.googleapis.com%2Fpreemptible_tpu_v6e"
-    (limit,) = (await get(cloud, f"{path}/{name}"))["consumerQuotaLimits"]
+    (limit,) = get(cloud, f"{path}/{name}")["consumerQuotaLimits"]
     assert limit["unit"] == "1/{project}/{region}"
     assert limit["quotaBuckets"][1]["effectiveLimit"] == "1536"
 
 
-async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
+def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
     """Every limit that a node counts against can be read, including overrides."""
     ids = {
         limit.id: limit.scope
@@ -109,33 +107,33 @@ async def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
     }
     assert ids
     places = {"zone": "us-central1-a", "region": "us-central1"}
-    fresh = (await get(cloud, METRICS))["metrics"]
+    fresh = get(cloud, METRICS)["metrics"]
     for number, (name, scope) in enumerate(sorted(ids.items()), 1000):
-        cloud.server.registry.settings.put("quota", {name: {places[scope]: number}})
-        metrics = (await get(cloud, METRICS))["metrics"]
+        cloud.put_setting("quota", {name: {places[scope]: number}})
+        metrics = get(cloud, METRICS)["metrics"]
         assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
         buckets = [bucket_of(row, scope, places[scope]) for row in metrics]
         assert [each["effectiveLimit"] for each in buckets if each] == [str(number)], name
 
 
-async def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:
-    listed = (await get(cloud, METRICS))["metrics"]
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:
+    listed = get(cloud, METRICS)["metrics"]
+    number = cloud.project_number
     for metric in listed:
         assert metric["name"].startswith(f"projects/{number}/services/tpu.googleapis.com/")
-        assert await get(cloud, f"/v1beta1/{metric['name']}") == metric
+        assert get(cloud, f"/v1beta1/{metric['name']}") == metric
     for limit in listed[0]["consumerQuotaLimits"]:
-        assert await get(cloud, f"/v1beta1/{limit['name']}") == limit
+        assert get(cloud, f"/v1beta1/{limit['name']}") == limit
     absent = f"{METRICS}/tpu.googleapis.com%2Fnone"
-    answer = await asyncio.to_thread(cloud.request, "GET", absent)
+    answer = cloud.request("GET", absent)
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
 
 
-async def test_quota_metrics_are_paginated(cloud: Any) -> None:
-    everything = (await get(cloud, METRICS))["metrics"]
+def test_quota_metrics_are_paginated(cloud: Any) -> None:
+    everything = get(cloud, METRICS)["metrics"]
     metrics, token = [], ""
     for _ in range(len(everything)):
-        page = await get(cloud, f"{METRICS}?pageSize=5&pageToken={token}")
+        page = get(cloud, f"{METRICS}?pageSize=5&pageToken={token}")
         assert len(page["metrics"]) <= 5
         metrics += page["metrics"]
         token = page.get("nextPageToken", "")
@@ -162,10 +160,10 @@ async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
         ("pubsub.googleapis.com", "gcp-sa-pubsub"),
     ],
 )
-async def test_generate_service_identity(cloud: Any, api: str, agent: str) -> None:
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+def test_generate_service_identity(cloud: Any, api: str, agent: str) -> None:
+    number = cloud.project_number
     path = f"{SERVICES}/{api}:generateServiceIdentity"
-    answers = [await asyncio.to_thread(cloud.request, "POST", path, json={}) for _ in range(2)]
+    answers = [cloud.request("POST", path, json={}) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
     operation = answers[0].json()
     assert operation["done"] is True
@@ -176,20 +174,18 @@ async def test_generate_service_identity(cloud: Any, api: str, agent: str) -> No
     assert operation["response"]["uniqueId"].isdigit()
 
 
-async def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
+def test_tpu_api_returns_its_own_service_agent(cloud: Any) -> None:
     path = f"{SERVICES}/tpu.googleapis.com:generateServiceIdentity"
-    operation = (await asyncio.to_thread(cloud.request, "POST", path, json={})).json()
+    operation = cloud.request("POST", path, json={}).json()
     parent = f"projects/{PROJECT}/locations/europe-west4-a"
-    answer = await asyncio.to_thread(
-        lambda: cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=60)
-    )
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    answer = cloud.tpu().generate_service_identity(request={"parent": parent}, timeout=60)
+    number = cloud.project_number
     email = operation["response"]["email"]
     assert email == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     assert answer.identity.email == f"service-{number}@gcp-sa-tpu.iam.gserviceaccount.com"
 
 
-async def test_unimplemented_methods_return_501(cloud: Any) -> None:
+def test_unimplemented_methods_return_501(cloud: Any) -> None:
     path = f"{METRICS}:importConsumerOverrides"
-    answer = await asyncio.to_thread(cloud.request, "POST", path, json={})
+    answer = cloud.request("POST", path, json={})
     assert (answer.status_code, answer.json()["error"]["status"]) == (501, "UNIMPLEMENTED")

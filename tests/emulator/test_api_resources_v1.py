@@ -32,15 +32,12 @@ def client(cloud: Any, version: str = "v1") -> Any:
     )
 
 
-async def within(cloud: Any, work: Callable[[Any], None], version: str = "v1") -> None:
-    def run() -> None:
-        crm = client(cloud, version)
-        try:
-            work(crm)
-        finally:
-            crm.close()
-
-    await asyncio.to_thread(run)
+def within(cloud: Any, work: Callable[[Any], None], version: str = "v1") -> None:
+    crm = client(cloud, version)
+    try:
+        work(crm)
+    finally:
+        crm.close()
 
 
 def refused(call: Any, status: int, text: str) -> None:
@@ -76,10 +73,10 @@ async def test_create_project_returns_v1_operation(make_cloud: Any) -> None:
         assert by_number == project
         refused(crm.projects().create(body=body), 409, "Requested entity already exists: made-here")
 
-    await within(cloud, run)
+    await asyncio.to_thread(within, cloud, run)
 
 
-async def test_missing_project_looks_like_denied(cloud: Any) -> None:
+def test_missing_project_looks_like_denied(cloud: Any) -> None:
     def run(crm: Any) -> None:
         absent = {"projectId": "not-there"}
         denied = (403, "The caller does not have permission")
@@ -88,10 +85,10 @@ async def test_missing_project_looks_like_denied(cloud: Any) -> None:
         refused(crm.projects().getAncestry(**absent, body={}), *denied)
         refused(crm.projects().update(**absent, body={"name": "x"}), *denied)
 
-    await within(cloud, run)
+    within(cloud, run)
 
 
-async def test_project_update_move_delete_undelete(cloud: Any) -> None:
+def test_project_update_move_delete_undelete(cloud: Any) -> None:
     def run(crm: Any) -> None:
         by_id = {"projectId": PROJECT}
         project = crm.projects().get(**by_id).execute()
@@ -113,7 +110,7 @@ async def test_project_update_move_delete_undelete(cloud: Any) -> None:
         refused(crm.projects().undelete(**by_id, body={}), *precondition)
         assert crm.projects().get(**by_id).execute() == project
 
-    await within(cloud, run)
+    within(cloud, run)
 
 
 @pytest.mark.parametrize(
@@ -154,19 +151,19 @@ async def test_list_projects_filters(cloud: Any, text: str, names: list[str]) ->
             request = crm.projects().list_next(request, answer)
         assert sorted(names_found) == names
 
-    await within(cloud, run)
+    await asyncio.to_thread(within, cloud, run)
 
 
-async def test_invalid_filter_is_rejected(cloud: Any) -> None:
+def test_invalid_filter_is_rejected(cloud: Any) -> None:
     def run(crm: Any) -> None:
         for text in ("color:red", "(name:x", "name:x)", "AND"):
             invalid = (400, "Request contains an invalid argument.")
             refused(crm.projects().list(filter=text), *invalid)
 
-    await within(cloud, run)
+    within(cloud, run)
 
 
-async def test_v1_policies_match_v3(cloud: Any) -> None:
+def test_v1_policies_match_v3(cloud: Any) -> None:
     def run(crm: Any) -> None:
         projects = crm.projects()
         policy = projects.getIamPolicy(resource=PROJECT, body={}).execute()
@@ -183,10 +180,10 @@ async def test_v1_policies_match_v3(cloud: Any) -> None:
         request = projects.testIamPermissions(resource=PROJECT, body={"permissions": permissions})
         assert request.execute() == {"permissions": permissions}
 
-    await within(cloud, run)
+    within(cloud, run)
 
 
-async def test_organization_and_folder_in_v1_and_v2(cloud: Any) -> None:
+def test_organization_and_folder_in_v1_and_v2(cloud: Any) -> None:
     def run_v1(crm: Any) -> None:
         (organization,) = crm.organizations().search(body={}).execute()["organizations"]
         assert organization["name"] == f"organizations/{ORGANIZATION}"
@@ -211,11 +208,11 @@ async def test_organization_and_folder_in_v1_and_v2(cloud: Any) -> None:
         query = {"query": "lifecycleState=ACTIVE"}
         assert crm.folders().search(body=query).execute()["folders"] == [folder]
 
-    await within(cloud, run_v1)
-    await within(cloud, run_v2, "v2")
+    within(cloud, run_v1)
+    within(cloud, run_v2, "v2")
 
 
-async def test_unimplemented_methods_are_named(cloud: Any) -> None:
+def test_unimplemented_methods_are_named(cloud: Any) -> None:
     def run(crm: Any) -> None:
         service = "google.cloudresourcemanager.v1"
         request = crm.projects().listOrgPolicies(resource=f"projects/{PROJECT}", body={})
@@ -223,18 +220,16 @@ async def test_unimplemented_methods_are_named(cloud: Any) -> None:
         refused(request, 501, f"{service}.Projects/ListOrgPolicies {text}")
         refused(crm.liens().list(), 501, f"{service}.Liens/ListLiens {text}")
 
-    await within(cloud, run)
+    within(cloud, run)
 
 
-async def test_unknown_field_is_named(cloud: Any) -> None:
-    answer = await asyncio.to_thread(
-        cloud.request, "POST", "/v1/projects", json={"projectId": "made-here", "color": "red"}
-    )
+def test_unknown_field_is_named(cloud: Any) -> None:
+    answer = cloud.request("POST", "/v1/projects", json={"projectId": "made-here", "color": "red"})
     assert answer.status_code == 400
     assert 'Unknown name "color"' in answer.json()["error"]["message"]
 
 
-async def test_lists_show_only_accessible_resources(cloud: Any) -> None:
+def test_lists_show_only_accessible_resources(cloud: Any) -> None:
     """From the descriptions of projects.list, organizations.search and billingAccounts.list."""
     lists = (
         ("GET", "/v1/projects", "projects"),
@@ -247,12 +242,9 @@ async def test_lists_show_only_accessible_resources(cloud: Any) -> None:
     def listed_kinds(member: Member) -> list[str]:
         return [kind for verb, path, kind in lists if member.send_ok(verb, path).get(kind)]
 
-    def run() -> None:
-        ann = Member(cloud, "ann")
-        all_kinds = [kind for _, _, kind in lists]
-        assert listed_kinds(Member.owner(cloud)) == all_kinds
-        assert listed_kinds(ann) == []
-        grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
-        assert listed_kinds(ann) == ["projects", "projects"]
-
-    await asyncio.to_thread(run)
+    ann = Member(cloud, "ann")
+    all_kinds = [kind for _, _, kind in lists]
+    assert listed_kinds(Member.owner(cloud)) == all_kinds
+    assert listed_kinds(ann) == []
+    grant(cloud, f"projects/{PROJECT}", "roles/viewer", ann.name)
+    assert listed_kinds(ann) == ["projects", "projects"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import google_auth_httplib2
@@ -21,7 +20,7 @@ from google.cloud.secretmanager_v1.types import SecretVersion
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
 
-from tests.support.callers import Member, grant, in_thread
+from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT_NAME
 
 AUTOMATIC = {"replication": {"automatic": {}}}
@@ -67,20 +66,11 @@ class Client:
         return self.versions.access(name=version_name).execute()
 
 
-def with_client(test: Callable[[Client], None]) -> Callable[[Any], Any]:
-    async def run(manager: Any) -> None:
-        def work() -> None:
-            client = Client(manager)
-            try:
-                test(client)
-            finally:
-                client.api.close()
-
-        await asyncio.to_thread(work)
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
+@pytest.fixture
+def client(manager: Any) -> Iterator[Client]:
+    client = Client(manager)
+    yield client
+    client.api.close()
 
 
 def refused(call: Callable[[], Any], status: int, text: str) -> None:
@@ -89,7 +79,6 @@ def refused(call: Callable[[], Any], status: int, text: str) -> None:
     assert (caught.value.status_code, caught.value.reason) == (status, text)
 
 
-@with_client
 def test_access_returns_added_secret_value(client: Client) -> None:
     secret = client.create(labels={"team": "nlp"}, annotations={"A": "b"})
     name = secret["name"]
@@ -113,7 +102,6 @@ def test_access_returns_added_secret_value(client: Client) -> None:
     assert base64.b64decode(client.access("1")["payload"]["data"]) == VALUE
 
 
-@with_client
 def test_lists_are_paginated_newest_first(client: Client) -> None:
     for name in ("b", "a", "c"):
         client.create(name)
@@ -134,7 +122,6 @@ def test_lists_are_paginated_newest_first(client: Client) -> None:
     assert client.versions.list(parent=f"{PROJECT_NAME}/secrets/ab").execute() == {}
 
 
-@with_client
 def test_disabled_or_destroyed_version_cannot_be_accessed(client: Client) -> None:
     name = f"{client.create()['name']}/versions/1"
     client.add()
@@ -154,7 +141,6 @@ def test_disabled_or_destroyed_version_cannot_be_accessed(client: Client) -> Non
     refused(client.access, 400, f"Secret Version [{name}] is in DESTROYED state.")
 
 
-@with_client
 def test_missing_secrets_and_versions_are_named(client: Client) -> None:
     name = client.create()["name"]
     refused(client.create, 409, f"Secret [{name}] already exists.")
@@ -181,7 +167,6 @@ def test_missing_secrets_and_versions_are_named(client: Client) -> None:
     refused(lambda: client.access("1"), 404, f"Secret Version [{name}/versions/1] not found.")
 
 
-@in_thread
 def test_secret_access_requires_permission(manager: Any) -> None:
     ann, path = Member(manager, "ann"), f"{PROJECT_NAME}/secrets/token"
     owner = Client(manager)
@@ -231,15 +216,14 @@ def test_secret_access_requires_permission(manager: Any) -> None:
     owner.api.close()
 
 
-async def test_disabled_secret_manager_api(cloud: Any) -> None:
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1/{PROJECT_NAME}/secrets")
+def test_disabled_secret_manager_api(cloud: Any) -> None:
+    answer = cloud.request("GET", f"/v1/{PROJECT_NAME}/secrets")
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (403, "PERMISSION_DENIED")
     assert error["message"].startswith("Secret Manager API has not been used in project")
     assert error["details"][0]["reason"] == "SERVICE_DISABLED"
 
 
-@in_thread
 def test_official_client_over_grpc(manager: Any) -> None:
     transport = SecretManagerServiceGrpcTransport(channel=manager.channel())
     client = SecretManagerServiceClient(transport=transport)

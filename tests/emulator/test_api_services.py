@@ -67,38 +67,32 @@ async def test_enable_and_disable_services(make_cloud: Any, transport: str) -> N
 
 
 @both
-async def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
-    def run() -> None:
-        client = services(cloud, transport)
-        apis = ["tpu.googleapis.com", "logging.googleapis.com"]
-        names = [f"{NAME}/services/{api}" for api in apis]
-        response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=60)
-        assert [(each.config.name, each.state.name) for each in response.services] == [
-            (apis[0], "ENABLED"),
-            (apis[1], "DISABLED"),
-        ]
-        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
-            many = [f"{NAME}/services/a{number}.googleapis.com" for number in range(31)]
-            client.batch_get_services(request={"parent": NAME, "names": many}, timeout=60)
-        with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
-            many = [f"a{number}.googleapis.com" for number in range(21)]
-            request = {"parent": NAME, "service_ids": many}
-            client.batch_enable_services(request=request, timeout=60)
-        assert "must not exceed the maximum batch size (20)" in caught.value.message
-
-    await asyncio.to_thread(run)
+def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
+    client = services(cloud, transport)
+    apis = ["tpu.googleapis.com", "logging.googleapis.com"]
+    names = [f"{NAME}/services/{api}" for api in apis]
+    response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=60)
+    assert [(each.config.name, each.state.name) for each in response.services] == [
+        (apis[0], "ENABLED"),
+        (apis[1], "DISABLED"),
+    ]
+    with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)):
+        many = [f"{NAME}/services/a{number}.googleapis.com" for number in range(31)]
+        client.batch_get_services(request={"parent": NAME, "names": many}, timeout=60)
+    with pytest.raises((exceptions.BadRequest, exceptions.InvalidArgument)) as caught:
+        many = [f"a{number}.googleapis.com" for number in range(21)]
+        request = {"parent": NAME, "service_ids": many}
+        client.batch_enable_services(request=request, timeout=60)
+    assert "must not exceed the maximum batch size (20)" in caught.value.message
 
 
 @both
-async def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
-    cloud.server.registry.projects.add("unpaid-project")
+def test_paid_services_require_billing(cloud: Any, transport: str) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "unpaid-project")
 
-    def run() -> None:
-        client = services(cloud, transport)
-        request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
-        with pytest.raises(exceptions.BadRequest) as caught:
-            client.enable_service(request=request, timeout=60)
-        assert "Billing must be enabled for activation of service(s)" in caught.value.message
-        assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"
-
-    await asyncio.to_thread(run)
+    client = services(cloud, transport)
+    request = {"name": "projects/unpaid-project/services/compute.googleapis.com"}
+    with pytest.raises(exceptions.BadRequest) as caught:
+        client.enable_service(request=request, timeout=60)
+    assert "Billing must be enabled for activation of service(s)" in caught.value.message
+    assert caught.value.reason == "UREQ_PROJECT_BILLING_NOT_FOUND"

@@ -35,25 +35,25 @@ def delete(client: Any, name: str = NAME) -> Any:
     return client.delete_node(name=name, timeout=60).result(timeout=60)
 
 
-async def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
+def refused(cloud: Any, kind: type[Exception], requested: tpu_v2.Node, expected: str) -> Any:
     """The error, after which no node exists."""
     client = cloud.tpu()
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client, requested)
+        create(client, requested)
     assert expected in str(caught.value)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert cloud.host.count_running() == 0
     return caught.value
 
 
 def limit(cloud: Any, quota: dict[str, dict[str, int]]) -> None:
-    cloud.server.registry.settings.put("quota", quota)
+    cloud.put_setting("quota", quota)
 
 
 @both
-async def test_node_by_topology(cloud: Any, transport: str) -> None:
+def test_node_by_topology(cloud: Any, transport: str) -> None:
     requested = node(accelerator_config=Config(type_=Config.Type.V3, topology="4x4"))
-    created = await asyncio.to_thread(create, cloud.tpu(transport), requested)
+    created = create(cloud.tpu(transport), requested)
     assert created.accelerator_type == "v3-32"
     assert created.accelerator_config.topology == "4x4"
     assert len(created.network_endpoints) == 4
@@ -85,50 +85,44 @@ async def test_node_by_topology(cloud: Any, transport: str) -> None:
         ({"data_disks": [Disk(source_disk="my-disk")]}, "my-disk"),
     ],
 )
-async def test_invalid_fields_are_rejected(
-    cloud: Any, fields: dict[str, Any], expected: str
-) -> None:
-    await refused(cloud, exceptions.BadRequest, node(**fields), expected)
+def test_invalid_fields_are_rejected(cloud: Any, fields: dict[str, Any], expected: str) -> None:
+    refused(cloud, exceptions.BadRequest, node(**fields), expected)
 
 
-async def test_international_labels_are_accepted(cloud: Any) -> None:
+def test_international_labels_are_accepted(cloud: Any) -> None:
     labels = {"équipe": "données-1", "a_b-c": ""}
-    created = await asyncio.to_thread(create, cloud.tpu(), node(labels=labels))
+    created = create(cloud.tpu(), node(labels=labels))
     assert dict(created.labels) == labels
 
 
 @both
-async def test_reserved_node_requires_reservation(cloud: Any, transport: str) -> None:
+def test_reserved_node_requires_reservation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
     requested = node(scheduling_config={"reserved": True})
-    operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=requested, timeout=60
-    )
+    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=60)
+        operation.result(timeout=60)
     assert "Reservation not found" in caught.value.message
     assert operation.operation.error.code == 5
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
-    cloud.server.registry.settings.put("reservations", [f"{PARENT}/reservations/r"])
-    assert (await asyncio.to_thread(create, client, requested)).scheduling_config.reserved
+    cloud.put_setting("reservations", [f"{PARENT}/reservations/r"])
+    assert create(client, requested).scheduling_config.reserved
 
 
 @both
-async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
+def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
     client = cloud.tpu(transport)
-    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE, "times": 1})
-    operation = await asyncio.to_thread(
-        client.create_node, parent=PARENT, node_id="n", node=node(), timeout=60
-    )
+    cloud.in_loop(cloud.server.registry.faults.add, {"kind": "stockout", "zone": ZONE, "times": 1})
+    operation = client.create_node(parent=PARENT, node_id="n", node=node(), timeout=60)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(operation.result, timeout=60)
+        operation.result(timeout=60)
     assert f'There is no more capacity in the zone "{ZONE}"' in caught.value.message
     assert operation.operation.error.code == 8
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert "boot" not in cloud.host.called
     assert cloud.host.reserved == {}
-    await asyncio.to_thread(create, client, node())
+    create(client, node())
 
 
 # Disks.
@@ -136,68 +130,65 @@ async def test_stockout_fails_creation(cloud: Any, transport: str) -> None:
 
 def make_disk(cloud: Any, zone: str = ZONE) -> str:
     name = f"projects/{PROJECT}/zones/{zone}/disks/d"
-    cloud.server.store.put_json("compute.disks", name, {"name": "d"})
+    cloud.in_loop(cloud.server.store.put_json, "compute.disks", name, {"name": "d"})
     return name
 
 
-async def test_data_disk_must_exist(cloud: Any) -> None:
+def test_data_disk_must_exist(cloud: Any) -> None:
     disk = f"projects/{PROJECT}/zones/{ZONE}/disks/d"
     requested = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
+    refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
     make_disk(cloud)
-    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    created = create(cloud.tpu(), requested)
     assert [each.source_disk for each in created.data_disks] == [disk]
     partial = node(data_disks=[Disk(source_disk=disk.partition("local-project/")[2])])
-    created = await asyncio.to_thread(create, cloud.tpu(), partial, "partial")
+    created = create(cloud.tpu(), partial, "partial")
     assert [each.source_disk for each in created.data_disks] == [disk]
 
 
-async def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
+def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
     disk = make_disk(cloud, "europe-west4-b")
     requested = node(data_disks=[Disk(source_disk=disk)])
-    await refused(cloud, exceptions.BadRequest, requested, "is not in zone")
+    refused(cloud, exceptions.BadRequest, requested, "is not in zone")
 
 
-async def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
+def test_multi_host_slices_attach_disks_read_only(cloud: Any) -> None:
     disk = make_disk(cloud)
     fields: dict[str, Any] = {"accelerator_type": "v3-32"}
     for mode in (Disk.DiskMode.READ_WRITE, Disk.DiskMode.DISK_MODE_UNSPECIFIED):
         requested = node(**fields, data_disks=[Disk(source_disk=disk, mode=mode)])
-        await refused(cloud, exceptions.BadRequest, requested, "read-only")
+        refused(cloud, exceptions.BadRequest, requested, "read-only")
     reading = Disk(source_disk=disk, mode=Disk.DiskMode.READ_ONLY)
-    await asyncio.to_thread(create, cloud.tpu(), node(**fields, data_disks=[reading]))
+    create(cloud.tpu(), node(**fields, data_disks=[reading]))
 
 
 # Addresses and accounts.
 
 
 @pytest.mark.parametrize("policy", ["compute.vmExternalIpAccess"])
-async def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
-    cloud.server.registry.settings.put("policies", [policy])
+def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
+    cloud.put_setting("policies", [policy])
     outside = node(network_config={"enable_external_ips": True})
-    error = await refused(
+    error = refused(
         cloud, exceptions.BadRequest, outside, "Constraint constraints/compute.vmExternalIpAccess"
     )
     assert error.grpc_status_code.name == "FAILED_PRECONDITION"
-    created = await asyncio.to_thread(create, cloud.tpu(), node())
+    created = create(cloud.tpu(), node())
     assert not created.network_endpoints[0].access_config.external_ip
 
 
-async def test_service_account_must_exist(cloud: Any) -> None:
+def test_service_account_must_exist(cloud: Any) -> None:
     from google.cloud import iam_admin_v1
     from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 
     email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
     requested = node(service_account={"email": email})
-    await refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
+    refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
 
-    def make() -> None:
-        iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
-        request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
-        iam.create_service_account(request=request, timeout=60)
-
-    await asyncio.to_thread(make)
-    created = await asyncio.to_thread(create, cloud.tpu(), requested)
+    iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
+    iam.create_service_account(request=request, timeout=60)
+    created = create(cloud.tpu(), requested)
     assert created.service_account.email == email
 
 
@@ -220,12 +211,12 @@ SERVING = "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI"
 
 
 @both
-async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
+def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     limit(cloud, {V3: {ZONE: 8}})
     client = cloud.tpu(transport)
-    await asyncio.to_thread(create, client, node())
+    create(client, node())
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(create, client, node(), "m")
+        create(client, node(), "m")
     error = caught.value
     assert error.code == 429
     text = f"Quota limit '{V3}' has been exceeded. Limit: 8 in zone {ZONE}."
@@ -240,35 +231,35 @@ async def test_zonal_quota_is_enforced(cloud: Any, transport: str) -> None:
     assert subject.startswith("project:1")
     assert described == f"Quota '{V3}' exhausted. Limit 8 in zone {ZONE}"
     assert cloud.host.count_running() == 1
-    await asyncio.to_thread(delete, client)
-    await asyncio.to_thread(create, client, node(), "m")
+    delete(client)
+    create(client, node(), "m")
 
 
-async def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:
+def test_spot_nodes_use_preemptible_quota(cloud: Any) -> None:
     limit(cloud, {V3: {ZONE: 0}, V3_SPOT: {ZONE: 8}})
     client = cloud.tpu()
-    await asyncio.to_thread(create, client, node(scheduling_config={"spot": True}))
+    create(client, node(scheduling_config={"spot": True}))
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(scheduling_config={"preemptible": True}), "m")
+        create(client, node(scheduling_config={"preemptible": True}), "m")
     assert V3_SPOT in caught.value.message
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(), "m")
+        create(client, node(), "m")
     assert V3 in caught.value.message
 
 
-async def test_regional_quota_spans_zones(cloud: Any) -> None:
+def test_regional_quota_spans_zones(cloud: Any) -> None:
     limit(cloud, {V3_PODS: {"europe-west4": 40}})
     client = cloud.tpu()
-    await asyncio.to_thread(create, client, node(accelerator_type="v3-32"))
-    await asyncio.to_thread(create, client, node(), "small")  # v3-8 is no pod
+    create(client, node(accelerator_type="v3-32"))
+    create(client, node(), "small")  # v3-8 is no pod
     with pytest.raises(exceptions.ResourceExhausted) as caught:
-        await asyncio.to_thread(create, client, node(accelerator_type="v3-32"), "m")
+        create(client, node(accelerator_type="v3-32"), "m")
     assert f"'{V3_PODS}' has been exceeded. Limit: 40 in region europe-west4." in (
         caught.value.message
     )
 
 
-async def test_v1_nodes_share_quota(cloud: Any) -> None:
+def test_v1_nodes_share_quota(cloud: Any) -> None:
     from google.cloud import tpu_v1
     from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
@@ -280,14 +271,14 @@ async def test_v1_nodes_share_quota(cloud: Any) -> None:
         operation = v1.create_node(parent=PARENT, node_id=node_id, node=requested, timeout=60)
         return operation.result(timeout=60)
 
-    await asyncio.to_thread(create_v1, "n")
+    create_v1("n")
     for attempt in (lambda: create_v1("m"), lambda: create(cloud.tpu(), node(), "m")):
         with pytest.raises(exceptions.ResourceExhausted) as caught:
-            await asyncio.to_thread(attempt)
+            attempt()
         assert V3 in caught.value.message
 
 
-async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
+def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
     zone = "us-west4-a"
     limit(cloud, {SERVING: {zone: 4}})
     client = cloud.tpu()
@@ -295,10 +286,10 @@ async def test_v5e_single_hosts_use_serving_quota(cloud: Any) -> None:
     fields = {"runtime_version": "v2-alpha-tpuv5-lite"}
     with pytest.raises(exceptions.ResourceExhausted) as caught:
         requested = node(accelerator_type="v5litepod-8", **fields)
-        await asyncio.to_thread(create, client, requested, "n", parent)
+        create(client, requested, "n", parent)
     assert SERVING in caught.value.message
     for kind in ("v5litepod-16", "v5litepod-4"):
-        await asyncio.to_thread(create, client, node(accelerator_type=kind, **fields), kind, parent)
+        create(client, node(accelerator_type=kind, **fields), kind, parent)
 
 
 async def test_queued_resources_use_quota_until_deleted(cloud: Any) -> None:

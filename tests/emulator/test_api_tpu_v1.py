@@ -39,13 +39,13 @@ def create(
     return operation.result(timeout=60)
 
 
-async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
+def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client_of(cloud), **more)
+        create(client_of(cloud), **more)
     return str(caught.value.message)  # type: ignore[attr-defined]
 
 
-async def test_node_lifecycle(cloud: Any) -> None:
+def test_node_lifecycle(cloud: Any) -> None:
     cloud.host.gate.clear()
     client = client_of(cloud)
 
@@ -60,17 +60,17 @@ async def test_node_lifecycle(cloud: Any) -> None:
         )
         return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
 
-    operation = await asyncio.to_thread(begin)
+    operation = begin()
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
     assert (
         operation.operation.metadata.type_url
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
-    pending = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    pending = client.get_node(name=NAME, timeout=60)
     assert pending.state is State.CREATING
-    cloud.host.gate.set()
-    created = await asyncio.to_thread(operation.result, timeout=60)
-    existing = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+    cloud.in_loop(cloud.host.gate.set)
+    created = operation.result(timeout=60)
+    existing = client.get_node(name=NAME, timeout=60)
     assert existing.health is tpu_v1.Node.Health.HEALTHY
     created.health = existing.health  # which the operation's response lacks
     assert created == existing
@@ -82,7 +82,7 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert created.description == "d"
     assert created.scheduling_config.preemptible
     assert dict(created.labels) == {"tpuctl-stack": "s"}
-    number = cloud.server.registry.projects.require(PROJECT)["number"]
+    number = cloud.project_number
     assert created.service_account == f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     (endpoint,) = created.network_endpoints
     assert (endpoint.ip_address, endpoint.port) == (created.ip_address, 8470)
@@ -94,41 +94,41 @@ async def test_node_lifecycle(cloud: Any) -> None:
     assert (spec.kind, spec.tensorflow, spec.node_id) == ("node", "2.12.0", "n")
     assert spec.endpoint.address == created.ip_address
     assert spec.service_account == created.service_account
-    assert cloud.server.registry.access.identify(spec.access_token) == created.service_account
+    assert (
+        cloud.in_loop(cloud.server.registry.access.identify, spec.access_token)
+        == created.service_account
+    )
 
-    deletion = await asyncio.to_thread(client.delete_node, name=NAME, timeout=60)
-    assert (await asyncio.to_thread(deletion.result, timeout=60)).name == NAME
+    deletion = client.delete_node(name=NAME, timeout=60)
+    assert deletion.result(timeout=60).name == NAME
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+        client.get_node(name=NAME, timeout=60)
     assert cloud.host.discarded == [spec.name]
 
 
-async def test_v1_node_stop_start_reimage(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        create(client)
-        request = {"name": NAME}
-        stopped = client.stop_node(request=request, timeout=60).result(timeout=60)
-        assert stopped.state is State.STOPPED
-        assert cloud.host.count_running() == 0
-        with pytest.raises(exceptions.InvalidArgument, match="not supported while in state STOP"):
-            client.stop_node(request=request, timeout=60)
-        started = client.start_node(request=request, timeout=60).result(timeout=60)
-        assert started.state is State.READY
-        assert cloud.host.count_running() == 1
-        body = {"name": NAME, "tensorflow_version": "2.12.1"}
-        imaged = client.reimage_node(request=body, timeout=60).result(timeout=60)
-        assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
-        (spec,) = cloud.host.specs.values()
-        assert spec.tensorflow == "2.12.1"
-        assert client.get_node(name=NAME, timeout=60) == imaged
-
-    await asyncio.to_thread(run)
-
-
-async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
+def test_v1_node_stop_start_reimage(cloud: Any) -> None:
     client = client_of(cloud)
-    await asyncio.to_thread(create, client)
+    create(client)
+    request = {"name": NAME}
+    stopped = client.stop_node(request=request, timeout=60).result(timeout=60)
+    assert stopped.state is State.STOPPED
+    assert cloud.host.count_running() == 0
+    with pytest.raises(exceptions.InvalidArgument, match="not supported while in state STOP"):
+        client.stop_node(request=request, timeout=60)
+    started = client.start_node(request=request, timeout=60).result(timeout=60)
+    assert started.state is State.READY
+    assert cloud.host.count_running() == 1
+    body = {"name": NAME, "tensorflow_version": "2.12.1"}
+    imaged = client.reimage_node(request=body, timeout=60).result(timeout=60)
+    assert (imaged.state, imaged.tensorflow_version) == (State.READY, "2.12.1")
+    (spec,) = cloud.host.specs.values()
+    assert spec.tensorflow == "2.12.1"
+    assert client.get_node(name=NAME, timeout=60) == imaged
+
+
+def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
+    client = client_of(cloud)
+    create(client)
     cloud.host.broken = "no image for that"
 
     def reimage() -> None:
@@ -136,17 +136,17 @@ async def test_failed_reimage_leaves_unknown_state(cloud: Any) -> None:
         client.reimage_node(request=request, timeout=60).result(timeout=60)
 
     with pytest.raises(exceptions.GoogleAPICallError, match="no image for that"):
-        await asyncio.to_thread(reimage)
-    remaining = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+        reimage()
+    remaining = client.get_node(name=NAME, timeout=60)
     assert (remaining.state, remaining.tensorflow_version) == (State.UNKNOWN, "2.12.0")
 
 
-async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
+def test_failed_creation_leaves_nothing(cloud: Any) -> None:
     cloud.host.broken = "no room"
     client = client_of(cloud)
     with pytest.raises(exceptions.GoogleAPICallError, match="no room"):
-        await asyncio.to_thread(create, client)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+        create(client)
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
     assert cloud.host.discarded == [f"{PARENT}/v1nodes/n/workers/0"]
 
 
@@ -173,36 +173,36 @@ async def test_failed_creation_leaves_nothing(cloud: Any) -> None:
         (ZONE, {"scheduling_config": {"preemptible": True, "reserved": True}}, "reserved"),
     ],
 )
-async def test_unsupported_nodes_are_rejected(
+def test_unsupported_nodes_are_rejected(
     cloud: Any, zone: str, fields: dict[str, Any], expected: str
 ) -> None:
     parent = f"projects/{PROJECT}/locations/{zone}"
-    text = await refusal(cloud, exceptions.BadRequest, requested=node(**fields), parent=parent)
+    text = refusal(cloud, exceptions.BadRequest, requested=node(**fields), parent=parent)
     assert expected in text
     assert re.search(r"\[EID: 0x[0-9a-f]+\]$", text)
     assert cloud.host.reserved == {}
 
 
-async def test_nodes_setting_denies_creation(cloud: Any) -> None:
+def test_nodes_setting_denies_creation(cloud: Any) -> None:
     """terraform-provider-google issue 22526."""
-    cloud.server.registry.settings.put("nodes", "denied")
-    message = await refusal(cloud, exceptions.FailedPrecondition)
+    cloud.put_setting("nodes", "denied")
+    message = refusal(cloud, exceptions.FailedPrecondition)
     assert message == (
         "Your request to provision TPU Node has been denied. Please migrate to TPU VM "
         "Architecture or contact Cloud TPU team to gain TPU Node access. https://cloud.google.com"
         "/tpu/docs/system-architecture-tpu-vm#from-tpu-node-to-tpu-vm"
     )
     assert cloud.host.reserved == {}
-    cloud.server.registry.settings.put("nodes", "allowed")
-    await asyncio.to_thread(create, client_of(cloud))
+    cloud.put_setting("nodes", "allowed")
+    create(client_of(cloud))
 
 
-async def test_duplicate_name_is_rejected_across_versions(
+def test_duplicate_name_is_rejected_across_versions(
     cloud: Any,
 ) -> None:
     client = client_of(cloud)
-    await asyncio.to_thread(create, client)
-    assert f"Resource '{NAME}' already exists" in await refusal(cloud, exceptions.AlreadyExists)
+    create(client)
+    assert f"Resource '{NAME}' already exists" in refusal(cloud, exceptions.AlreadyExists)
     vm = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 
     def create_vm(node_id: str) -> None:
@@ -210,95 +210,86 @@ async def test_duplicate_name_is_rejected_across_versions(
         operation.result(timeout=60)
 
     with pytest.raises(exceptions.AlreadyExists):
-        await asyncio.to_thread(create_vm, "n")
-    await asyncio.to_thread(create_vm, "vm")
-    assert "already exists" in await refusal(cloud, exceptions.AlreadyExists, node_id="vm")
+        create_vm("n")
+    create_vm("vm")
+    assert "already exists" in refusal(cloud, exceptions.AlreadyExists, node_id="vm")
 
 
-async def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
-    def run() -> None:
-        first, second = client_of(cloud), cloud.tpu()
-        created = create(first, "classic", node(labels={"a": "b"}))
-        vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
-        second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=60).result(timeout=60)
+def test_each_version_shows_nodes_of_the_other(cloud: Any) -> None:
+    first, second = client_of(cloud), cloud.tpu()
+    created = create(first, "classic", node(labels={"a": "b"}))
+    vm = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-ubuntu2204-base")
+    second.create_node(parent=PARENT, node_id="vm", node=vm, timeout=60).result(timeout=60)
 
-        by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
-        assert {name: item.api_version for name, item in by_v1.items()} == {
-            "classic": ApiVersion.V1,
-            "vm": ApiVersion.V2_ALPHA1,
-        }
-        created.health = by_v1["classic"].health  # which the operation's response lacks
-        assert by_v1["classic"] == created
-        assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
-        assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")
-        assert by_v1["vm"].tensorflow_version == "tpu-ubuntu2204-base"
+    by_v1 = {item.name.rpartition("/")[2]: item for item in first.list_nodes(parent=PARENT)}
+    assert {name: item.api_version for name, item in by_v1.items()} == {
+        "classic": ApiVersion.V1,
+        "vm": ApiVersion.V2_ALPHA1,
+    }
+    created.health = by_v1["classic"].health  # which the operation's response lacks
+    assert by_v1["classic"] == created
+    assert by_v1["vm"] == first.get_node(name=f"{PARENT}/nodes/vm")
+    assert by_v1["vm"].service_account.endswith("-compute@developer.gserviceaccount.com")
+    assert by_v1["vm"].tensorflow_version == "tpu-ubuntu2204-base"
 
-        by_v2 = {item.name.rpartition("/")[2]: item for item in second.list_nodes(parent=PARENT)}
-        assert {name: item.api_version.name for name, item in by_v2.items()} == {
-            "classic": "V1",
-            "vm": "V2",
-        }
-        v2_view = second.get_node(name=created.name)
-        assert v2_view == by_v2["classic"]
-        assert v2_view.state is tpu_v2.Node.State.READY
-        assert v2_view.service_account.email == created.service_account
-        assert v2_view.network_endpoints[0].ip_address == created.ip_address
-        assert dict(v2_view.labels) == {"a": "b"}
-        network = f"projects/{PROJECT}/global/networks/default"
-        assert v2_view.network_config.network == network
+    by_v2 = {item.name.rpartition("/")[2]: item for item in second.list_nodes(parent=PARENT)}
+    assert {name: item.api_version.name for name, item in by_v2.items()} == {
+        "classic": "V1",
+        "vm": "V2",
+    }
+    v2_view = second.get_node(name=created.name)
+    assert v2_view == by_v2["classic"]
+    assert v2_view.state is tpu_v2.Node.State.READY
+    assert v2_view.service_account.email == created.service_account
+    assert v2_view.network_endpoints[0].ip_address == created.ip_address
+    assert dict(v2_view.labels) == {"a": "b"}
+    network = f"projects/{PROJECT}/global/networks/default"
+    assert v2_view.network_config.network == network
 
-        request = {"name": created.name}
-        stopped = second.stop_node(request=request, timeout=60).result(timeout=60)
-        assert stopped == second.get_node(name=created.name)
-        second.delete_node(name=created.name, timeout=60).result(timeout=60)
-        with pytest.raises(exceptions.BadRequest, match="API version V2"):
-            first.delete_node(name=f"{PARENT}/nodes/vm", timeout=60)
-        assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
-        assert cloud.host.count_running() == 1
-
-    await asyncio.to_thread(run)
+    request = {"name": created.name}
+    stopped = second.stop_node(request=request, timeout=60).result(timeout=60)
+    assert stopped == second.get_node(name=created.name)
+    second.delete_node(name=created.name, timeout=60).result(timeout=60)
+    with pytest.raises(exceptions.BadRequest, match="API version V2"):
+        first.delete_node(name=f"{PARENT}/nodes/vm", timeout=60)
+    assert [item.name for item in first.list_nodes(parent=PARENT)] == [f"{PARENT}/nodes/vm"]
+    assert cloud.host.count_running() == 1
 
 
-async def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        for index in range(3):
-            create(client, f"n{index}")
-        far = f"projects/{PROJECT}/locations/us-central1-a"
-        create(client, "far", parent=far)
-        request = {"parent": PARENT, "page_size": 2}
-        pages = [
-            [item.name.rpartition("/")[2] for item in page.nodes]
-            for page in client.list_nodes(request=request, timeout=60).pages
-        ]
-        assert pages == [["n0", "n1"], ["n2"]]
-        everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
-        assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
-
-    await asyncio.to_thread(run)
+def test_node_lists_are_paginated_and_span_zones(cloud: Any) -> None:
+    client = client_of(cloud)
+    for index in range(3):
+        create(client, f"n{index}")
+    far = f"projects/{PROJECT}/locations/us-central1-a"
+    create(client, "far", parent=far)
+    request = {"parent": PARENT, "page_size": 2}
+    pages = [
+        [item.name.rpartition("/")[2] for item in page.nodes]
+        for page in client.list_nodes(request=request, timeout=60).pages
+    ]
+    assert pages == [["n0", "n1"], ["n2"]]
+    everywhere = client.list_nodes(parent=f"projects/{PROJECT}/locations/-", timeout=60)
+    assert {item.name.split("/")[3] for item in everywhere} == {ZONE, "us-central1-a"}
 
 
-async def test_list_node_versions_and_types(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        versions = [version.version for version in client.list_tensor_flow_versions(parent=PARENT)]
-        assert {"2.12.0", "pytorch-1.13"} <= set(versions)
-        assert "2.12" not in versions
-        name = f"{PARENT}/tensorflowVersions/2.12.0"
-        assert client.get_tensor_flow_version(name=name).version == "2.12.0"
-        with pytest.raises(exceptions.NotFound):
-            client.get_tensor_flow_version(name=f"{PARENT}/tensorflowVersions/2.99.0")
-        types = {accelerator.type_ for accelerator in client.list_accelerator_types(parent=PARENT)}
-        assert {"v2-8", "v3-8"} <= types
-        assert not any(name.startswith(("v4", "v5", "v6")) for name in types)
-        assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8").type_ == "v3-8"
-        with pytest.raises(exceptions.NotFound):
-            client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v6e-4")
-
-    await asyncio.to_thread(run)
+def test_list_node_versions_and_types(cloud: Any) -> None:
+    client = client_of(cloud)
+    versions = [version.version for version in client.list_tensor_flow_versions(parent=PARENT)]
+    assert {"2.12.0", "pytorch-1.13"} <= set(versions)
+    assert "2.12" not in versions
+    name = f"{PARENT}/tensorflowVersions/2.12.0"
+    assert client.get_tensor_flow_version(name=name).version == "2.12.0"
+    with pytest.raises(exceptions.NotFound):
+        client.get_tensor_flow_version(name=f"{PARENT}/tensorflowVersions/2.99.0")
+    types = {accelerator.type_ for accelerator in client.list_accelerator_types(parent=PARENT)}
+    assert {"v2-8", "v3-8"} <= types
+    assert not any(name.startswith(("v4", "v5", "v6")) for name in types)
+    assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8").type_ == "v3-8"
+    with pytest.raises(exceptions.NotFound):
+        client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v6e-4")
 
 
-async def test_plain_rest_matches_grpc(cloud: Any) -> None:
+def test_plain_rest_matches_grpc(cloud: Any) -> None:
     """As called by stdlib programs on machines and by gcloud."""
 
     def call(verb: str, path: str, body: Any = None) -> Any:
@@ -306,48 +297,45 @@ async def test_plain_rest_matches_grpc(cloud: Any) -> None:
         assert answer.status_code == 200, (path, answer.text)
         return answer.json()
 
-    def run() -> None:
-        body = {
-            "acceleratorType": "v3-8",
-            "tensorflowVersion": "2.12.0",
-            "network": "default",
-            "schedulingConfig": {"preemptible": False},
-        }
-        created = call("POST", f"{PARENT}/nodes?nodeId=n&alt=json", body)
-        assert created["metadata"]["@type"].endswith("google.cloud.common.OperationMetadata")
-        assert created["metadata"]["apiVersion"] == "v1"
-        client = client_of(cloud)
-        request = {"name": created["name"]}
-        while not client.get_operation(request=request, timeout=60).done:
-            pass
-        ended = call("GET", created["name"])
-        assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
-        response = call("GET", NAME)
-        assert isinstance(response["serviceAccount"], str)
-        assert response["port"] == "8470"
-        assert response["networkEndpoints"] == [{"ipAddress": response["ipAddress"], "port": 8470}]
-        assert (response["state"], response["health"], response["apiVersion"]) == (
-            "READY",
-            "HEALTHY",
-            "V1",
-        )
-        assert call("GET", f"{PARENT}/nodes")["nodes"] == [response]
-        assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [response]
-        assert call("GET", f"{PARENT}/operations")["operations"][0]["name"] == created["name"]
-        assert call("GET", f"{PARENT}/tensorflowVersions/2.12.0")["version"] == "2.12.0"
-        assert call("GET", f"{PARENT}/acceleratorTypes/v3-8")["type"] == "v3-8"
-        zones = call("GET", f"projects/{PROJECT}/locations")["locations"]
-        assert ZONE in [location["locationId"] for location in zones]
-        assert call("GET", PARENT)["locationId"] == ZONE
-        assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
-        assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
-
-    await asyncio.to_thread(run)
+    body = {
+        "acceleratorType": "v3-8",
+        "tensorflowVersion": "2.12.0",
+        "network": "default",
+        "schedulingConfig": {"preemptible": False},
+    }
+    created = call("POST", f"{PARENT}/nodes?nodeId=n&alt=json", body)
+    assert created["metadata"]["@type"].endswith("google.cloud.common.OperationMetadata")
+    assert created["metadata"]["apiVersion"] == "v1"
+    client = client_of(cloud)
+    request = {"name": created["name"]}
+    while not client.get_operation(request=request, timeout=60).done:
+        pass
+    ended = call("GET", created["name"])
+    assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v1.Node"
+    response = call("GET", NAME)
+    assert isinstance(response["serviceAccount"], str)
+    assert response["port"] == "8470"
+    assert response["networkEndpoints"] == [{"ipAddress": response["ipAddress"], "port": 8470}]
+    assert (response["state"], response["health"], response["apiVersion"]) == (
+        "READY",
+        "HEALTHY",
+        "V1",
+    )
+    assert call("GET", f"{PARENT}/nodes")["nodes"] == [response]
+    assert call("GET", f"projects/{PROJECT}/locations/-/nodes")["nodes"] == [response]
+    assert call("GET", f"{PARENT}/operations")["operations"][0]["name"] == created["name"]
+    assert call("GET", f"{PARENT}/tensorflowVersions/2.12.0")["version"] == "2.12.0"
+    assert call("GET", f"{PARENT}/acceleratorTypes/v3-8")["type"] == "v3-8"
+    zones = call("GET", f"projects/{PROJECT}/locations")["locations"]
+    assert ZONE in [location["locationId"] for location in zones]
+    assert call("GET", PARENT)["locationId"] == ZONE
+    assert call("POST", f"{NAME}:stop", {})["metadata"]["verb"] == "stop"
+    assert call("DELETE", NAME)["metadata"]["verb"] == "delete"
 
 
 async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
     cloud = await make_cloud()
-    message = await refusal(cloud, exceptions.Forbidden)
+    message = await asyncio.to_thread(refusal, cloud, exceptions.Forbidden)
     assert "Cloud TPU API has not been used in project" in message
 
 
@@ -362,17 +350,17 @@ async def test_restart_reboots_ready_nodes(make_cloud: Any) -> None:
     assert spec.kind == "node"
 
 
-async def test_v1_stockout_fails_creation(cloud: Any) -> None:
+def test_v1_stockout_fails_creation(cloud: Any) -> None:
     """The wording is from skypilot 0.14.1 and gsoc-wav2vec2 issue 11."""
-    cloud.server.registry.faults.add({"kind": "stockout", "zone": ZONE})
-    message = await refusal(cloud, exceptions.ResourceExhausted)
+    cloud.in_loop(cloud.server.registry.faults.add, {"kind": "stockout", "zone": ZONE})
+    message = refusal(cloud, exceptions.ResourceExhausted)
     assert message.startswith(
         f'There is no more capacity in the zone "{ZONE}"; you can try in another zone where Cloud '
         "TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x"
     )
     client = client_of(cloud)
-    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
-    await asyncio.to_thread(create, client)
+    assert not list(client.list_nodes(parent=PARENT, timeout=60))
+    create(client)
 
 
 async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
@@ -393,18 +381,18 @@ async def test_preempted_node_cannot_be_started(cloud: Any) -> None:
     await asyncio.to_thread(deletion.result, timeout=60)
 
 
-async def test_v1alpha1_is_an_alias(cloud: Any) -> None:
+def test_v1alpha1_is_an_alias(cloud: Any) -> None:
     """Used by gcloud alpha and TensorFlow of 2018."""
-    created = await asyncio.to_thread(create, client_of(cloud))
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/v1alpha1/{NAME}")
+    created = create(client_of(cloud))
+    answer = cloud.request("GET", f"/v1alpha1/{NAME}")
     assert answer.json()["ipAddress"] == created.ip_address
-    deleted = await asyncio.to_thread(cloud.request, "DELETE", f"/v1alpha1/{NAME}")
+    deleted = cloud.request("DELETE", f"/v1alpha1/{NAME}")
     path = f"/v1alpha1/{deleted.json()['name']}"
-    assert (await asyncio.to_thread(cloud.request, "GET", path)).ok
+    assert cloud.request("GET", path).ok
 
 
 @pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
-async def test_compute_tracks_are_aliases(cloud: Any, version: str) -> None:
+def test_compute_tracks_are_aliases(cloud: Any, version: str) -> None:
     path = f"/compute/{version}/projects/{PROJECT}/global/networks/default"
-    answer = await asyncio.to_thread(cloud.request, "GET", path)
+    answer = cloud.request("GET", path)
     assert answer.json()["name"] == "default"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -33,16 +32,16 @@ def create(
     return operation.result(timeout=60)
 
 
-async def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
+def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
     with pytest.raises(kind) as caught:
-        await asyncio.to_thread(create, client_of(cloud), **more)
+        create(client_of(cloud), **more)
     return str(caught.value.message)  # type: ignore[attr-defined]
 
 
-async def test_overlapping_range_is_rejected(cloud: Any) -> None:
+def test_overlapping_range_is_rejected(cloud: Any) -> None:
     """Google's wording: terraform-provider-google issue 12523."""
     client = client_of(cloud)
-    await asyncio.to_thread(create, client, "first", node(cidr_block="10.2.0.0/29"))
+    create(client, "first", node(cidr_block="10.2.0.0/29"))
     network = f"projects/{PROJECT}/global/networks/default"
     expected = (
         f"Cloud TPU received an invalid argument. The 'CIDR Range' value \"10.2.0.0/28\" on "
@@ -50,41 +49,36 @@ async def test_overlapping_range_is_rejected(cloud: Any) -> None:
         "network."
     )
     second = node(cidr_block="10.2.0.0/28")
-    assert expected in await refusal(
-        cloud, exceptions.BadRequest, node_id="second", requested=second
-    )
+    assert expected in refusal(cloud, exceptions.BadRequest, node_id="second", requested=second)
     # us-central1's automatic subnetwork, cloud.google.com/vpc/docs/subnets.
     overlapping = node(cidr_block="10.128.0.8/29")
-    assert "conflicts" in await refusal(cloud, exceptions.BadRequest, requested=overlapping)
-    deletion = await asyncio.to_thread(client.delete_node, name=f"{PARENT}/nodes/first", timeout=60)
-    await asyncio.to_thread(deletion.result, timeout=60)
-    await asyncio.to_thread(create, client, "second", second)
+    assert "conflicts" in refusal(cloud, exceptions.BadRequest, requested=overlapping)
+    deletion = client.delete_node(name=f"{PARENT}/nodes/first", timeout=60)
+    deletion.result(timeout=60)
+    create(client, "second", second)
 
 
-async def test_free_range_is_chosen(cloud: Any) -> None:
-    def run() -> None:
-        client = client_of(cloud)
-        first = create(client, "first")
-        second = create(client, "second", node(use_service_networking=True))
-        third = create(client, "third", node(accelerator_type="v3-32"))
-        assert len({first.cidr_block, second.cidr_block, third.cidr_block}) == 3
-        assert all(item.cidr_block.endswith("/29") for item in (first, second, third))
-        assert second.use_service_networking
-        large = create(client, "large", node(accelerator_type="v3-256", cidr_block="10.3.0.0"))
-        assert large.cidr_block == "10.3.0.0/26"
-        assert len(large.network_endpoints) == 32
-
-    await asyncio.to_thread(run)
+def test_free_range_is_chosen(cloud: Any) -> None:
+    client = client_of(cloud)
+    first = create(client, "first")
+    second = create(client, "second", node(use_service_networking=True))
+    third = create(client, "third", node(accelerator_type="v3-32"))
+    assert len({first.cidr_block, second.cidr_block, third.cidr_block}) == 3
+    assert all(item.cidr_block.endswith("/29") for item in (first, second, third))
+    assert second.use_service_networking
+    large = create(client, "large", node(accelerator_type="v3-256", cidr_block="10.3.0.0"))
+    assert large.cidr_block == "10.3.0.0/26"
+    assert len(large.network_endpoints) == 32
 
 
-async def test_missing_network_is_rejected(cloud: Any) -> None:
-    message = await refusal(cloud, exceptions.NotFound, requested=node(network="nowhere"))
+def test_missing_network_is_rejected(cloud: Any) -> None:
+    message = refusal(cloud, exceptions.NotFound, requested=node(network="nowhere"))
     assert f"The resource 'projects/{PROJECT}/global/networks/nowhere' was not found" in message
 
 
 @pytest.mark.parametrize("key", ["id", "number"])
-async def test_network_by_full_link(cloud: Any, key: str) -> None:
-    project = cloud.server.registry.projects.require(PROJECT)[key]
+def test_network_by_full_link(cloud: Any, key: str) -> None:
+    project = cloud.in_loop(cloud.server.registry.projects.require, PROJECT)[key]
     full = f"https://www.googleapis.com/compute/v1/projects/{project}/global/networks/default"
-    created = await asyncio.to_thread(create, client_of(cloud), "n", node(network=full))
+    created = create(client_of(cloud), "n", node(network=full))
     assert created.network == "global/networks/default"

@@ -144,7 +144,7 @@ async def test_batch_parts_are_separate_calls(transcript_file: Path, make_cloud:
     ]
 
 
-async def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
+def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     validator = TranscriptValidator(path)
     assert validator.complaints() == []

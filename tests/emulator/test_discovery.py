@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,9 +35,9 @@ def get(cloud: Any, path: str, **headers: str) -> Any:
 
 
 @pytest.mark.parametrize("name", OFFERED)
-async def test_documents_match_googles(cloud: Any, name: str) -> None:
+def test_documents_match_googles(cloud: Any, name: str) -> None:
     api, _, version = name.partition(".")
-    answer = await asyncio.to_thread(get, cloud, f"/discovery/v1/apis/{api}/{version}/rest")
+    answer = get(cloud, f"/discovery/v1/apis/{api}/{version}/rest")
     assert answer.status_code == 200
     served, original_document = answer.json(), document(name).text
     assert served["rootUrl"] == f"{cloud.url}/"
@@ -84,10 +83,10 @@ def references_in(part: Any) -> Iterator[str]:
         ("www.googleapis.com", "/discovery/v1/apis/compute/v1/rest", "compute:v1"),
     ],
 )
-async def test_documents_by_host_have_expected_id(
+def test_documents_by_host_have_expected_id(
     cloud: Any, host: str, path: str, expected: str
 ) -> None:
-    answer = await asyncio.to_thread(get, cloud, path, Host=host)
+    answer = get(cloud, path, Host=host)
     assert answer.json()["id"] == expected
     api = expected.partition(":")[0]
     assert answer.json()["rootUrl"] == f"https://{api}.googleapis.com/"
@@ -102,19 +101,19 @@ async def test_documents_by_host_have_expected_id(
         ("127.0.0.1", "/discovery/v1/apis/..%2Ftpu/v2/rest"),
     ],
 )
-async def test_unknown_documents_are_not_found(cloud: Any, host: str, path: str) -> None:
-    answer = await asyncio.to_thread(get, cloud, path, Host=host)
+def test_unknown_documents_are_not_found(cloud: Any, host: str, path: str) -> None:
+    answer = get(cloud, path, Host=host)
     assert answer.status_code == 404
     assert answer.json()["error"]["status"] == "NOT_FOUND"
 
 
-async def test_directory_lists_documents(cloud: Any) -> None:
-    answer = await asyncio.to_thread(get, cloud, "/discovery/v1/apis?name=tpu")
+def test_directory_lists_documents(cloud: Any) -> None:
+    answer = get(cloud, "/discovery/v1/apis?name=tpu")
     items = {item["version"]: item for item in answer.json()["items"]}
     assert items.keys() == {"v1", "v1alpha1", "v2", "v2alpha", "v2alpha1"}
     assert [version for version, item in items.items() if item["preferred"]] == ["v2"]
     path = items["v2"]["discoveryRestUrl"].removeprefix(cloud.url)
-    assert (await asyncio.to_thread(get, cloud, path)).json()["id"] == "tpu:v2"
+    assert get(cloud, path).json()["id"] == "tpu:v2"
 
 
 def build(cloud: Any, api: str, version: str, address: str = BY_API) -> Any:
@@ -128,67 +127,58 @@ def build(cloud: Any, api: str, version: str, address: str = BY_API) -> Any:
 
 
 @pytest.mark.parametrize("version", ["v2alpha1", "v2alpha", "v2", "v1", "v1alpha1"])
-async def test_node_created_as_skypilot_and_ray_do(cloud: Any, version: str) -> None:
+def test_node_created_as_skypilot_and_ray_do(cloud: Any, version: str) -> None:
     body = {"acceleratorType": "v3-8"}
     if version.startswith("v1"):
         body["tensorflowVersion"] = "2.12.0"
     else:
         body["runtimeVersion"] = "tpu-ubuntu2204-base"
 
-    def run() -> None:
-        with build(cloud, "tpu", version) as tpu:
-            locations = tpu.projects().locations()
-            operation = locations.nodes().create(parent=PARENT, nodeId="n", body=body).execute()
-            while not operation["done"]:
-                operation = locations.operations().get(name=operation["name"]).execute()
-            listed = locations.nodes().list(parent=PARENT).execute()
-            assert [node["name"] for node in listed["nodes"]] == [f"{PARENT}/nodes/n"]
-            assert operation["response"]["name"] == f"{PARENT}/nodes/n"
-            locations.nodes().delete(name=f"{PARENT}/nodes/n").execute()
-
-    await asyncio.to_thread(run)
+    with build(cloud, "tpu", version) as tpu:
+        locations = tpu.projects().locations()
+        operation = locations.nodes().create(parent=PARENT, nodeId="n", body=body).execute()
+        while not operation["done"]:
+            operation = locations.operations().get(name=operation["name"]).execute()
+        listed = locations.nodes().list(parent=PARENT).execute()
+        assert [node["name"] for node in listed["nodes"]] == [f"{PARENT}/nodes/n"]
+        assert operation["response"]["name"] == f"{PARENT}/nodes/n"
+        locations.nodes().delete(name=f"{PARENT}/nodes/n").execute()
 
 
-async def test_discovery_by_host_path(cloud: Any) -> None:
-    def run() -> None:
-        with build(cloud, "tpu", "v2alpha1", "/$discovery/rest?version={apiVersion}") as tpu:
-            assert tpu.projects().locations().nodes().list(parent=PARENT).execute() == {}
-
-    await asyncio.to_thread(run)
+def test_discovery_by_host_path(cloud: Any) -> None:
+    with build(cloud, "tpu", "v2alpha1", "/$discovery/rest?version={apiVersion}") as tpu:
+        assert tpu.projects().locations().nodes().list(parent=PARENT).execute() == {}
 
 
-async def test_discovery_clients_of_other_apis(cloud: Any) -> None:
+def test_discovery_clients_of_other_apis(cloud: Any) -> None:
     cloud.enable("serviceusage", "cloudresourcemanager")
 
-    def run() -> None:
-        with build(cloud, "compute", "v1") as compute:
-            zones = compute.zones().list(project=PROJECT, filter="name=europe-west4-a").execute()
-            assert [zone["name"] for zone in zones["items"]] == ["europe-west4-a"]
-        with build(cloud, "cloudresourcemanager", "v1") as projects:
-            project = projects.projects().get(projectId=PROJECT).execute()
-            assert project["lifecycleState"] == "ACTIVE"
-        with build(cloud, "cloudresourcemanager", "v3") as projects:
-            project = projects.projects().get(name=f"projects/{PROJECT}").execute()
-            assert project["state"] == "ACTIVE"
-        with build(cloud, "iam", "v1") as iam:
-            accounts = iam.projects().serviceAccounts()
-            request = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
-            assert request.execute()["email"].startswith("runner@")
-        with build(cloud, "serviceusage", "v1") as usage:
-            name = f"projects/{PROJECT}/services/tpu.googleapis.com"
-            assert usage.services().get(name=name).execute()["state"] == "ENABLED"
-        with build(cloud, "cloudbilling", "v1") as billing:
-            billing_info = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
-            assert billing_info["billingEnabled"] is True
-        with build(cloud, "storage", "v1") as storage:
-            storage.buckets().insert(project=PROJECT, body={"name": "a-bucket"}).execute()
-            media = http.MediaInMemoryUpload(b"data\r", "text/plain")
-            storage.objects().insert(bucket="a-bucket", name="o", media_body=media).execute()
-            assert storage.objects().get_media(bucket="a-bucket", object="o").execute() == b"data\r"
-
-    await asyncio.to_thread(run)
+    with build(cloud, "compute", "v1") as compute:
+        zones = compute.zones().list(project=PROJECT, filter="name=europe-west4-a").execute()
+        assert [zone["name"] for zone in zones["items"]] == ["europe-west4-a"]
+    with build(cloud, "cloudresourcemanager", "v1") as projects:
+        project = projects.projects().get(projectId=PROJECT).execute()
+        assert project["lifecycleState"] == "ACTIVE"
+    with build(cloud, "cloudresourcemanager", "v3") as projects:
+        project = projects.projects().get(name=f"projects/{PROJECT}").execute()
+        assert project["state"] == "ACTIVE"
+    with build(cloud, "iam", "v1") as iam:
+        accounts = iam.projects().serviceAccounts()
+        request = accounts.create(name=f"projects/{PROJECT}", body={"accountId": "runner"})
+        assert request.execute()["email"].startswith("runner@")
+    with build(cloud, "serviceusage", "v1") as usage:
+        name = f"projects/{PROJECT}/services/tpu.googleapis.com"
+        assert usage.services().get(name=name).execute()["state"] == "ENABLED"
+    with build(cloud, "cloudbilling", "v1") as billing:
+        billing_info = billing.projects().getBillingInfo(name=f"projects/{PROJECT}").execute()
+        assert billing_info["billingEnabled"] is True
+    with build(cloud, "storage", "v1") as storage:
+        storage.buckets().insert(project=PROJECT, body={"name": "a-bucket"}).execute()
+        media = http.MediaInMemoryUpload(b"data\r", "text/plain")
+        storage.objects().insert(bucket="a-bucket", name="o", media_body=media).execute()
+        assert storage.objects().get_media(bucket="a-bucket", object="o").execute() == b"data\r"
 
 
-async def test_unknown_version_raises_client_error(cloud: Any) -> None:
+def test_unknown_version_raises_client_error(cloud: Any) -> None:
     with pytest.raises(errors.UnknownApiNameOrVersion):
-        await asyncio.to_thread(build, cloud, "tpu", "v9")
+        build(cloud, "tpu", "v9")

@@ -17,6 +17,7 @@ import requests
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.gcloud import require_gcloud
 from tests.support.locations import PROJECT
+from tests.support.subprocesses import run_captured
 from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.local_cloud import server_process
 from tpuctl.shell_record import RECORD
@@ -51,14 +52,11 @@ class Shell:
         self, script: str, *, seconds: int = 120, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         begin = f'tpuctl() {{ {self.program} "$@"; }}\n'
-        return subprocess.run(
+        return run_captured(
             ["bash", "--norc", "-c", begin + script],
             env=self.variables | variables,
             cwd=self.home,
-            capture_output=True,
-            text=True,
             timeout=seconds,
-            check=False,
         )
 
     def output(self, script: str, **options: Any) -> str:

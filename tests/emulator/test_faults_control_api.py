@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from typing import Any
 
@@ -16,15 +15,9 @@ from tpuctl.emulator.faults.fault import matches_method
 from tpuctl.emulator.faults.google_messages import MESSAGES, fault_error
 from tpuctl.errors import NotFound, Usage
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 TPU = "google.cloud.tpu.v2.Tpu"
-
-
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
 
 def names(client: Any) -> list[str]:
@@ -77,43 +70,41 @@ def names(client: Any) -> list[str]:
         ({}, "Unknown fault kind ''"),
     ],
 )
-async def test_invalid_fault_is_rejected(cloud: Any, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fault_is_rejected(cloud: Any, fields: dict[str, Any], message: str) -> None:
     from tpuctl.local_cloud import server_process
 
     with pytest.raises(Usage) as caught:
-        await asyncio.to_thread(
-            server_process.request, local_cloud(cloud), "POST", "/_local/faults", fields
-        )
+        server_process.request(cloud.local_cloud, "POST", "/_local/faults", fields)
     assert message in caught.value.diagnostics[0].detail
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
+    assert remote_control.faults(cloud.local_cloud) == []
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b'"stockout"'])
-async def test_body_must_be_an_object(cloud: Any, body: bytes) -> None:
+def test_body_must_be_an_object(cloud: Any, body: bytes) -> None:
     for verb, path in (("POST", "faults"), ("PATCH", "settings")):
-        answer = await asyncio.to_thread(cloud.request, verb, f"/_local/{path}", data=body)
+        answer = cloud.request(verb, f"/_local/{path}", data=body)
         assert answer.status_code == 400
 
 
-async def test_only_owner_is_allowed(cloud: Any) -> None:
-    token = cloud.server.registry.access.token_for("machine@local-project.iam.gserviceaccount.com")
+def test_only_owner_is_allowed(cloud: Any) -> None:
+    token = cloud.in_loop(
+        cloud.server.registry.access.token_for, "machine@local-project.iam.gserviceaccount.com"
+    )
     for verb, path in (
         ("GET", "faults"),
         ("POST", "faults"),
         ("GET", "calls"),
         ("GET", "settings"),
     ):
-        answer = await asyncio.to_thread(
-            cloud.request, verb, f"/_local/{path}", token=token, json={"kind": "drop-response"}
-        )
+        answer = cloud.request(verb, f"/_local/{path}", token=token, json={"kind": "drop-response"})
         assert answer.status_code == 403
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
+    assert remote_control.faults(cloud.local_cloud) == []
 
 
 async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     await asyncio.to_thread(
         remote_control.add_fault, handle, "unavailable", method="ListNodes", times=2
     )
@@ -132,7 +123,7 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
     before = await asyncio.to_thread(remote_control.faults, handle)
     await cloud.server.close()
     again = await make_cloud()
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(again)) == before
+    assert await asyncio.to_thread(remote_control.faults, again.local_cloud) == before
     with pytest.raises(exceptions.ServiceUnavailable):
         await asyncio.to_thread(names, again.tpu())
     assert await asyncio.to_thread(names, again.tpu()) == []
@@ -140,21 +131,21 @@ async def test_restart_keeps_faults_and_settings(make_cloud: Any) -> None:
         await asyncio.to_thread(again.tpu().get_node, name=f"{PARENT}/nodes/x", timeout=60)
     assert [
         fault["applied"]
-        for fault in await asyncio.to_thread(remote_control.faults, local_cloud(again))
+        for fault in await asyncio.to_thread(remote_control.faults, again.local_cloud)
     ] == [
         2,
         1,
     ]
-    settings = await asyncio.to_thread(remote_control.settings, local_cloud(again))
+    settings = await asyncio.to_thread(remote_control.settings, again.local_cloud)
     assert (settings["nodes"], settings["quota"]) == ("denied", {"TPUV3": {ZONE: 8}})
-    added = await asyncio.to_thread(remote_control.add_fault, local_cloud(again), "drop-response")
+    added = await asyncio.to_thread(remote_control.add_fault, again.local_cloud, "drop-response")
     assert added["id"] not in [fault["id"] for fault in before]
 
 
 async def test_take_returns_matching_stockout(cloud: Any) -> None:
     """Services call `take` with their attributes."""
     faults = cloud.server.registry.faults
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     await asyncio.to_thread(
         remote_control.add_fault, handle, "stockout", zone=ZONE, type="v3-*", times=2
     )
@@ -177,26 +168,23 @@ async def test_fault_is_limited_by_usual_name_of_type(
     cloud: Any, name: str, type_name: str, other: str
 ) -> None:
     faults = cloud.server.registry.faults
-    await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), "stockout", type=name)
+    await asyncio.to_thread(remote_control.add_fault, cloud.local_cloud, "stockout", type=name)
     assert faults.take("stockout", zone=ZONE, type=other) is None
     assert faults.take("stockout", zone=ZONE, type=type_name) is not None
 
 
-async def test_journal_lists_every_call(cloud: Any) -> None:
-    client, storage, handle = cloud.tpu("rest"), cloud.storage(), local_cloud(cloud)
+def test_journal_lists_every_call(cloud: Any) -> None:
+    client, storage, handle = cloud.tpu("rest"), cloud.storage(), cloud.local_cloud
 
-    def work() -> None:
-        storage.create_bucket("a-bucket", timeout=60)
-        bucket = storage.bucket("a-bucket")
-        bucket.blob("x").upload_from_string("content", timeout=60)
-        with pytest.raises(exceptions.NotFound):
-            bucket.get_blob("y", timeout=60) or bucket.blob("y").reload(timeout=60)
-        client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=60)
-        cloud.tpu().get_node(name=f"{PARENT}/nodes/one", timeout=60)
-        cloud.request("GET", f"/compute/v1/projects/{PROJECT}/global/networks")
-
-    await asyncio.to_thread(work)
-    calls = await asyncio.to_thread(remote_control.calls, handle)
+    storage.create_bucket("a-bucket", timeout=60)
+    bucket = storage.bucket("a-bucket")
+    bucket.blob("x").upload_from_string("content", timeout=60)
+    with pytest.raises(exceptions.NotFound):
+        bucket.get_blob("y", timeout=60) or bucket.blob("y").reload(timeout=60)
+    client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=60)
+    cloud.tpu().get_node(name=f"{PARENT}/nodes/one", timeout=60)
+    cloud.request("GET", f"/compute/v1/projects/{PROJECT}/global/networks")
+    calls = remote_control.calls(handle)
     summary = [(call["method"], call["status"], call["mutating"]) for call in calls]
     assert summary == [
         ("storage.buckets.insert", "OK", True),
@@ -210,20 +198,18 @@ async def test_journal_lists_every_call(cloud: Any) -> None:
     assert [call["number"] for call in calls] == [1, 2, 3, 4, 5, 6, 7]
     assert {call["project"] for call in calls[1:]} == {PROJECT}
     assert {call["caller"] for call in calls} == {"owner@local-cloud.invalid"}
-    later = await asyncio.to_thread(remote_control.calls, handle, 5)
+    later = remote_control.calls(handle, 5)
     assert [call["number"] for call in later] == [6, 7]
-    assert await asyncio.to_thread(remote_control.calls, handle, 7) == []
-    assert await asyncio.to_thread(remote_control.calls, handle, 700) == []
+    assert remote_control.calls(handle, 7) == []
+    assert remote_control.calls(handle, 700) == []
 
 
-async def test_journal_lists_faults_of_calls(cloud: Any) -> None:
-    handle = local_cloud(cloud)
-    fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "drop-request", method="ListNodes"
-    )
+def test_journal_lists_faults_of_calls(cloud: Any) -> None:
+    handle = cloud.local_cloud
+    fault = remote_control.add_fault(handle, "drop-request", method="ListNodes")
     with pytest.raises(exceptions.ServiceUnavailable):
-        await asyncio.to_thread(names, cloud.tpu())
-    (call,) = await asyncio.to_thread(remote_control.calls, handle)
+        names(cloud.tpu())
+    (call,) = remote_control.calls(handle)
     assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault["id"]])
 
 
@@ -246,7 +232,7 @@ async def test_journal_drops_oldest_calls(cloud: Any) -> None:
 
 
 async def test_settings_are_patched(cloud: Any) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
 
     def change(**changes: Any) -> dict[str, Any]:
         return remote_control.change_settings(handle, **changes)
@@ -297,17 +283,13 @@ async def test_settings_are_patched(cloud: Any) -> None:
         ({"reservations": ["mine"]}, "not a valid reservation"),
     ],
 )
-async def test_invalid_setting_changes_nothing(
-    cloud: Any, changes: dict[str, Any], message: str
-) -> None:
-    handle = local_cloud(cloud)
-    before = await asyncio.to_thread(remote_control.settings, handle)
+def test_invalid_setting_changes_nothing(cloud: Any, changes: dict[str, Any], message: str) -> None:
+    handle = cloud.local_cloud
+    before = remote_control.settings(handle)
     with pytest.raises(Usage) as caught:
-        await asyncio.to_thread(
-            remote_control.change_settings, handle, **({"nodes": "denied"} | changes)
-        )
+        remote_control.change_settings(handle, **({"nodes": "denied"} | changes))
     assert message in caught.value.diagnostics[0].detail
-    assert await asyncio.to_thread(remote_control.settings, handle) == before
+    assert remote_control.settings(handle) == before
 
 
 async def test_pace_changes_without_restart(cloud: Any) -> None:
@@ -317,29 +299,29 @@ async def test_pace_changes_without_restart(cloud: Any) -> None:
     def create(node_id: str) -> Any:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=60)
 
-    await asyncio.to_thread(remote_control.change_settings, local_cloud(cloud), pace="real")
+    await asyncio.to_thread(remote_control.change_settings, cloud.local_cloud, pace="real")
     node = await asyncio.to_thread(create, "slow")
     record = operations.get(node.operation.name)
     assert record.due - record.started > 60
     report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
     assert report["pace"] == "real"
-    await asyncio.to_thread(remote_control.change_settings, local_cloud(cloud), pace="instant")
+    await asyncio.to_thread(remote_control.change_settings, cloud.local_cloud, pace="instant")
     node = await asyncio.to_thread(create, "quick")
     record = operations.get(node.operation.name)
     assert record.due == record.started
 
 
-async def test_unknown_ids_are_not_found(cloud: Any) -> None:
-    handle = local_cloud(cloud)
-    await asyncio.to_thread(remote_control.add_fault, handle, "drop-response", name="x")
+def test_unknown_ids_are_not_found(cloud: Any) -> None:
+    handle = cloud.local_cloud
+    remote_control.add_fault(handle, "drop-response", name="x")
     for call in (remote_control.fault, remote_control.remove_fault, remote_control.release):
         with pytest.raises(NotFound, match="drop-response-7"):
-            await asyncio.to_thread(call, handle, "drop-response-7")
+            call(handle, "drop-response-7")
         with pytest.raises(NotFound):
-            await asyncio.to_thread(call, handle, "a/b c?d")
-    answer = await asyncio.to_thread(cloud.request, "PUT", "/_local/faults")
+            call(handle, "a/b c?d")
+    answer = cloud.request("PUT", "/_local/faults")
     assert answer.status_code == 404
-    answer = await asyncio.to_thread(cloud.request, "GET", "/_local/calls?since=x")
+    answer = cloud.request("GET", "/_local/calls?since=x")
     assert answer.status_code == 400
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from typing import Any
@@ -15,7 +14,6 @@ from google.cloud import tpu_v2
 from tests.support.locations import PARENT
 from tpuctl.errors import NotFound, TimedOut, Usage
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 NODE = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
 # A client in a separate process, which can be killed: URL, TOKEN, METHOD.
@@ -44,17 +42,12 @@ else:
 """
 
 
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
 def create(client: Any) -> Any:
     return client.create_node(parent=PARENT, node_id="one", node=NODE, timeout=60)
 
 
 def node_names(cloud: Any) -> list[str]:
-    return [name for name, _ in cloud.server.store.items("tpu.node")]
+    return [name for name, _ in cloud.in_loop(cloud.server.store.items, "tpu.node")]
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
@@ -63,7 +56,7 @@ def node_names(cloud: Any) -> list[str]:
 async def test_held_request_continues_after_release(
     cloud: Any, transport: str, hold_response: bool, how: str
 ) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="CreateNode", hold_response=hold_response
     )
@@ -83,7 +76,7 @@ async def test_held_request_continues_after_release(
 
 
 async def test_held_request_can_be_cut_off(cloud: Any) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
     await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
@@ -98,7 +91,7 @@ async def test_held_request_can_be_cut_off(cloud: Any) -> None:
 async def test_disconnected_client_ends_held_request(
     cloud: Any, kind: str, hold_response: bool
 ) -> None:
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "hold", method="mutating", hold_response=hold_response
     )
@@ -117,7 +110,7 @@ async def test_disconnected_client_ends_held_request(
 async def test_server_stops_despite_held_request(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    handle = local_cloud(cloud)
+    handle = cloud.local_cloud
     fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold", method="CreateNode")
     call = asyncio.create_task(asyncio.to_thread(create, cloud.tpu()))
     await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 10)
@@ -128,12 +121,12 @@ async def test_server_stops_despite_held_request(make_cloud: Any) -> None:
     assert node_names(again) == []
 
 
-async def test_wait_held_times_out_without_request(cloud: Any) -> None:
-    handle = local_cloud(cloud)
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "hold")
+def test_wait_held_times_out_without_request(cloud: Any) -> None:
+    handle = cloud.local_cloud
+    fault = remote_control.add_fault(handle, "hold")
     with pytest.raises(TimedOut):
-        await asyncio.to_thread(remote_control.wait_held, handle, fault["id"], 0)
+        remote_control.wait_held(handle, fault["id"], 0)
     with pytest.raises(NotFound, match="hold-7"):
-        await asyncio.to_thread(remote_control.fault, handle, "hold-7")
+        remote_control.fault(handle, "hold-7")
     with pytest.raises(Usage, match="drop"):
-        await asyncio.to_thread(remote_control.release, handle, fault["id"], drop="no")  # type: ignore[arg-type]
+        remote_control.release(handle, fault["id"], drop="no")  # type: ignore[arg-type]

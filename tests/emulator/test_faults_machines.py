@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
 from tests.support.locations import PARENT, PROJECT, ZONE
-from tests.support.polling import async_until
+from tests.support.polling import until
 from tpuctl.errors import NotFound
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 SLICE = [f"{PARENT}/nodes/slice/workers/{index}" for index in range(4)]
 INSTANCE = f"projects/{PROJECT}/zones/{ZONE}/instances/controller"
-
-
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
 
 
 def make_slice(cloud: Any) -> None:
@@ -55,43 +48,43 @@ def make_instance(cloud: Any, **scheduling: Any) -> None:
     assert not ended.error.errors, ended.error
 
 
-async def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
-    return await asyncio.to_thread(remote_control.add_fault, local_cloud(cloud), kind, **fields)
+def add(cloud: Any, kind: str, **fields: Any) -> dict[str, Any]:
+    return remote_control.add_fault(cloud.local_cloud, kind, **fields)
 
 
-async def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
-    async def used() -> dict[str, Any] | None:
-        state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
+def happened(cloud: Any, fault: dict[str, Any]) -> dict[str, Any]:
+    def used() -> dict[str, Any] | None:
+        state = remote_control.fault(cloud.local_cloud, fault["id"])
         return state if state["applied"] else None
 
-    met: dict[str, Any] = await async_until(used, f"the fault {fault['kind']!r}")
+    met: dict[str, Any] = until(used, f"the fault {fault['kind']!r}")
     return met
 
 
-async def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
-    await asyncio.to_thread(make_slice, cloud)
-    fault = await happened(cloud, await add(cloud, "host-unreachable", node="slice", worker=2))
+def test_host_gone_applies_to_all_workers_or_one(cloud: Any) -> None:
+    make_slice(cloud)
+    fault = happened(cloud, add(cloud, "host-unreachable", node="slice", worker=2))
     assert (fault["applied"], fault["error"]) == (1, "")
     assert cloud.host.lost == {SLICE[2]: True}
     full_name = f"{PARENT}/nodes/slice"
-    await happened(cloud, await add(cloud, "host-unreachable", node=full_name, mode="refused"))
+    happened(cloud, add(cloud, "host-unreachable", node=full_name, mode="refused"))
     assert cloud.host.lost == dict.fromkeys(SLICE, False)
-    node = await asyncio.to_thread(cloud.tpu().get_node, name=full_name, timeout=60)
+    node = cloud.tpu().get_node(name=full_name, timeout=60)
     assert node.state is tpu_v2.Node.State.READY
 
 
-async def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
-    await asyncio.to_thread(make_slice, cloud)
-    fault = await happened(cloud, await add(cloud, "disk-full", node="slice", worker=1))
+def test_disk_is_full_until_fault_is_removed(cloud: Any) -> None:
+    make_slice(cloud)
+    fault = happened(cloud, add(cloud, "disk-full", node="slice", worker=1))
     assert (fault["applied"], fault["error"], fault["free_bytes"]) == (1, "", 0)
     assert cloud.host.limits == {SLICE[1]: 0}
     assert cloud.host.disk_limit(SLICE[1]) == 0, "queried when its programs start"
     assert cloud.host.disk_limit(SLICE[0]) is None
-    every = await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=5000))
+    every = happened(cloud, add(cloud, "disk-full", node="slice", after_bytes=5000))
     assert cloud.host.limits == dict.fromkeys(SLICE, 5000)
-    await asyncio.to_thread(remote_control.remove_fault, local_cloud(cloud), every["id"])
+    remote_control.remove_fault(cloud.local_cloud, every["id"])
     assert cloud.host.limits == {**dict.fromkeys(SLICE), SLICE[1]: 0}, "the other one stays"
-    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud(cloud))
+    remote_control.remove_all_faults(cloud.local_cloud)
     assert cloud.host.limits == dict.fromkeys(SLICE)
     assert cloud.host.disk_limit(SLICE[1]) is None
 
@@ -100,32 +93,36 @@ async def test_disk_full_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
     await asyncio.to_thread(make_slice, cloud)
-    await happened(cloud, await add(cloud, "disk-full", node="slice", after_bytes=7))
+    await asyncio.to_thread(
+        happened,
+        cloud,
+        await asyncio.to_thread(add, cloud, "disk-full", node="slice", after_bytes=7),
+    )
     await cloud.server.close()
     again = await make_cloud()
     assert again.host.disk_limit(SLICE[3]) == 7
 
 
 @pytest.mark.parametrize("kind", ["host-unreachable", "disk-full"])
-async def test_faults_apply_to_instances(cloud: Any, kind: str) -> None:
-    await asyncio.to_thread(make_instance, cloud)
-    await happened(cloud, await add(cloud, kind, node="controller"))
+def test_faults_apply_to_instances(cloud: Any, kind: str) -> None:
+    make_instance(cloud)
+    happened(cloud, add(cloud, kind, node="controller"))
     events = cloud.host.lost if kind == "host-unreachable" else cloud.host.limits
     assert list(events) == [INSTANCE]
 
 
-async def test_instance_is_preempted(cloud: Any) -> None:
-    await asyncio.to_thread(make_instance, cloud)
-    fault = await happened(cloud, await add(cloud, "preempt", node="controller"))
+def test_instance_is_preempted(cloud: Any) -> None:
+    make_instance(cloud)
+    fault = happened(cloud, add(cloud, "preempt", node="controller"))
     assert fault["error"] == ""
-    await async_until(lambda: INSTANCE not in cloud.host.running, "the end of the instance")
+    until(lambda: INSTANCE not in cloud.host.running, "the end of the instance")
     assert cloud.host.events == [(INSTANCE, "preempted", "TRUE")]
 
 
 @pytest.mark.parametrize("policy", ["MIGRATE", "TERMINATE"])
-async def test_instance_is_maintained(cloud: Any, policy: str) -> None:
-    await asyncio.to_thread(make_instance, cloud, on_host_maintenance=policy)
-    fault = await happened(cloud, await add(cloud, "maintenance", node="controller"))
+def test_instance_is_maintained(cloud: Any, policy: str) -> None:
+    make_instance(cloud, on_host_maintenance=policy)
+    fault = happened(cloud, add(cloud, "maintenance", node="controller"))
     assert fault["error"] == ""
     assert cloud.host.events == [
         (INSTANCE, "maintenance-event", f"{policy}_ON_HOST_MAINTENANCE"),
@@ -134,23 +131,23 @@ async def test_instance_is_maintained(cloud: Any, policy: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["host-unreachable", "disk-full"])
-async def test_error_names_missing_node(cloud: Any, kind: str) -> None:
+def test_error_names_missing_node(cloud: Any, kind: str) -> None:
     with pytest.raises(NotFound, match="Node slice not found"):
-        await add(cloud, kind, node="slice")
-    await asyncio.to_thread(make_slice, cloud)
+        add(cloud, kind, node="slice")
+    make_slice(cloud)
     with pytest.raises(NotFound, match="Did you mean slice"):
-        await add(cloud, kind, node="slcie")
+        add(cloud, kind, node="slcie")
     with pytest.raises(NotFound, match="no worker 4: its workers are 0 to 3"):
-        await add(cloud, kind, node="slice", worker=4)
-    assert await asyncio.to_thread(remote_control.faults, local_cloud(cloud)) == []
-    later = await happened(cloud, await add(cloud, kind, node="another", seconds=0.01))
+        add(cloud, kind, node="slice", worker=4)
+    assert remote_control.faults(cloud.local_cloud) == []
+    later = happened(cloud, add(cloud, kind, node="another", seconds=0.01))
     assert "Node another not found" in later["error"]
 
 
-async def test_one_worker_refuses_key(cloud: Any) -> None:
-    fault = await add(cloud, "ssh-key-refused", node="slice", worker=1, times="unlimited")
-    refusing = [cloud.host.refuses_key(name) for name in SLICE]
+def test_one_worker_refuses_key(cloud: Any) -> None:
+    fault = add(cloud, "ssh-key-refused", node="slice", worker=1, times="unlimited")
+    refusing = [cloud.in_loop(cloud.host.refuses_key, name) for name in SLICE]
     assert refusing == [False, True, False, False]
-    assert not cloud.host.refuses_key(INSTANCE)
-    state = await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault["id"])
+    assert not cloud.in_loop(cloud.host.refuses_key, INSTANCE)
+    state = remote_control.fault(cloud.local_cloud, fault["id"])
     assert state["applied"] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from tests.support.locations import PARENT
-from tests.support.polling import async_until
+from tests.support.polling import async_until, until
 from tpuctl.errors import NotFound
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
@@ -25,55 +24,48 @@ SPOT = tpu_v2.Node(
 State = tpu_v2.Node.State
 
 
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
 def make_node(cloud: Any) -> Any:
     client = cloud.tpu()
     client.create_node(parent=PARENT, node_id="one", node=SPOT, timeout=60).result(timeout=60)
     return client
 
 
-async def preempted(client: Any) -> None:
-    async def is_preempted() -> bool:
-        node = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+def preempted(client: Any) -> None:
+    def is_preempted() -> bool:
+        node = client.get_node(name=NAME, timeout=60)
         return bool(node.state is State.PREEMPTED)
 
-    await async_until(is_preempted, "the preemption of the node")
+    until(is_preempted, "the preemption of the node")
 
 
-async def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
-    async def has_happened() -> bool:
-        state = await asyncio.to_thread(remote_control.fault, cloud, fault["id"])
+def happened(cloud: LocalCloud, fault: dict[str, Any]) -> None:
+    def has_happened() -> bool:
+        state = remote_control.fault(cloud, fault["id"])
         return bool(state["applied"] == 1)
 
-    await async_until(has_happened, f"the fault {fault['kind']!r}")
+    until(has_happened, f"the fault {fault['kind']!r}")
 
 
-async def test_stockout_in_one_zone(cloud: Any) -> None:
-    client, handle = cloud.tpu(), local_cloud(cloud)
-    fault = await asyncio.to_thread(
-        remote_control.add_fault, handle, "stockout", zone="europe-west4-a", type="v3-8"
-    )
+def test_stockout_in_one_zone(cloud: Any) -> None:
+    client, handle = cloud.tpu(), cloud.local_cloud
+    fault = remote_control.add_fault(handle, "stockout", zone="europe-west4-a", type="v3-8")
 
     def create(parent: str) -> Any:
         begun = client.create_node(parent=parent, node_id="one", node=SPOT, timeout=60)
         return begun.result(timeout=60)
 
     other_parent = "projects/local-project/locations/us-central1-a"
-    assert (await asyncio.to_thread(create, other_parent)).state is State.READY
+    assert create(other_parent).state is State.READY
     with pytest.raises(exceptions.ResourceExhausted, match="no more capacity in the zone"):
-        await asyncio.to_thread(create, PARENT)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["applied"] == 1
+        create(PARENT)
+    assert remote_control.fault(handle, fault["id"])["applied"] == 1
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
-    assert (await asyncio.to_thread(create, PARENT)).state is State.READY
+        client.get_node(name=NAME, timeout=60)
+    assert create(PARENT).state is State.READY
 
 
 async def test_queued_resource_fails(cloud: Any) -> None:
-    client, handle = cloud.tpu(), local_cloud(cloud)
+    client, handle = cloud.tpu(), cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "queue-failure", text="not today"
     )
@@ -99,27 +91,27 @@ async def test_queued_resource_fails(cloud: Any) -> None:
 
 
 @pytest.mark.parametrize("node", ["one", NAME])
-async def test_node_is_preempted(cloud: Any, node: str) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node=node)
-    await preempted(client)
-    await happened(handle, fault)
+def test_node_is_preempted(cloud: Any, node: str) -> None:
+    client, handle = make_node(cloud), cloud.local_cloud
+    fault = remote_control.add_fault(handle, "preempt", node=node)
+    preempted(client)
+    happened(handle, fault)
     assert cloud.host.count_running() == 0
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
+    assert remote_control.fault(handle, fault["id"])["error"] == ""
 
 
-async def test_node_is_maintained(cloud: Any) -> None:
-    handle = local_cloud(cloud)
-    await asyncio.to_thread(make_node, cloud)
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "maintenance", node="one")
-    await happened(handle, fault)
-    assert (await asyncio.to_thread(remote_control.fault, handle, fault["id"]))["error"] == ""
+def test_node_is_maintained(cloud: Any) -> None:
+    handle = cloud.local_cloud
+    make_node(cloud)
+    fault = remote_control.add_fault(handle, "maintenance", node="one")
+    happened(handle, fault)
+    assert remote_control.fault(handle, fault["id"])["error"] == ""
 
 
 async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     cloud = await make_cloud()
     cloud.enable("tpu", "compute")
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
+    client, handle = await asyncio.to_thread(make_node, cloud), cloud.local_cloud
     fault = await asyncio.to_thread(
         remote_control.add_fault, handle, "preempt", node="one", seconds=86400
     )
@@ -130,31 +122,25 @@ async def test_scheduled_fault_survives_restart(make_cloud: Any) -> None:
     await cloud.server.close()
     again = await make_cloud()
     client = again.tpu()
-    await preempted(client)
-    await happened(local_cloud(again), fault)
+    await asyncio.to_thread(preempted, client)
+    await asyncio.to_thread(happened, again.local_cloud, fault)
 
 
-async def test_removed_fault_does_not_happen(cloud: Any) -> None:
-    client, handle = await asyncio.to_thread(make_node, cloud), local_cloud(cloud)
-    removed = await asyncio.to_thread(
-        remote_control.add_fault, handle, "preempt", node="one", seconds=0.2
-    )
-    await asyncio.to_thread(remote_control.remove_fault, handle, removed["id"])
-    last = await asyncio.to_thread(
-        remote_control.add_fault, handle, "maintenance", node="one", seconds=0.4
-    )
-    await happened(handle, last)
-    assert (await asyncio.to_thread(client.get_node, name=NAME, timeout=60)).state is State.READY
+def test_removed_fault_does_not_happen(cloud: Any) -> None:
+    client, handle = make_node(cloud), cloud.local_cloud
+    removed = remote_control.add_fault(handle, "preempt", node="one", seconds=0.2)
+    remote_control.remove_fault(handle, removed["id"])
+    last = remote_control.add_fault(handle, "maintenance", node="one", seconds=0.4)
+    happened(handle, last)
+    assert client.get_node(name=NAME, timeout=60).state is State.READY
 
 
-async def test_missing_node_is_reported(cloud: Any) -> None:
-    handle = local_cloud(cloud)
+def test_missing_node_is_reported(cloud: Any) -> None:
+    handle = cloud.local_cloud
     with pytest.raises(NotFound, match="one"):
-        await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="one")
-    assert await asyncio.to_thread(remote_control.faults, handle) == []
-    later = await asyncio.to_thread(
-        remote_control.add_fault, handle, "preempt", node="one", seconds=0.01
-    )
-    await happened(handle, later)
-    state = await asyncio.to_thread(remote_control.fault, handle, later["id"])
+        remote_control.add_fault(handle, "preempt", node="one")
+    assert remote_control.faults(handle) == []
+    later = remote_control.add_fault(handle, "preempt", node="one", seconds=0.01)
+    happened(handle, later)
+    state = remote_control.fault(handle, later["id"])
     assert "Node one not found" in state["error"]

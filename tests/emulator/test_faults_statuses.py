@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +11,6 @@ from google.cloud import compute_v1
 
 from tests.support.locations import PARENT, PROJECT
 from tpuctl.emulator.state.errors import CODES
-from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
     400: exceptions.BadRequest,
@@ -30,17 +26,6 @@ CLASSES: dict[int, type[exceptions.GoogleAPICallError]] = {
     504: exceptions.GatewayTimeout,
 }
 PAGES = (408, 502)  # answered by Google's front end
-
-
-async def add(cloud: Any, **fields: Any) -> str:
-    server = cloud.server
-    handle = LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-    fault = await asyncio.to_thread(remote_control.add_fault, handle, "error", **fields)
-    return str(fault["id"])
-
-
-def used(cloud: Any, fault: str) -> int:
-    return int(cloud.server.registry.faults.get(fault).fields["applied"])
 
 
 def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
@@ -69,13 +54,13 @@ def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
 
 
 @pytest.mark.parametrize("status", list(CLASSES))
-async def test_every_http_status_in_the_format_of_its_api(cloud: Any, status: int) -> None:
+def test_every_http_status_in_the_format_of_its_api(cloud: Any, status: int) -> None:
     for api, (method, call) in asks(cloud).items():
-        fault = await add(cloud, method=method, http=status)
+        fault = cloud.add_fault("error", method=method, http=status)
         with pytest.raises(CLASSES[status]) as caught:
-            await asyncio.to_thread(call)
+            call()
         assert caught.value.code == status, api
-        assert used(cloud, fault) == 1
+        assert cloud.used(fault) == 1
         response = caught.value.response
         if status in PAGES:
             assert response.headers["Content-Type"].startswith("text/html"), api
@@ -91,11 +76,11 @@ async def test_every_http_status_in_the_format_of_its_api(cloud: Any, status: in
 
 
 @pytest.mark.parametrize("code", list(CODES))
-async def test_every_code_over_grpc(cloud: Any, code: str) -> None:
+def test_every_code_over_grpc(cloud: Any, code: str) -> None:
     client = cloud.tpu("grpc")
-    await add(cloud, method="ListNodes", code=code)
+    cloud.add_fault("error", method="ListNodes", code=code)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60, retry=None)
+        client.list_nodes(parent=PARENT, timeout=60, retry=None)
     assert caught.value.grpc_status_code.name == code
     assert caught.value.message
 
@@ -104,31 +89,31 @@ async def test_every_code_over_grpc(cloud: Any, code: str) -> None:
     ("status", "code"),
     [(408, "DEADLINE_EXCEEDED"), (429, "RESOURCE_EXHAUSTED"), (502, "UNAVAILABLE")],
 )
-async def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> None:
+def test_an_http_status_over_grpc(cloud: Any, status: int, code: str) -> None:
     client = cloud.tpu("grpc")
-    await add(cloud, method="ListNodes", http=status)
+    cloud.add_fault("error", method="ListNodes", http=status)
     with pytest.raises(exceptions.GoogleAPICallError) as caught:
-        await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60, retry=None)
+        client.list_nodes(parent=PARENT, timeout=60, retry=None)
     assert caught.value.grpc_status_code.name == code
 
 
-async def test_too_many_requests_message_of_each_api(cloud: Any) -> None:
+def test_too_many_requests_message_of_each_api(cloud: Any) -> None:
     calls = asks(cloud)
-    await add(cloud, method="ListNodes", http=429)
+    cloud.add_fault("error", method="ListNodes", http=429)
     with pytest.raises(exceptions.TooManyRequests) as caught:
-        await asyncio.to_thread(calls["tpu"][1])
+        calls["tpu"][1]()
     assert "of service 'tpu.googleapis.com' for consumer 'project_number:" in str(caught.value)
     assert caught.value.reason == "RATE_LIMIT_EXCEEDED"
-    await add(cloud, method="storage.objects.insert", http=429)
+    cloud.add_fault("error", method="storage.objects.insert", http=429)
     with pytest.raises(exceptions.TooManyRequests) as caught:
-        await asyncio.to_thread(calls["media"][1])
+        calls["media"][1]()
     assert "The object a-bucket exceeded the rate limit" in str(caught.value)
     (entry,) = caught.value.response.json()["error"]["errors"]
     assert (entry["domain"], entry["reason"]) == ("usageLimits", "rateLimitExceeded")
 
 
-async def test_custom_text_is_not_a_page(cloud: Any) -> None:
-    await add(cloud, method="ListNodes", http=502, text="out for lunch")
+def test_custom_text_is_not_a_page(cloud: Any) -> None:
+    cloud.add_fault("error", method="ListNodes", http=502, text="out for lunch")
     with pytest.raises(exceptions.BadGateway, match="out for lunch") as caught:
-        await asyncio.to_thread(asks(cloud)["tpu"][1])
+        asks(cloud)["tpu"][1]()
     assert caught.value.response.json()["error"]["code"] == 502

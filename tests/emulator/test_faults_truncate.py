@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -12,32 +13,13 @@ from google.api_core import exceptions
 
 from tests.support.locations import PARENT
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 MIB = 1 << 20
 DATA = os.urandom(4 * MIB)
 
 
-def local_cloud(cloud: Any) -> LocalCloud:
-    server = cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
-async def add(cloud: Any, **fields: Any) -> str:
-    fault = await asyncio.to_thread(
-        remote_control.add_fault, local_cloud(cloud), "truncate", **fields
-    )
-    return str(fault["id"])
-
-
-async def used(cloud: Any, fault_id: str) -> int:
-    return int(
-        (await asyncio.to_thread(remote_control.fault, local_cloud(cloud), fault_id))["applied"]
-    )
-
-
-async def statuses(cloud: Any) -> list[tuple[str, str]]:
-    calls = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
+def statuses(cloud: Any) -> list[tuple[str, str]]:
+    calls = remote_control.calls(cloud.local_cloud)
     return [(call["method"].rpartition(".")[2], call["status"]) for call in calls]
 
 
@@ -48,58 +30,56 @@ async def bucket(cloud: Any) -> Any:
     return bucket
 
 
-async def exchange(cloud: Any, request: bytes) -> bytes:
+def exchange(cloud: Any, request: bytes) -> bytes:
     """All bytes of the response to a request on a new connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", cloud.server.port)
     head, _, body = request.partition(b"\r\n\r\n")
     token = f"\r\nAuthorization: Bearer {cloud.token}\r\nHost: x\r\n\r\n".encode()
-    writer.write(head + token + body)
-    answer = await asyncio.wait_for(reader.read(), 60)
-    writer.close()
-    return answer
+    with socket.create_connection(("127.0.0.1", cloud.server.port), timeout=60) as connection:
+        connection.sendall(head + token + body)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-async def test_download_is_truncated_after_n_bytes(cloud: Any, bucket: Any) -> None:
-    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=60)
+def test_download_is_truncated_after_n_bytes(cloud: Any, bucket: Any) -> None:
+    bucket.blob("b").upload_from_string(DATA, timeout=60)
     for path in ("/storage/v1/b/a-bucket/o/b?alt=media", "/a-bucket/b"):
         for after, arrived in ((0, 0), (1, 1), (300_000, 300_000), (None, 2 * MIB)):
-            fault = await add(cloud, method="storage.objects.get", after_bytes=after)
-            answer = await exchange(cloud, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            fault = cloud.add_fault("truncate", method="storage.objects.get", after_bytes=after)
+            answer = exchange(cloud, f"GET {path} HTTP/1.1\r\n\r\n".encode())
             head, _, body = answer.partition(b"\r\n\r\n")
             assert f"Content-Length: {4 * MIB}".encode() in head
             assert body == DATA[:arrived]
-            assert await used(cloud, fault) == 1
-    assert ("get", "DISCONNECTED") in await statuses(cloud)
+            assert cloud.used(fault) == 1
+    assert ("get", "DISCONNECTED") in statuses(cloud)
 
 
-async def test_range_is_truncated_in_its_middle(cloud: Any, bucket: Any) -> None:
-    await asyncio.to_thread(bucket.blob("b").upload_from_string, DATA, timeout=60)
-    fault = await add(cloud, method="storage.objects.get")
+def test_range_is_truncated_in_its_middle(cloud: Any, bucket: Any) -> None:
+    bucket.blob("b").upload_from_string(DATA, timeout=60)
+    fault = cloud.add_fault("truncate", method="storage.objects.get")
     request = b"GET /a-bucket/b HTTP/1.1\r\nRange: bytes=1000-1999\r\n\r\n"
-    assert (await exchange(cloud, request)).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
-    assert await used(cloud, fault) == 1
+    assert exchange(cloud, request).partition(b"\r\n\r\n")[2] == DATA[1000:1500]
+    assert cloud.used(fault) == 1
 
 
-async def test_official_client_resumes_truncated_download(cloud: Any, bucket: Any) -> None:
+def test_official_client_resumes_truncated_download(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
-    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=60)
-    fault = await add(cloud, method="storage.objects.get", times=2, after_bytes=MIB)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
-    assert await used(cloud, fault) == 2
+    blob.upload_from_string(DATA, timeout=60)
+    fault = cloud.add_fault("truncate", method="storage.objects.get", times=2, after_bytes=MIB)
+    assert blob.download_as_bytes(timeout=60) == DATA
+    assert cloud.used(fault) == 2
 
 
-async def test_shorter_body_is_not_truncated(cloud: Any, bucket: Any) -> None:
+def test_shorter_body_is_not_truncated(cloud: Any, bucket: Any) -> None:
     blob = bucket.blob("b")
-    fault = await add(cloud, after_bytes=4 * MIB + 1000, times="unlimited")
-    await asyncio.to_thread(blob.upload_from_string, DATA, timeout=60)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
-    await asyncio.to_thread(blob.delete, timeout=60)
-    assert await used(cloud, fault) == 0
+    fault = cloud.add_fault("truncate", after_bytes=4 * MIB + 1000, times="unlimited")
+    blob.upload_from_string(DATA, timeout=60)
+    assert blob.download_as_bytes(timeout=60) == DATA
+    blob.delete(timeout=60)
+    assert cloud.used(fault) == 0
 
 
 @pytest.mark.parametrize("kind", ["media", "multipart"])
-async def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -> None:
-    fault = await add(cloud, method="storage.objects.insert", after_bytes=2 * MIB)
+def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: str) -> None:
+    fault = cloud.add_fault("truncate", method="storage.objects.insert", after_bytes=2 * MIB)
     blob = bucket.blob("b")
 
     def upload() -> None:
@@ -110,108 +90,106 @@ async def test_truncated_upload_leaves_no_object(cloud: Any, bucket: Any, kind: 
         cloud.request("POST", path, data=DATA)
 
     with pytest.raises(requests.ConnectionError):
-        await asyncio.to_thread(upload)
-    assert await used(cloud, fault) == 1
-    assert not await asyncio.to_thread(blob.exists, timeout=60)
+        upload()
+    assert cloud.used(fault) == 1
+    assert not blob.exists(timeout=60)
     assert list((cloud.server.home / "uploads").iterdir()) == []
-    await asyncio.to_thread(upload)
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
-    assert ("insert", "DISCONNECTED") in await statuses(cloud)
+    upload()
+    assert blob.download_as_bytes(timeout=60) == DATA
+    assert ("insert", "DISCONNECTED") in statuses(cloud)
 
 
-async def test_official_client_retries_truncated_upload(cloud: Any, bucket: Any) -> None:
-    fault = await add(cloud, method="storage.objects.insert", times=2)
+def test_official_client_retries_truncated_upload(cloud: Any, bucket: Any) -> None:
+    fault = cloud.add_fault("truncate", method="storage.objects.insert", times=2)
     blob = bucket.blob("b")
-    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=60)
-    assert await used(cloud, fault) == 2
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
+    blob.upload_from_string(DATA, if_generation_match=0, timeout=60)
+    assert cloud.used(fault) == 2
+    assert blob.download_as_bytes(timeout=60) == DATA
 
 
-async def test_truncated_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
+def test_truncated_resumable_upload_is_resumed(cloud: Any, bucket: Any) -> None:
     """The request that starts the session has no data and is not truncated."""
-    fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB + 1)
+    fault = cloud.add_fault("truncate", method="storage.objects.insert", after_bytes=MIB + 1)
     blob = bucket.blob("b", chunk_size=2 * MIB)
-    await asyncio.to_thread(blob.upload_from_string, DATA, if_generation_match=0, timeout=60)
-    assert await used(cloud, fault) == 1
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == DATA
+    blob.upload_from_string(DATA, if_generation_match=0, timeout=60)
+    assert cloud.used(fault) == 1
+    assert blob.download_as_bytes(timeout=60) == DATA
 
 
-async def test_upload_session_keeps_data_before_truncation(cloud: Any, bucket: Any) -> None:
+def test_upload_session_keeps_data_before_truncation(cloud: Any, bucket: Any) -> None:
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=resumable&name=b"
-    begun = await asyncio.to_thread(cloud.request, "POST", path, json={})
+    begun = cloud.request("POST", path, json={})
     place = begun.headers["Location"].removeprefix(cloud.url)
-    await add(cloud, method="storage.objects.insert", after_bytes=MIB)
+    cloud.add_fault("truncate", method="storage.objects.insert", after_bytes=MIB)
     with pytest.raises(requests.ConnectionError):
-        await asyncio.to_thread(cloud.request, "PUT", place, data=DATA)
+        cloud.request("PUT", place, data=DATA)
     headers = {"Content-Range": f"bytes */{len(DATA)}"}
-    response = await asyncio.to_thread(cloud.request, "PUT", place, headers=headers)
+    response = cloud.request("PUT", place, headers=headers)
     assert (response.status_code, response.headers["Range"]) == (308, f"bytes=0-{MIB - 1}")
 
 
-async def test_upload_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
-    fault = await add(cloud, method="storage.objects.insert", body="response")
+def test_upload_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
+    fault = cloud.add_fault("truncate", method="storage.objects.insert", body="response")
     blob = bucket.blob("b")
 
     def upload() -> None:
         blob.upload_from_string(b"data", timeout=60, retry=None)
 
     with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        await asyncio.to_thread(upload)
-    assert await used(cloud, fault) == 1
-    assert await asyncio.to_thread(blob.download_as_bytes, timeout=60) == b"data"
+        upload()
+    assert cloud.used(fault) == 1
+    assert blob.download_as_bytes(timeout=60) == b"data"
 
 
-async def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
+def test_json_response_is_truncated_after_the_action(cloud: Any) -> None:
     client = cloud.tpu("rest")
-    fault = await add(cloud, method="CreateNode", after_bytes=20)
+    fault = cloud.add_fault("truncate", method="CreateNode", after_bytes=20)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
-        )
-    assert await used(cloud, fault) == 1
-    assert [name for name, _ in cloud.server.store.items("tpu.node")] == [f"{PARENT}/nodes/one"]
-    assert ("v2", "DISCONNECTED") not in await statuses(cloud)
-    (call,) = await asyncio.to_thread(remote_control.calls, local_cloud(cloud))
+        client.create_node(parent=PARENT, node_id="one", node=node, timeout=60)
+    assert cloud.used(fault) == 1
+    assert [name for name, _ in cloud.in_loop(cloud.server.store.items, "tpu.node")] == [
+        f"{PARENT}/nodes/one"
+    ]
+    assert ("v2", "DISCONNECTED") not in statuses(cloud)
+    (call,) = remote_control.calls(cloud.local_cloud)
     assert (call["status"], call["faults"]) == ("DISCONNECTED", [fault])
 
 
-async def test_truncated_json_request_has_no_effect(cloud: Any) -> None:
+def test_truncated_json_request_has_no_effect(cloud: Any) -> None:
     client = cloud.tpu("rest")
-    fault = await add(cloud, method="CreateNode", body="request")
+    fault = cloud.add_fault("truncate", method="CreateNode", body="request")
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(requests.ConnectionError):
-        await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
-        )
-    assert await used(cloud, fault) == 1
-    assert list(cloud.server.store.items("tpu.node")) == []
+        client.create_node(parent=PARENT, node_id="one", node=node, timeout=60)
+    assert cloud.used(fault) == 1
+    assert list(cloud.in_loop(cloud.server.store.items, "tpu.node")) == []
 
 
 @pytest.mark.parametrize(("body", "is_done"), [("request", False), ("response", True)])
-async def test_truncated_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bool) -> None:
+def test_truncated_grpc_call_keeps_connection(cloud: Any, body: str, is_done: bool) -> None:
     client = cloud.tpu("grpc")
-    fault = await add(cloud, method="CreateNode", body=body)
+    fault = cloud.add_fault("truncate", method="CreateNode", body=body)
     node = {"accelerator_type": "v3-8", "runtime_version": "tpu-ubuntu2204-base"}
     with pytest.raises(exceptions.ServiceUnavailable, match="Socket closed"):
-        await asyncio.to_thread(
-            client.create_node, parent=PARENT, node_id="one", node=node, timeout=60
-        )
-    assert await used(cloud, fault) == 1
-    assert bool(list(cloud.server.store.items("tpu.node"))) == is_done
+        client.create_node(parent=PARENT, node_id="one", node=node, timeout=60)
+    assert cloud.used(fault) == 1
+    assert bool(list(cloud.in_loop(cloud.server.store.items, "tpu.node"))) == is_done
 
 
-async def test_error_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
-    fault = await add(cloud, method="storage.objects.get", after_bytes=5)
-    answer = await exchange(cloud, b"GET /storage/v1/b/a-bucket/o/none HTTP/1.1\r\n\r\n")
+def test_error_response_can_be_truncated(cloud: Any, bucket: Any) -> None:
+    fault = cloud.add_fault("truncate", method="storage.objects.get", after_bytes=5)
+    answer = exchange(cloud, b"GET /storage/v1/b/a-bucket/o/none HTTP/1.1\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
     assert len(body) == 5
-    assert await used(cloud, fault) == 1
+    assert cloud.used(fault) == 1
 
 
 async def test_concurrent_requests_use_fault_once(cloud: Any, bucket: Any) -> None:
-    fault = await add(cloud, method="storage.objects.insert", after_bytes=MIB)
+    fault = await asyncio.to_thread(
+        cloud.add_fault, "truncate", method="storage.objects.insert", after_bytes=MIB
+    )
     path = "/upload/storage/v1/b/a-bucket/o?uploadType=media&name="
 
     def upload(name: str) -> bool:
@@ -222,4 +200,4 @@ async def test_concurrent_requests_use_fault_once(cloud: Any, bucket: Any) -> No
 
     done = await asyncio.gather(*(asyncio.to_thread(upload, name) for name in "abcdef"))
     assert sorted(done) == [False, *[True] * 5]
-    assert await used(cloud, fault) == 1
+    assert await asyncio.to_thread(cloud.used, fault) == 1

@@ -12,7 +12,7 @@ from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.rpc import error_details_pb2
 
-from tests.support.callers import Member, grant, in_thread, make_role, revoke
+from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.locations import PROJECT_NAME, ZONE
 
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
@@ -36,7 +36,6 @@ def info_of(error: Any) -> Any:
     return info
 
 
-@in_thread
 def test_tpu_error_names_permission_and_resource(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
     client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
@@ -66,7 +65,6 @@ def test_tpu_error_names_permission_and_resource(cloud: Any, as_member: Any) -> 
         client.delete_node(name=name)
 
 
-@in_thread
 def test_compute_error_names_permission_and_resource(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     instance = f"{PROJECT_NAME}/zones/{ZONE}/instances/vm"
@@ -152,7 +150,6 @@ NEEDED = {
 }
 
 
-@in_thread
 def test_instance_properties_require_permissions(cloud: Any) -> None:
     """cloud.google.com/compute/docs/instances/create-start-instance, "Required permissions"."""
     ann, path = Member(cloud, "ann"), f"{COMPUTE}/zones/{ZONE}/instances"
@@ -177,7 +174,6 @@ def test_instance_properties_require_permissions(cloud: Any) -> None:
     assert ann.status_and_message("POST", path, json=INSTANCE)[0] == 200
 
 
-@in_thread
 def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
@@ -219,7 +215,6 @@ def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
     assert "-compute@developer.gserviceaccount.com" in caught.value.message
 
 
-@in_thread
 def test_iam_admin_error_wording(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
     client = as_member(ann, iam_admin_v1.IAMClient, IAMGrpcTransport)
@@ -240,7 +235,6 @@ def test_iam_admin_error_wording(cloud: Any, as_member: Any) -> None:
     assert client.get_role(request={"name": "roles/viewer"}).title == "Viewer"
 
 
-@in_thread
 def test_error_wording_of_services_projects_and_billing(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     number = Member.owner(cloud).send_ok("GET", "/v1/projects/local-project")["projectNumber"]
@@ -275,7 +269,6 @@ def test_error_wording_of_services_projects_and_billing(cloud: Any) -> None:
     assert ann.status_and_message("GET", f"/v1/{account}") == (403, DENIED)
 
 
-@in_thread
 def test_linking_billing_requires_permissions_on_both(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     account = "billingAccounts/010CA1-010CA1-010CA1"
@@ -289,7 +282,6 @@ def test_linking_billing_requires_permissions_on_both(cloud: Any) -> None:
     assert ann.status_and_message("PUT", path, json=link) == (403, DENIED)
 
 
-@in_thread
 def test_operation_permission_depends_on_api(cloud: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     body = {"serviceIds": ["logging.googleapis.com"]}

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.callers import Member, grant, in_thread, make_role, revoke
+from tests.support.callers import Member, grant, make_role, revoke
 from tests.support.locations import PROJECT_NAME, ZONE
 
 ORGANIZATION, FOLDER = "organizations/400000000001", "folders/500000000001"
@@ -16,7 +16,6 @@ COMPUTE = f"/compute/v1/{PROJECT_NAME}"
 DENIED = "The caller does not have permission"
 
 
-@in_thread
 def test_policies_are_inherited(cloud: Any) -> None:
     cloud_owner = Member.owner(cloud)
     body = {"projectId": "in-a-folder", "parent": FOLDER}
@@ -32,7 +31,6 @@ def test_policies_are_inherited(cloud: Any) -> None:
     )  # that one is not in the folder
 
 
-@in_thread
 def test_project_creator_becomes_owner(cloud: Any) -> None:
     ann = Member(cloud, "ann")
     body = {"projectId": "project-of-ann", "parent": ORGANIZATION}
@@ -47,7 +45,6 @@ def test_project_creator_becomes_owner(cloud: Any) -> None:
     assert Member(cloud, "bob").send_ok("POST", path, json=permissions) == {}
 
 
-@in_thread
 def test_predefined_roles_include_unused_permissions(cloud: Any) -> None:
     """From Google's page of Compute Engine's roles and permissions; snapshots are not
     emulated."""
@@ -72,7 +69,6 @@ def test_predefined_roles_include_unused_permissions(cloud: Any) -> None:
         assert answer.get("permissions", []) == permissions, role
 
 
-@in_thread
 def test_enabling_apis_grants_roles_to_service_agents(cloud: Any) -> None:
     """cloud.google.com/iam/docs/service-agents; the editor role unless a policy forbids it."""
     owner = Member.owner(cloud)
@@ -104,7 +100,6 @@ def test_enabling_apis_grants_roles_to_service_agents(cloud: Any) -> None:
     assert not any("-compute@" in member for member in members("second-project")["roles/editor"])
 
 
-@in_thread
 def test_custom_role_grants_while_active(cloud: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
     role = make_role(cloud, "looker", ["tpu.nodes.list"])
@@ -123,7 +118,6 @@ def test_custom_role_grants_while_active(cloud: Any) -> None:
     assert ann.status_and_message("GET", path)[0] == 200
 
 
-@in_thread
 def test_disabled_or_deleted_account_is_unauthenticated(cloud: Any) -> None:
     """google/api/error_reason.proto, ACCOUNT_STATE_INVALID."""
     owner = Member.owner(cloud)
@@ -158,7 +152,6 @@ def test_disabled_or_deleted_account_is_unauthenticated(cloud: Any) -> None:
     assert renewed.status_and_message("GET", path)[0] == 403  # and has none of its grants
 
 
-@in_thread
 def test_policy_changes_propagate_after_delay(cloud: Any) -> None:
     """With the setting `propagation`: reads show changes immediately, enforcement lags."""
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
@@ -179,7 +172,6 @@ def test_policy_changes_propagate_after_delay(cloud: Any) -> None:
     assert ann.send_ok("POST", check, json=body) == body
 
 
-@in_thread
 def test_denied_permissions_apply_to_owner(cloud: Any) -> None:
     owner = Member.owner(cloud)
     owner.send_ok("PATCH", "/_local/settings", json={"denied_permissions": ["tpu.nodes.list"]})
@@ -188,7 +180,6 @@ def test_denied_permissions_apply_to_owner(cloud: Any) -> None:
     assert owner.status_and_message("GET", f"/v2/{PLACE}/acceleratorTypes")[0] == 200
 
 
-@in_thread
 def test_scopes_limit_machine_token(cloud: Any) -> None:
     number = Member.owner(cloud).send_ok("GET", "/v1/projects/local-project")["projectNumber"]
     default = f"serviceAccount:{number}-compute@developer.gserviceaccount.com"
@@ -202,7 +193,6 @@ def test_scopes_limit_machine_token(cloud: Any) -> None:
         assert error["details"][0]["reason"] == "ACCESS_TOKEN_SCOPE_INSUFFICIENT"
 
 
-@in_thread
 def test_machine_token_has_instance_scopes(cloud: Any) -> None:
     owner, source = Member.owner(cloud), "projects/debian-cloud/global/images/family/debian-12"
     for name, scope in (("narrow", "logging.write"), ("wide", "cloud-platform")):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.callers import Member, grant, in_thread, make_role
+from tests.support.callers import Member, grant, make_role
 from tpuctl.emulator.iam.predefined_roles import known_permissions
 
 BUCKET = "data"
@@ -67,7 +67,6 @@ CALLS = [
 ]
 
 
-@in_thread
 def test_each_storage_call_requires_one_permission(cloud: Any, ann: Member) -> None:
     """Denied with all other storage permissions, allowed with only this one."""
     all_permissions = [name for name in known_permissions() if name.startswith("storage.")]
@@ -88,7 +87,6 @@ def test_each_storage_call_requires_one_permission(cloud: Any, ann: Member) -> N
         assert ann.send(verb, path, **body).status_code in (200, 204, 409), (verb, path)
 
 
-@in_thread
 def test_project_buckets_require_permission(cloud: Any, ann: Member) -> None:
     expected = refusal(ann.email, "storage.buckets.list", "project")
     assert ann.status_and_message("GET", "/storage/v1/b?project=local-project") == expected
@@ -98,7 +96,6 @@ def test_project_buckets_require_permission(cloud: Any, ann: Member) -> None:
     assert ann.status_and_message("GET", "/storage/v1/b/absent")[0] == 404
 
 
-@in_thread
 def test_overwrite_requires_delete_permission(cloud: Any, ann: Member) -> None:
     """cloud.google.com/storage/docs/access-control/iam-json: insert, compose and rewrite require
     storage.objects.delete to overwrite an object."""
@@ -120,7 +117,6 @@ def test_overwrite_requires_delete_permission(cloud: Any, ann: Member) -> None:
     assert ann.status_and_message("POST", f"{copy}copy") == of_object(ann, "delete")
 
 
-@in_thread
 def test_copy_and_compose_require_get_on_sources(cloud: Any, ann: Member) -> None:
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectCreator", ann.name)
 
@@ -132,7 +128,6 @@ def test_copy_and_compose_require_get_on_sources(cloud: Any, ann: Member) -> Non
         assert response == of_object(ann, "get")
 
 
-@in_thread
 def test_official_client_reports_missing_permission(cloud: Any, ann: Member) -> None:
     with ann.storage() as client, pytest.raises(exceptions.Forbidden) as caught:
         client.bucket(BUCKET).blob("in/a").download_as_bytes()
@@ -142,7 +137,6 @@ def test_official_client_reports_missing_permission(cloud: Any, ann: Member) -> 
     assert of_bucket(ann, "objects.list")[1] in caught.value.message
 
 
-@in_thread
 def test_bucket_inherits_project_and_organization_roles(cloud: Any, ann: Member) -> None:
     for resource in ("projects/local-project", "organizations/400000000001"):
         member = Member(cloud, resource.partition("/")[0])
@@ -150,7 +144,6 @@ def test_bucket_inherits_project_and_organization_roles(cloud: Any, ann: Member)
         assert member.status_and_message("GET", f"{ROOT}/o/in%2Fa")[0] == 200
 
 
-@in_thread
 def test_basic_roles_apply_by_convenience_members(cloud: Any, ann: Member) -> None:
     """A project's editors own its buckets by the buckets' own policies."""
     project, path = "projects/local-project", f"{ROOT}/o/in%2Fa"
@@ -171,7 +164,6 @@ def test_basic_roles_apply_by_convenience_members(cloud: Any, ann: Member) -> No
     assert bob.status_and_message("GET", f"{ROOT}/o")[0] == 200
 
 
-@in_thread
 def test_fine_grained_bucket_has_default_acls(cloud: Any, ann: Member) -> None:
     grant(cloud, "projects/local-project", "roles/viewer", ann.name)
 
@@ -182,7 +174,6 @@ def test_fine_grained_bucket_has_default_acls(cloud: Any, ann: Member) -> None:
     assert response == of_object(ann, "delete")
 
 
-@in_thread
 def test_condition_limits_grant(cloud: Any, ann: Member) -> None:
     condition = f'resource.name.startsWith("projects/_/buckets/{BUCKET}/objects/in/")'
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectAdmin", ann.name, condition=condition)
@@ -195,7 +186,6 @@ def test_condition_limits_grant(cloud: Any, ann: Member) -> None:
     assert "permissions" not in ann.send("GET", url).json()
 
 
-@in_thread
 def test_member_kinds_match_callers(cloud: Any, ann: Member) -> None:
     owner, path = Member.owner(cloud), f"{ROOT}/o/in%2Fa"
     fresh = owner.send_ok("GET", f"{ROOT}/iam")
@@ -216,7 +206,6 @@ def test_member_kinds_match_callers(cloud: Any, ann: Member) -> None:
         ), member
 
 
-@in_thread
 def test_test_permissions_matches_enforcement(cloud: Any, ann: Member) -> None:
     names = ["storage.objects.get", "storage.objects.delete", "storage.buckets.get"]
     url = f"{ROOT}/iam/testPermissions?" + "&".join(f"permissions={name}" for name in names)
@@ -233,7 +222,6 @@ def test_test_permissions_matches_enforcement(cloud: Any, ann: Member) -> None:
     assert "owner@local-cloud.invalid does not have storage.objects.delete" in answer.text
 
 
-@in_thread
 def test_storage_token_is_limited_by_scopes(cloud: Any, ann: Member) -> None:
     """Cloud Storage's wording: googleapis/google-cloud-cpp#7334."""
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
@@ -247,7 +235,6 @@ def test_storage_token_is_limited_by_scopes(cloud: Any, ann: Member) -> None:
     assert ann.status_and_message("POST", f"{UPLOAD}new", data=b"x")[0] == 200
 
 
-@in_thread
 def test_deny_fault_uses_storage_wording(cloud: Any, ann: Member) -> None:
     fault = {"kind": "deny", "method": "objects.insert", "caller": "ann@*", "times": 1}
     Member.owner(cloud).send_ok("POST", "/_local/faults", json=fault)
@@ -260,7 +247,6 @@ def test_deny_fault_uses_storage_wording(cloud: Any, ann: Member) -> None:
 MISSING = "Bucket is a requester pays bucket but no user project provided."
 
 
-@in_thread
 def test_requester_pays_buckets_require_a_project_to_bill(cloud: Any, ann: Member) -> None:
     """cloud.google.com/storage/docs/requester-pays; messages measured by kmoneil/zig-gcp."""
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
@@ -313,7 +299,6 @@ def test_requester_pays_buckets_require_a_project_to_bill(cloud: Any, ann: Membe
     assert Member.owner(cloud).send("GET", f"{ROOT}/o?userProject=no-such").status_code == 400
 
 
-@in_thread
 def test_requester_pays_destination_of_a_copy(cloud: Any, ann: Member) -> None:
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.admin", ann.name)
     owner = Member.owner(cloud)
@@ -335,7 +320,6 @@ def test_requester_pays_destination_of_a_copy(cloud: Any, ann: Member) -> None:
     assert ann.send("PUT", session, data=b"x").ok
 
 
-@in_thread
 def test_retention_of_objects_requires_permissions(cloud: Any, ann: Member) -> None:
     """cloud.google.com/storage/docs/access-control/iam-json: objects.patch and buckets.insert."""
     role = make_role(cloud, "some", ["storage.buckets.create", "storage.objects.update"])

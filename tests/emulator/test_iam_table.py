@@ -113,7 +113,7 @@ def test_service_agent_roles_exist() -> None:
             assert role in predefined_roles(), f"{api.access.package}.api: {role}"
 
 
-async def test_rows_belong_to_their_api(cloud: Any) -> None:
+def test_rows_belong_to_their_api(cloud: Any) -> None:
     for api in APIS:
         assert all(map(api.access.has, MethodPermissions([api.access.package]).methods()))
 

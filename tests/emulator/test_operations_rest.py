@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.locations import PARENT
-from tests.support.polling import async_until
+from tests.support.polling import until
 
 NODES = {
     "v1": {"acceleratorType": "v3-8", "tensorflowVersion": "2.12.0"},
@@ -18,57 +18,59 @@ NODES = {
 }
 
 
-async def call(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
-    answer = await asyncio.to_thread(cloud.request, verb, path, json=body)
+def call(cloud: Any, verb: str, path: str, body: Any = None) -> Any:
+    answer = cloud.request(verb, path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def ended(cloud: Any, path: str) -> Any:
+def ended(cloud: Any, path: str) -> Any:
     """The finished operation."""
 
-    async def done() -> Any:
-        operation = await call(cloud, "GET", path)
+    def done() -> Any:
+        operation = call(cloud, "GET", path)
         return operation if operation["done"] else None
 
-    return await async_until(done, f"the end of {path}")
+    return until(done, f"the end of {path}")
 
 
 @pytest.mark.parametrize("version", NODES)
-async def test_pending_operation_has_done_false(cloud: Any, version: str) -> None:
+def test_pending_operation_has_done_false(cloud: Any, version: str) -> None:
     """SkyPilot reads `operation["done"]` from each response, and deletes the node on a KeyError."""
     cloud.host.gate.clear()
     path = f"/{version}/{PARENT}/nodes"
-    created = await call(cloud, "POST", f"{path}?nodeId=n", NODES[version])
-    pending = await call(cloud, "GET", f"/{version}/{created['name']}")
-    listed = await call(cloud, "GET", f"/{version}/{PARENT}/operations")
+    created = call(cloud, "POST", f"{path}?nodeId=n", NODES[version])
+    pending = call(cloud, "GET", f"/{version}/{created['name']}")
+    listed = call(cloud, "GET", f"/{version}/{PARENT}/operations")
     for operation in (created, pending, *listed["operations"]):
         assert operation["done"] is False
         assert operation["metadata"]["cancelRequested"] is False
         assert list(operation) == ["name", "metadata", "done"]
-    cloud.host.gate.set()
-    pending = await ended(cloud, f"/{version}/{created['name']}")
+    cloud.in_loop(cloud.host.gate.set)
+    pending = ended(cloud, f"/{version}/{created['name']}")
     assert pending["metadata"]["cancelRequested"] is False
     assert list(pending) == ["name", "metadata", "done", "response"]
     # Responses have their own rules: nodes omit false fields.
     assert "multisliceNode" not in pending["response"]
 
 
-async def test_failed_operation_keeps_its_error(cloud: Any) -> None:
+def test_failed_operation_keeps_its_error(cloud: Any) -> None:
     cloud.host.broken = "no image for this runtime"
-    created = await call(cloud, "POST", f"/v2/{PARENT}/nodes?nodeId=n", NODES["v2"])
-    finished = await ended(cloud, f"/v2/{created['name']}")
+    created = call(cloud, "POST", f"/v2/{PARENT}/nodes?nodeId=n", NODES["v2"])
+    finished = ended(cloud, f"/v2/{created['name']}")
     assert "no image for this runtime" in finished["error"]["message"]
     assert "response" not in finished
 
 
-async def test_empty_operation_list_is_empty_object(cloud: Any) -> None:
-    assert await call(cloud, "GET", f"/v2/{PARENT}/operations") == {}
+def test_empty_operation_list_is_empty_object(cloud: Any) -> None:
+    assert call(cloud, "GET", f"/v2/{PARENT}/operations") == {}
 
 
 @pytest.mark.parametrize("version", ["v1", "v3"])
 async def test_pending_resource_manager_operation_omits_done(make_cloud: Any, version: str) -> None:
     """Google answers a project's creation with {"name": "operations/cp.N"}."""
     cloud = await make_cloud(pace="real")
-    created = await call(cloud, "POST", f"/{version}/projects", {"projectId": "a-new-project"})
+    created = await asyncio.to_thread(
+        call, cloud, "POST", f"/{version}/projects", {"projectId": "a-new-project"}
+    )
     assert not {"done", "cancelRequested"} & {*created, *created.get("metadata", {})}

@@ -10,54 +10,48 @@ from google.api_core import exceptions
 from google.cloud import storage
 
 
-async def test_bucket_lifecycle(cloud: Any) -> None:
-    def run() -> None:
-        client = cloud.storage()
-        bucket = storage.Bucket(client, "stack-bucket")
-        bucket.labels = {"tpuctl-stack": "one"}
-        bucket.iam_configuration.uniform_bucket_level_access_enabled = True
-        bucket.iam_configuration.public_access_prevention = "enforced"
-        bucket.soft_delete_policy.retention_duration_seconds = 0
-        bucket.add_lifecycle_delete_rule(age=3)
-        bucket.create(location="europe-west4")
-        loaded = client.get_bucket("stack-bucket")
-        assert loaded.location == "EUROPE-WEST4"
-        assert loaded.location_type == "region"
-        assert loaded.labels == {"tpuctl-stack": "one"}
-        assert loaded.iam_configuration.uniform_bucket_level_access_enabled
-        assert loaded.iam_configuration.public_access_prevention == "enforced"
-        assert loaded.soft_delete_policy.retention_duration_seconds == 0
-        assert [rule["action"]["type"] for rule in loaded.lifecycle_rules] == ["Delete"]
-        assert loaded.project_number > 0
-        assert loaded.metageneration == 1
-        loaded.labels = {"tpuctl-stack": "two"}
-        loaded.patch()
-        again = client.get_bucket("stack-bucket")
-        assert (again.labels, again.metageneration) == ({"tpuctl-stack": "two"}, 2)
-        assert [each.name for each in client.list_buckets()] == ["stack-bucket"]
-        assert [each.name for each in client.list_buckets(prefix="x")] == []
-        again.delete()
-        assert client.lookup_bucket("stack-bucket") is None
-        with pytest.raises(exceptions.NotFound) as caught:
-            client.get_bucket("stack-bucket")
-        assert "The specified bucket does not exist." in caught.value.message
-
-    await asyncio.to_thread(run)
+def test_bucket_lifecycle(cloud: Any) -> None:
+    client = cloud.storage()
+    bucket = storage.Bucket(client, "stack-bucket")
+    bucket.labels = {"tpuctl-stack": "one"}
+    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+    bucket.iam_configuration.public_access_prevention = "enforced"
+    bucket.soft_delete_policy.retention_duration_seconds = 0
+    bucket.add_lifecycle_delete_rule(age=3)
+    bucket.create(location="europe-west4")
+    loaded = client.get_bucket("stack-bucket")
+    assert loaded.location == "EUROPE-WEST4"
+    assert loaded.location_type == "region"
+    assert loaded.labels == {"tpuctl-stack": "one"}
+    assert loaded.iam_configuration.uniform_bucket_level_access_enabled
+    assert loaded.iam_configuration.public_access_prevention == "enforced"
+    assert loaded.soft_delete_policy.retention_duration_seconds == 0
+    assert [rule["action"]["type"] for rule in loaded.lifecycle_rules] == ["Delete"]
+    assert loaded.project_number > 0
+    assert loaded.metageneration == 1
+    loaded.labels = {"tpuctl-stack": "two"}
+    loaded.patch()
+    again = client.get_bucket("stack-bucket")
+    assert (again.labels, again.metageneration) == ({"tpuctl-stack": "two"}, 2)
+    assert [each.name for each in client.list_buckets()] == ["stack-bucket"]
+    assert [each.name for each in client.list_buckets(prefix="x")] == []
+    again.delete()
+    assert client.lookup_bucket("stack-bucket") is None
+    with pytest.raises(exceptions.NotFound) as caught:
+        client.get_bucket("stack-bucket")
+    assert "The specified bucket does not exist." in caught.value.message
 
 
-async def test_bucket_names_are_global(cloud: Any) -> None:
-    cloud.server.registry.projects.add("other-project", billing=True)
+def test_bucket_names_are_global(cloud: Any) -> None:
+    cloud.in_loop(cloud.server.registry.projects.add, "other-project", billing=True)
 
-    def run() -> None:
+    cloud.storage().create_bucket("taken")
+    with pytest.raises(exceptions.Conflict) as caught:
         cloud.storage().create_bucket("taken")
-        with pytest.raises(exceptions.Conflict) as caught:
-            cloud.storage().create_bucket("taken")
-        assert "you already own it" in caught.value.message
-        with pytest.raises(exceptions.Conflict) as caught:
-            cloud.storage("other-project").create_bucket("taken")
-        assert "The requested bucket name is not available" in caught.value.message
-
-    await asyncio.to_thread(run)
+    assert "you already own it" in caught.value.message
+    with pytest.raises(exceptions.Conflict) as caught:
+        cloud.storage("other-project").create_bucket("taken")
+    assert "The requested bucket name is not available" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -92,39 +86,33 @@ async def test_bucket_settings(
     assert cloud.server.report()["buckets"] == (1 if status == 200 else 0)
 
 
-async def test_bucket_with_objects_cannot_be_deleted(cloud: Any) -> None:
-    def run() -> None:
-        client = cloud.storage()
-        bucket = client.create_bucket("full-one")
-        bucket.blob("o").upload_from_string(b"x")
-        with pytest.raises(exceptions.Conflict) as caught:
-            bucket.delete()
-        assert "The bucket you tried to delete is not empty." in caught.value.message
-        bucket.delete(force=True)
-        assert client.lookup_bucket("full-one") is None
-
-    await asyncio.to_thread(run)
+def test_bucket_with_objects_cannot_be_deleted(cloud: Any) -> None:
+    client = cloud.storage()
+    bucket = client.create_bucket("full-one")
+    bucket.blob("o").upload_from_string(b"x")
+    with pytest.raises(exceptions.Conflict) as caught:
+        bucket.delete()
+    assert "The bucket you tried to delete is not empty." in caught.value.message
+    bucket.delete(force=True)
+    assert client.lookup_bucket("full-one") is None
 
 
-async def test_policies_are_read_modify_write(cloud: Any) -> None:
-    def run() -> None:
-        bucket = cloud.storage().create_bucket("granted")
-        policy = bucket.get_iam_policy(requested_policy_version=3)
-        owners = {"projectEditor:local-project", "projectOwner:local-project"}
-        assert set(policy["roles/storage.legacyBucketOwner"]) == owners
-        policy.bindings.append(
-            {"role": "roles/storage.objectAdmin", "members": {"serviceAccount:a@b.example"}}
-        )
-        bucket.set_iam_policy(policy)
-        again = bucket.get_iam_policy(requested_policy_version=3)
-        assert again["roles/storage.objectAdmin"] == {"serviceAccount:a@b.example"}
-        assert again.etag != policy.etag
-        # The first policy that was read is outdated.
-        with pytest.raises(exceptions.PreconditionFailed):
-            bucket.set_iam_policy(policy, retry=None)
-        assert bucket.test_iam_permissions(["storage.objects.get"]) == ["storage.objects.get"]
-
-    await asyncio.to_thread(run)
+def test_policies_are_read_modify_write(cloud: Any) -> None:
+    bucket = cloud.storage().create_bucket("granted")
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    owners = {"projectEditor:local-project", "projectOwner:local-project"}
+    assert set(policy["roles/storage.legacyBucketOwner"]) == owners
+    policy.bindings.append(
+        {"role": "roles/storage.objectAdmin", "members": {"serviceAccount:a@b.example"}}
+    )
+    bucket.set_iam_policy(policy)
+    again = bucket.get_iam_policy(requested_policy_version=3)
+    assert again["roles/storage.objectAdmin"] == {"serviceAccount:a@b.example"}
+    assert again.etag != policy.etag
+    # The first policy that was read is outdated.
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.set_iam_policy(policy, retry=None)
+    assert bucket.test_iam_permissions(["storage.objects.get"]) == ["storage.objects.get"]
 
 
 @pytest.mark.parametrize(
@@ -137,25 +125,22 @@ async def test_policies_are_read_modify_write(cloud: Any) -> None:
         {"role": "x"},
     ],
 )
-async def test_invalid_policies_are_rejected(cloud: Any, bindings: Any) -> None:
+def test_invalid_policies_are_rejected(cloud: Any, bindings: Any) -> None:
     def run() -> int:
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "granted"})
         path = "/storage/v1/b/granted/iam"
         return int(cloud.request("PUT", path, json={"bindings": bindings}).status_code)
 
-    assert await asyncio.to_thread(run) == 400
+    assert run() == 400
 
 
-async def test_bucket_requests_of_gcloud(cloud: Any) -> None:
-    def run() -> None:
-        cloud.storage().create_bucket("asked", location="EU")
-        layout = cloud.request("GET", "/storage/v1/b/asked/storageLayout").json()
-        assert (layout["location"], layout["locationType"]) == ("EU", "multi-region")
-        assert cloud.request("GET", "/storage/v1/b/asked/managedFolders").status_code == 200
-        account = cloud.request("GET", "/storage/v1/projects/local-project/serviceAccount").json()
-        assert account["email_address"].endswith("@gs-project-accounts.iam.gserviceaccount.com")
-
-    await asyncio.to_thread(run)
+def test_bucket_requests_of_gcloud(cloud: Any) -> None:
+    cloud.storage().create_bucket("asked", location="EU")
+    layout = cloud.request("GET", "/storage/v1/b/asked/storageLayout").json()
+    assert (layout["location"], layout["locationType"]) == ("EU", "multi-region")
+    assert cloud.request("GET", "/storage/v1/b/asked/managedFolders").status_code == 200
+    account = cloud.request("GET", "/storage/v1/projects/local-project/serviceAccount").json()
+    assert account["email_address"].endswith("@gs-project-accounts.iam.gserviceaccount.com")
 
 
 @pytest.mark.parametrize(
@@ -178,14 +163,12 @@ async def test_bucket_requests_of_gcloud(cloud: Any) -> None:
         ("POST", "/batch/storage/v1", b"x"),
     ],
 )
-async def test_malformed_requests_are_rejected(
-    cloud: Any, verb: str, path: str, body: bytes
-) -> None:
+def test_malformed_requests_are_rejected(cloud: Any, verb: str, path: str, body: bytes) -> None:
     def run() -> Any:
         cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "there"})
         return cloud.request(verb, path, data=body)
 
-    answer = await asyncio.to_thread(run)
+    answer = run()
     assert answer.status_code == 400, answer.text
 
 
@@ -204,14 +187,11 @@ async def test_malformed_requests_are_rejected(
     ],
     ids=str,
 )
-async def test_settings_of_wrong_type_are_rejected(cloud: Any, field: dict[str, Any]) -> None:
-    def run() -> None:
-        path = "/storage/v1/b/typed"
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "typed"})
-        before = cloud.request("GET", path).json()
-        assert cloud.request("PATCH", path, json=field).status_code == 400
-        assert cloud.request("GET", path).json() == before
-        assert cloud.request("PATCH", path, json={"no-such-field": 1}).status_code == 200
-        assert "no-such-field" not in cloud.request("GET", path).json()
-
-    await asyncio.to_thread(run)
+def test_settings_of_wrong_type_are_rejected(cloud: Any, field: dict[str, Any]) -> None:
+    path = "/storage/v1/b/typed"
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "typed"})
+    before = cloud.request("GET", path).json()
+    assert cloud.request("PATCH", path, json=field).status_code == 400
+    assert cloud.request("GET", path).json() == before
+    assert cloud.request("PATCH", path, json={"no-such-field": 1}).status_code == 200
+    assert "no-such-field" not in cloud.request("GET", path).json()

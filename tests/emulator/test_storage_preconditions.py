@@ -36,7 +36,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("exists", "condition", "write", "read", "delete"), TABLE)
-async def test_objects(
+def test_objects(
     cloud: Any, exists: bool, condition: dict[str, str], write: int, read: int, delete: int
 ) -> None:
     def upload(kind: str, query: dict[str, str]) -> int:
@@ -59,46 +59,40 @@ async def test_objects(
         values = {"G": resource["generation"], "M": resource["metageneration"]}
         return {key: values.get(value, value) for key, value in condition.items()}
 
-    def run() -> None:
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
-        path = f"/storage/v1/b/{BUCKET}/o/o"
-        assert upload("media", prepare()) == write
-        assert upload("resumable", prepare()) == write
-        query = prepare()
-        assert cloud.request("GET", path, params=query).status_code == read
-        assert cloud.request("GET", path, params={**query, "alt": "media"}).status_code == read
-        answer = cloud.request("PATCH", path, params=query, json={"cacheControl": "no"})
-        assert answer.status_code == read
-        query = prepare()
-        answer = cloud.request("DELETE", path, params=query)
-        assert answer.status_code == delete
-        if delete == 412:
-            error = answer.json()["error"]
-            assert error["errors"][0]["reason"] == "conditionNotMet"
-            assert error["message"] == (
-                "At least one of the pre-conditions you specified did not hold."
-            )
-
-    await asyncio.to_thread(run)
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
+    path = f"/storage/v1/b/{BUCKET}/o/o"
+    assert upload("media", prepare()) == write
+    assert upload("resumable", prepare()) == write
+    query = prepare()
+    assert cloud.request("GET", path, params=query).status_code == read
+    assert cloud.request("GET", path, params={**query, "alt": "media"}).status_code == read
+    answer = cloud.request("PATCH", path, params=query, json={"cacheControl": "no"})
+    assert answer.status_code == read
+    query = prepare()
+    answer = cloud.request("DELETE", path, params=query)
+    assert answer.status_code == delete
+    if delete == 412:
+        error = answer.json()["error"]
+        assert error["errors"][0]["reason"] == "conditionNotMet"
+        assert error["message"] == (
+            "At least one of the pre-conditions you specified did not hold."
+        )
 
 
-async def test_copies_check_source_and_target_preconditions(cloud: Any) -> None:
-    def run() -> None:
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
-        upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=s"
-        generation = cloud.request("POST", upload, data=b"x").json()["generation"]
-        path = f"/storage/v1/b/{BUCKET}/o/s/rewriteTo/b/{BUCKET}/o/t"
-        for query, status in (
-            ({"ifSourceGenerationMatch": "1"}, 412),
-            ({"ifSourceMetagenerationMatch": "2"}, 412),
-            ({"sourceGeneration": "1"}, 404),
-            ({"ifGenerationMatch": "7"}, 412),
-            ({"ifGenerationMatch": "0", "ifSourceGenerationMatch": generation}, 200),
-            ({"ifGenerationMatch": "0"}, 412),
-        ):
-            assert cloud.request("POST", path, params=query).status_code == status
-
-    await asyncio.to_thread(run)
+def test_copies_check_source_and_target_preconditions(cloud: Any) -> None:
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=s"
+    generation = cloud.request("POST", upload, data=b"x").json()["generation"]
+    path = f"/storage/v1/b/{BUCKET}/o/s/rewriteTo/b/{BUCKET}/o/t"
+    for query, status in (
+        ({"ifSourceGenerationMatch": "1"}, 412),
+        ({"ifSourceMetagenerationMatch": "2"}, 412),
+        ({"sourceGeneration": "1"}, 404),
+        ({"ifGenerationMatch": "7"}, 412),
+        ({"ifGenerationMatch": "0", "ifSourceGenerationMatch": generation}, 200),
+        ({"ifGenerationMatch": "0"}, 412),
+    ):
+        assert cloud.request("POST", path, params=query).status_code == status
 
 
 async def test_only_one_client_acquires_lock(cloud: Any) -> None:
@@ -123,16 +117,13 @@ async def test_only_one_client_acquires_lock(cloud: Any) -> None:
         ({"ifMetagenerationNotMatch": "2"}, 200),
     ],
 )
-async def test_buckets(cloud: Any, query: dict[str, str], status: int) -> None:
-    def run() -> None:
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
-        path = f"/storage/v1/b/{BUCKET}"
-        assert cloud.request("GET", path, params=query).status_code == status
-        refused = status != 200
-        answer = cloud.request("PATCH", path, params=query, json={"labels": {"a": "b"}})
-        assert answer.status_code == status
-        assert cloud.request("GET", path).json()["metageneration"] == ("1" if refused else "2")
-        if refused:
-            assert cloud.request("DELETE", path, params=query).status_code == status
-
-    await asyncio.to_thread(run)
+def test_buckets(cloud: Any, query: dict[str, str], status: int) -> None:
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": BUCKET})
+    path = f"/storage/v1/b/{BUCKET}"
+    assert cloud.request("GET", path, params=query).status_code == status
+    refused = status != 200
+    answer = cloud.request("PATCH", path, params=query, json={"labels": {"a": "b"}})
+    assert answer.status_code == status
+    assert cloud.request("GET", path).json()["metageneration"] == ("1" if refused else "2")
+    if refused:
+        assert cloud.request("DELETE", path, params=query).status_code == status

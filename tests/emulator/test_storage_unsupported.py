@@ -106,46 +106,40 @@ def test_some_parameters_are_refused() -> None:
     }
 
 
-async def test_parameters_are_used_or_refused_by_name(stocked: Any) -> None:
-    def run() -> None:
-        for method, name in refused_parameters():
-            verb, _, path = PATHS[method].partition(" ")
-            value = "true" if name in ("softDeleted", "copySourceAcl") else "publicRead"
-            answer = stocked.request(verb, f"{path}&{name}={value}", json={})
-            assert answer.status_code == 501, (method, name)
-            assert f"storage.{method} with {name} is" in answer.json()["error"]["message"]
-        # What asks for nothing, or is unknown, is accepted.
-        for query in ("predefinedAcl=projectPrivate", "predefinedAcl=", "tensorstore=1"):
-            assert stocked.request("PATCH", f"/storage/v1/b/{BUCKET}?{query}", json={}).ok
-
-    await asyncio.to_thread(run)
+def test_parameters_are_used_or_refused_by_name(stocked: Any) -> None:
+    for method, name in refused_parameters():
+        verb, _, path = PATHS[method].partition(" ")
+        value = "true" if name in ("softDeleted", "copySourceAcl") else "publicRead"
+        answer = stocked.request(verb, f"{path}&{name}={value}", json={})
+        assert answer.status_code == 501, (method, name)
+        assert f"storage.{method} with {name} is" in answer.json()["error"]["message"]
+    # What asks for nothing, or is unknown, is accepted.
+    for query in ("predefinedAcl=projectPrivate", "predefinedAcl=", "tensorstore=1"):
+        assert stocked.request("PATCH", f"/storage/v1/b/{BUCKET}?{query}", json={}).ok
 
 
-async def test_fields_are_used_or_refused_by_name(stocked: Any) -> None:
-    def run() -> None:
-        for method in METHODS:
-            kind = method.partition(".")[0]
-            if "request" not in described(method):
-                continue
-            verb, _, path = PATHS[method].partition(" ")
-            for field, value in REFUSED_FIELDS[kind].items():
-                body = {field: value}
-                path_of_field = field
-                if method == "objects.compose":
-                    body = {"sourceObjects": [{"name": "o"}], "destination": body}
-                    path_of_field = f"destination.{field}"
-                answer = stocked.request(verb, path, json=body)
-                assert answer.status_code == 501, (method, field, answer.text)
-                assert f"storage.{method} with {path_of_field}" in answer.text
-        upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart"
-        body = b'--x\r\n\r\n{"name": "o", "acl": [{"entity": "allUsers"}]}\r\n--x\r\n\r\nx\r\n--x--'
-        headers = {"Content-Type": "multipart/related; boundary=x"}
-        assert stocked.request("POST", upload, data=body, headers=headers).status_code == 501
-
-    await asyncio.to_thread(run)
+def test_fields_are_used_or_refused_by_name(stocked: Any) -> None:
+    for method in METHODS:
+        kind = method.partition(".")[0]
+        if "request" not in described(method):
+            continue
+        verb, _, path = PATHS[method].partition(" ")
+        for field, value in REFUSED_FIELDS[kind].items():
+            body = {field: value}
+            path_of_field = field
+            if method == "objects.compose":
+                body = {"sourceObjects": [{"name": "o"}], "destination": body}
+                path_of_field = f"destination.{field}"
+            answer = stocked.request(verb, path, json=body)
+            assert answer.status_code == 501, (method, field, answer.text)
+            assert f"storage.{method} with {path_of_field}" in answer.text
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart"
+    body = b'--x\r\n\r\n{"name": "o", "acl": [{"entity": "allUsers"}]}\r\n--x\r\n\r\nx\r\n--x--'
+    headers = {"Content-Type": "multipart/related; boundary=x"}
+    assert stocked.request("POST", upload, data=body, headers=headers).status_code == 501
 
 
-async def test_every_field_of_the_description_is_known(stocked: Any) -> None:
+def test_every_field_of_the_description_is_known(stocked: Any) -> None:
     """A resource as it was read is accepted by an update, and every other field of Google's
     description is stored and returned, or refused."""
     values = {"string": "s", "boolean": True, "integer": 1, "int64": "1"}
@@ -158,18 +152,15 @@ async def test_every_field_of_the_description_is_known(stocked: Any) -> None:
             return [value(schema["items"])]
         return values.get(schema.get("format"), values.get(schema.get("type", ""), {"a": "b"}))
 
-    def run() -> None:
-        schemas = documents.read("storage.v1")["schemas"]
-        for kind, path in (("Bucket", f"b/{BUCKET}"), ("Object", f"b/{BUCKET}/o/o")):
-            before = stocked.request("GET", f"/storage/v1/{path}?projection=full").json()
-            assert stocked.request("PUT", f"/storage/v1/{path}", json=before).ok
-            for name, schema in schemas[kind]["properties"].items():
-                answer = stocked.request("PATCH", f"/storage/v1/{path}", json={name: value(schema)})
-                is_kept = name in before or name in OUTPUT_ONLY
-                is_known = answer.status_code in (400, 501) or name in answer.json() or is_kept
-                assert is_known, (kind, name, answer.text)
-
-    await asyncio.to_thread(run)
+    schemas = documents.read("storage.v1")["schemas"]
+    for kind, path in (("Bucket", f"b/{BUCKET}"), ("Object", f"b/{BUCKET}/o/o")):
+        before = stocked.request("GET", f"/storage/v1/{path}?projection=full").json()
+        assert stocked.request("PUT", f"/storage/v1/{path}", json=before).ok
+        for name, schema in schemas[kind]["properties"].items():
+            answer = stocked.request("PATCH", f"/storage/v1/{path}", json={name: value(schema)})
+            is_kept = name in before or name in OUTPUT_ONLY
+            is_known = answer.status_code in (400, 501) or name in answer.json() or is_kept
+            assert is_known, (kind, name, answer.text)
 
 
 # Set by the service alone, and absent from the resources of the test.
@@ -189,14 +180,11 @@ OUTPUT_ONLY = {
         ("x-goog-content-length-range", "0,1"),
     ],
 )
-async def test_headers_of_xml_uploads_are_used_or_refused_by_name(
+def test_headers_of_xml_uploads_are_used_or_refused_by_name(
     stocked: Any, name: str, value: str
 ) -> None:
-    def run() -> None:
-        for verb, path in (("PUT", f"/{BUCKET}/p"), ("POST", f"/{BUCKET}/p?uploads")):
-            answer = stocked.request(verb, path, data=b"", headers={name: value})
-            assert answer.status_code == 501
-            assert name in answer.text
-        assert stocked.request("GET", f"/storage/v1/b/{BUCKET}/o/p").status_code == 404
-
-    await asyncio.to_thread(run)
+    for verb, path in (("PUT", f"/{BUCKET}/p"), ("POST", f"/{BUCKET}/p?uploads")):
+        answer = stocked.request(verb, path, data=b"", headers={name: value})
+        assert answer.status_code == 501
+        assert name in answer.text
+    assert stocked.request("GET", f"/storage/v1/b/{BUCKET}/o/p").status_code == 404

@@ -76,7 +76,7 @@ CONTENTS = (
 
 
 @pytest.mark.parametrize("line_end", ["\r\n", "\n"])
-async def test_multipart(bucket_cloud: Any, line_end: str) -> None:
+def test_multipart(bucket_cloud: Any, line_end: str) -> None:
     end = line_end.encode()
 
     def send(head: bytes, data: bytes, quote: str) -> None:
@@ -102,31 +102,21 @@ async def test_multipart(bucket_cloud: Any, line_end: str) -> None:
         assert resource.get("contentType") == ("text/x-test" if head else None)
         assert content(bucket_cloud) == data
 
-    def run() -> None:
-        quotes = itertools.cycle(("", '"', "'"))
-        for data in CONTENTS:
-            for head in (b"Content-Type: text/x-test" + end, b""):
-                send(head, data, next(quotes))
-
-    await asyncio.to_thread(run)
+    quotes = itertools.cycle(("", '"', "'"))
+    for data in CONTENTS:
+        for head in (b"Content-Type: text/x-test" + end, b""):
+            send(head, data, next(quotes))
 
 
-async def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
+def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
     """The first delimiter determines the line end; a bare LF before the last one is accepted."""
 
-    def run() -> None:
-        for last in (b"\r\n", b"\n"):
-            body = (
-                b'--x\r\nA: b\r\n\r\n{"name": "o"}\r\n--x\r\nA: b\n\n' + b"data" + last + b"--x--"
-            )
-            headers = {"Content-Type": "multipart/related; boundary=x"}
-            address = f"{UPLOAD}?uploadType=multipart"
-            assert (
-                bucket_cloud.request("POST", address, data=body, headers=headers).status_code == 200
-            )
-            assert content(bucket_cloud) == b"data"
-
-    await asyncio.to_thread(run)
+    for last in (b"\r\n", b"\n"):
+        body = b'--x\r\nA: b\r\n\r\n{"name": "o"}\r\n--x\r\nA: b\n\n' + b"data" + last + b"--x--"
+        headers = {"Content-Type": "multipart/related; boundary=x"}
+        address = f"{UPLOAD}?uploadType=multipart"
+        assert bucket_cloud.request("POST", address, data=body, headers=headers).status_code == 200
+        assert content(bucket_cloud) == b"data"
 
 
 @pytest.mark.parametrize(
@@ -140,49 +130,39 @@ async def test_multipart_with_mixed_line_ends(bucket_cloud: Any) -> None:
         ("multipart/related; boundary=x", b"--x\r\n\r\n{}\r\n--x\r\n\r\nno name\r\n--x--"),
     ],
 )
-async def test_invalid_multipart(bucket_cloud: Any, header: str, body: bytes) -> None:
-    answer = await asyncio.to_thread(
-        bucket_cloud.request,
-        "POST",
-        f"{UPLOAD}?uploadType=multipart",
-        data=body,
-        headers={"Content-Type": header},
+def test_invalid_multipart(bucket_cloud: Any, header: str, body: bytes) -> None:
+    answer = bucket_cloud.request(
+        "POST", f"{UPLOAD}?uploadType=multipart", data=body, headers={"Content-Type": header}
     )
     assert answer.status_code == 400
-    listing = await asyncio.to_thread(bucket_cloud.request, "GET", f"/storage/v1/b/{BUCKET}/o")
+    listing = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o")
     assert "items" not in listing.json()
 
 
-async def test_resumable_in_chunks(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        status = put(bucket_cloud, address, b"", "bytes */*")
-        assert status.status_code == 308
-        assert "Range" not in status.headers
-        first = put(bucket_cloud, address, b"a" * 1000, "bytes 0-999/*")
-        assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-999")
-        status = put(bucket_cloud, address, b"", "bytes */2000")
-        assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-999")
-        last = put(bucket_cloud, address, b"b" * 1000, "bytes 1000-1999/2000")
-        assert last.status_code == 200
-        assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
-        assert content(bucket_cloud) == b"a" * 1000 + b"b" * 1000
-        # A completed session still returns its object.
-        status = put(bucket_cloud, address, b"", "bytes */2000")
-        assert status.json()["generation"] == last.json()["generation"]
-
-    await asyncio.to_thread(run)
+def test_resumable_in_chunks(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    status = put(bucket_cloud, address, b"", "bytes */*")
+    assert status.status_code == 308
+    assert "Range" not in status.headers
+    first = put(bucket_cloud, address, b"a" * 1000, "bytes 0-999/*")
+    assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-999")
+    status = put(bucket_cloud, address, b"", "bytes */2000")
+    assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-999")
+    last = put(bucket_cloud, address, b"b" * 1000, "bytes 1000-1999/2000")
+    assert last.status_code == 200
+    assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
+    assert content(bucket_cloud) == b"a" * 1000 + b"b" * 1000
+    # A completed session still returns its object.
+    status = put(bucket_cloud, address, b"", "bytes */2000")
+    assert status.json()["generation"] == last.json()["generation"]
 
 
-async def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
-        again = put(bucket_cloud, address, b"56789abcde", "bytes 5-14/15")
-        assert again.status_code == 200
-        assert content(bucket_cloud) == b"0123456789abcde"
-
-    await asyncio.to_thread(run)
+def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
+    again = put(bucket_cloud, address, b"56789abcde", "bytes 5-14/15")
+    assert again.status_code == 200
+    assert content(bucket_cloud) == b"0123456789abcde"
 
 
 @pytest.mark.parametrize(
@@ -192,93 +172,75 @@ async def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> N
         *("bytes 20-*/*", "bytes 6-*/5", "bytes *-5/10", "bytes 0-*"),
     ],
 )
-async def test_resumable_with_invalid_ranges(bucket_cloud: Any, header: str) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
-        assert put(bucket_cloud, address, b"0123456789", header).status_code == 400
-        status = put(bucket_cloud, address, b"", "bytes */*")
-        assert status.headers["Range"] == "bytes=0-4"
-
-    await asyncio.to_thread(run)
+def test_resumable_with_invalid_ranges(bucket_cloud: Any, header: str) -> None:
+    address = begin(bucket_cloud)
+    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+    assert put(bucket_cloud, address, b"0123456789", header).status_code == 400
+    status = put(bucket_cloud, address, b"", "bytes */*")
+    assert status.headers["Range"] == "bytes=0-4"
 
 
-async def test_resumable_finished_by_status_query(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
-        assert put(bucket_cloud, address, b"", "bytes */5").status_code == 200
-        assert content(bucket_cloud) == b"01234"
-        empty = begin(bucket_cloud, "empty")
-        assert put(bucket_cloud, empty, b"", "bytes */0").status_code == 200
-        assert content(bucket_cloud, "empty") == b""
-
-    await asyncio.to_thread(run)
+def test_resumable_finished_by_status_query(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+    assert put(bucket_cloud, address, b"", "bytes */5").status_code == 200
+    assert content(bucket_cloud) == b"01234"
+    empty = begin(bucket_cloud, "empty")
+    assert put(bucket_cloud, empty, b"", "bytes */0").status_code == 200
+    assert content(bucket_cloud, "empty") == b""
 
 
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
 @pytest.mark.parametrize("total", ["*", "size"])
-async def test_resumable_with_open_ended_range(bucket_cloud: Any, data: bytes, total: str) -> None:
+def test_resumable_with_open_ended_range(bucket_cloud: Any, data: bytes, total: str) -> None:
     """Node's client sends everything as `bytes 0-*/*`, or with the size if known."""
 
-    def run() -> None:
-        size = str(len(data)) if total == "size" else total
-        answer = put(bucket_cloud, begin(bucket_cloud), data, f"bytes 0-*/{size}")
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["size"] == str(len(data))
-        assert content(bucket_cloud) == data
-        chunked = put(
-            bucket_cloud, begin(bucket_cloud, "chunked"), iter([data, b"more"]), "bytes 0-*/*"
-        )
-        assert chunked.status_code == 200
-        assert content(bucket_cloud, "chunked") == data + b"more"
-
-    await asyncio.to_thread(run)
+    size = str(len(data)) if total == "size" else total
+    answer = put(bucket_cloud, begin(bucket_cloud), data, f"bytes 0-*/{size}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["size"] == str(len(data))
+    assert content(bucket_cloud) == data
+    chunked = put(
+        bucket_cloud, begin(bucket_cloud, "chunked"), iter([data, b"more"]), "bytes 0-*/*"
+    )
+    assert chunked.status_code == 200
+    assert content(bucket_cloud, "chunked") == data + b"more"
 
 
-async def test_resumable_continues_with_open_ended_range(bucket_cloud: Any) -> None:
-    def run() -> None:
-        for total in ("*", "10"):
-            address = begin(bucket_cloud)
-            assert put(bucket_cloud, address, b"01234", "bytes 0-*/10").status_code == 308
-            assert put(bucket_cloud, address, b"56789", f"bytes 5-*/{total}").status_code == 200
-            assert content(bucket_cloud) == b"0123456789"
-        # All data arrived and the response was lost: nothing is left to send.
+def test_resumable_continues_with_open_ended_range(bucket_cloud: Any) -> None:
+    for total in ("*", "10"):
         address = begin(bucket_cloud)
-        put(bucket_cloud, address, b"01234", "bytes 0-4/*")
-        assert put(bucket_cloud, address, b"", "bytes 5-*/5").status_code == 200
-        assert content(bucket_cloud) == b"01234"
-
-    await asyncio.to_thread(run)
-
-
-async def test_resumable_of_unknown_size_creates_object_when_complete(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        chunked = "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*"
-        status = put_in_part(bucket_cloud, address, chunked, b"5\r\n01234\r\n")
-        assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-4")
-        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
-        assert put(bucket_cloud, address, b"56789", "bytes 5-*/*").status_code == 200
+        assert put(bucket_cloud, address, b"01234", "bytes 0-*/10").status_code == 308
+        assert put(bucket_cloud, address, b"56789", f"bytes 5-*/{total}").status_code == 200
         assert content(bucket_cloud) == b"0123456789"
+    # All data arrived and the response was lost: nothing is left to send.
+    address = begin(bucket_cloud)
+    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+    assert put(bucket_cloud, address, b"", "bytes 5-*/5").status_code == 200
+    assert content(bucket_cloud) == b"01234"
 
-    await asyncio.to_thread(run)
+
+def test_resumable_of_unknown_size_creates_object_when_complete(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    chunked = "Transfer-Encoding: chunked\r\nContent-Range: bytes 0-*/*"
+    status = put_in_part(bucket_cloud, address, chunked, b"5\r\n01234\r\n")
+    assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-4")
+    assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
+    assert put(bucket_cloud, address, b"56789", "bytes 5-*/*").status_code == 200
+    assert content(bucket_cloud) == b"0123456789"
 
 
-async def test_resumable_continues_after_broken_connection(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        whole = "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000"
-        status = put_in_part(bucket_cloud, address, whole, b"a" * 40_000, total="100000")
-        data = b"a" * 40_000 + b"b" * 60_000
-        received = int(status.headers["Range"].rpartition("-")[2]) + 1
-        assert 0 < received <= 40_000
-        answer = put(bucket_cloud, address, data[received:], f"bytes {received}-99999/100000")
-        assert answer.status_code == 200
-        assert answer.json()["crc32c"] == crc32c(data)
-        assert content(bucket_cloud) == data
-
-    await asyncio.to_thread(run)
+def test_resumable_continues_after_broken_connection(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    whole = "Content-Length: 100000\r\nContent-Range: bytes 0-99999/100000"
+    status = put_in_part(bucket_cloud, address, whole, b"a" * 40_000, total="100000")
+    data = b"a" * 40_000 + b"b" * 60_000
+    received = int(status.headers["Range"].rpartition("-")[2]) + 1
+    assert 0 < received <= 40_000
+    answer = put(bucket_cloud, address, data[received:], f"bytes {received}-99999/100000")
+    assert answer.status_code == 200
+    assert answer.json()["crc32c"] == crc32c(data)
+    assert content(bucket_cloud) == data
 
 
 async def test_resumable_survives_restart(make_cloud: Any) -> None:
@@ -295,121 +257,101 @@ async def test_resumable_survives_restart(make_cloud: Any) -> None:
     assert await asyncio.to_thread(content, again) == b"0123456789"
 
 
-async def test_resumable_canceled_or_unknown(bucket_cloud: Any) -> None:
-    def run() -> None:
-        address = begin(bucket_cloud)
-        assert bucket_cloud.request("DELETE", address).status_code == 499
-        assert put(bucket_cloud, address, b"x", "bytes 0-0/1").status_code == 404
-        assert (
-            put(bucket_cloud, f"{UPLOAD}?upload_id=absent", b"x", "bytes 0-0/1").status_code == 404
-        )
-
-    await asyncio.to_thread(run)
+def test_resumable_canceled_or_unknown(bucket_cloud: Any) -> None:
+    address = begin(bucket_cloud)
+    assert bucket_cloud.request("DELETE", address).status_code == 499
+    assert put(bucket_cloud, address, b"x", "bytes 0-0/1").status_code == 404
+    assert put(bucket_cloud, f"{UPLOAD}?upload_id=absent", b"x", "bytes 0-0/1").status_code == 404
 
 
-async def test_resumable_fails_precondition_after_another_write(bucket_cloud: Any) -> None:
-    def run() -> None:
-        answer = bucket_cloud.request(
-            "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
-        )
-        address = answer.headers["Location"].removeprefix(bucket_cloud.url)
-        bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
-        assert put(bucket_cloud, address, b"second", "bytes 0-5/6").status_code == 412
-        assert content(bucket_cloud) == b"first"
-
-    await asyncio.to_thread(run)
+def test_resumable_fails_precondition_after_another_write(bucket_cloud: Any) -> None:
+    answer = bucket_cloud.request(
+        "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
+    )
+    address = answer.headers["Location"].removeprefix(bucket_cloud.url)
+    bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
+    assert put(bucket_cloud, address, b"second", "bytes 0-5/6").status_code == 412
+    assert content(bucket_cloud) == b"first"
 
 
 @pytest.mark.parametrize("claim", ["crc32c=AAAAAA==", "md5=AAAAAAAAAAAAAAAAAAAAAA=="])
-async def test_wrong_checksums_are_rejected(bucket_cloud: Any, claim: str) -> None:
-    def run() -> None:
-        headers = {"X-Goog-Hash": claim}
-        answer = bucket_cloud.request(
-            "POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x", headers=headers
-        )
-        assert answer.status_code == 400
-        assert "doesn't match calculated" in answer.json()["error"]["message"]
-        address = begin(bucket_cloud)
-        assert put(bucket_cloud, address, b"x", "bytes 0-0/1", **headers).status_code == 400
-        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
-
-    await asyncio.to_thread(run)
+def test_wrong_checksums_are_rejected(bucket_cloud: Any, claim: str) -> None:
+    headers = {"X-Goog-Hash": claim}
+    answer = bucket_cloud.request(
+        "POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x", headers=headers
+    )
+    assert answer.status_code == 400
+    assert "doesn't match calculated" in answer.json()["error"]["message"]
+    address = begin(bucket_cloud)
+    assert put(bucket_cloud, address, b"x", "bytes 0-0/1", **headers).status_code == 400
+    assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
 
 
-async def test_links_have_scheme_and_host_of_request(bucket_cloud: Any) -> None:
-    def run() -> None:
-        headers = {"Host": "www.googleapis.com", "X-Forwarded-Proto": "https"}
-        answer = bucket_cloud.request(
-            "POST", f"{UPLOAD}?uploadType=resumable&name=o", data=b"{}", headers=headers
-        )
-        assert answer.headers["Location"].startswith("https://www.googleapis.com/upload/storage/v1")
-        prefix = f"/t/{bucket_cloud.token}"
-        answer = bucket_cloud.request(
-            "POST", f"{prefix}{UPLOAD}?uploadType=resumable&name=o", data=b"{}"
-        )
-        location = answer.headers["Location"]
-        assert urlsplit(location).path == prefix + UPLOAD
-        resource = bucket_cloud.request(
-            "PUT", location.removeprefix(bucket_cloud.url), data=b"x", headers={"Authorization": ""}
-        ).json()
-        assert resource["mediaLink"].startswith(bucket_cloud.url + prefix)
-        link = resource["mediaLink"].removeprefix(bucket_cloud.url)
-        assert bucket_cloud.request("GET", link, headers={"Authorization": ""}).content == b"x"
-
-    await asyncio.to_thread(run)
+def test_links_have_scheme_and_host_of_request(bucket_cloud: Any) -> None:
+    headers = {"Host": "www.googleapis.com", "X-Forwarded-Proto": "https"}
+    answer = bucket_cloud.request(
+        "POST", f"{UPLOAD}?uploadType=resumable&name=o", data=b"{}", headers=headers
+    )
+    assert answer.headers["Location"].startswith("https://www.googleapis.com/upload/storage/v1")
+    prefix = f"/t/{bucket_cloud.token}"
+    answer = bucket_cloud.request(
+        "POST", f"{prefix}{UPLOAD}?uploadType=resumable&name=o", data=b"{}"
+    )
+    location = answer.headers["Location"]
+    assert urlsplit(location).path == prefix + UPLOAD
+    resource = bucket_cloud.request(
+        "PUT", location.removeprefix(bucket_cloud.url), data=b"x", headers={"Authorization": ""}
+    ).json()
+    assert resource["mediaLink"].startswith(bucket_cloud.url + prefix)
+    link = resource["mediaLink"].removeprefix(bucket_cloud.url)
+    assert bucket_cloud.request("GET", link, headers={"Authorization": ""}).content == b"x"
 
 
-async def test_chunked_uploads_with_content_length(bucket_cloud: Any) -> None:
+def test_chunked_uploads_with_content_length(bucket_cloud: Any) -> None:
     """TensorFlow sends both headers, and waits for 100 Continue."""
 
-    def run() -> None:
-        address = begin(bucket_cloud)
-        head = (
-            f"PUT {address} HTTP/1.1\r\nHost: www.googleapis.com\r\n"
-            f"Authorization: Bearer {bucket_cloud.token}\r\nContent-Length: 11\r\n"
-            "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
-            "Content-Range: bytes 0-10/11\r\n\r\n"
-        )
-        with socket.create_connection(("127.0.0.1", bucket_cloud.server.port), timeout=60) as near:
-            near.sendall(head.encode())
-            assert near.recv(1000).startswith(b"HTTP/1.1 100 ")
-            near.sendall(b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n")
-            assert near.recv(1000).startswith(b"HTTP/1.1 200 ")
-        assert content(bucket_cloud) == b"hello world"
-
-    await asyncio.to_thread(run)
+    address = begin(bucket_cloud)
+    head = (
+        f"PUT {address} HTTP/1.1\r\nHost: www.googleapis.com\r\n"
+        f"Authorization: Bearer {bucket_cloud.token}\r\nContent-Length: 11\r\n"
+        "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
+        "Content-Range: bytes 0-10/11\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", bucket_cloud.server.port), timeout=60) as near:
+        near.sendall(head.encode())
+        assert near.recv(1000).startswith(b"HTTP/1.1 100 ")
+        near.sendall(b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n")
+        assert near.recv(1000).startswith(b"HTTP/1.1 200 ")
+    assert content(bucket_cloud) == b"hello world"
 
 
-async def test_xml_paths(bucket_cloud: Any) -> None:
-    def run() -> None:
-        host = {"Host": "storage.googleapis.com"}
-        path = f"/{BUCKET}/a%20b/c"
-        answer = bucket_cloud.request(
-            "PUT", path, data=b"hello", headers={**host, "Content-Type": "text/plain"}
-        )
-        assert answer.status_code == 200
-        for headers in (host, {}):
-            answer = bucket_cloud.request("GET", path, headers=headers)
-            assert (answer.status_code, answer.content) == (200, b"hello")
-            assert answer.headers["Content-Type"] == "text/plain"
-        answer = bucket_cloud.request("GET", path, headers={**host, "Range": "bytes=1-2"})
-        assert (answer.status_code, answer.content) == (206, b"el")
-        answer = bucket_cloud.request("HEAD", path, headers=host)
-        assert (answer.headers["Content-Length"], answer.content) == ("5", b"")
-        bucket_host = {"Host": f"{BUCKET}.storage.googleapis.com"}
-        assert bucket_cloud.request("GET", "/a%20b/c", headers=bucket_host).content == b"hello"
-        resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/a%20b%2Fc").json()
-        assert resource["contentType"] == "text/plain"
-        late = {**host, "x-goog-if-generation-match": "1"}
-        assert bucket_cloud.request("PUT", path, data=b"x", headers=late).status_code == 412
-        assert bucket_cloud.request("DELETE", path, headers=host).status_code == 204
-        response = bucket_cloud.request("GET", path, headers=host)
-        assert response.status_code == 404
-        assert "<Code>NoSuchKey</Code>" in response.text
-        nowhere = bucket_cloud.request("GET", "/no-such-bucket/o", headers=host)
-        assert "<Code>NoSuchBucket</Code>" in nowhere.text
-
-    await asyncio.to_thread(run)
+def test_xml_paths(bucket_cloud: Any) -> None:
+    host = {"Host": "storage.googleapis.com"}
+    path = f"/{BUCKET}/a%20b/c"
+    answer = bucket_cloud.request(
+        "PUT", path, data=b"hello", headers={**host, "Content-Type": "text/plain"}
+    )
+    assert answer.status_code == 200
+    for headers in (host, {}):
+        answer = bucket_cloud.request("GET", path, headers=headers)
+        assert (answer.status_code, answer.content) == (200, b"hello")
+        assert answer.headers["Content-Type"] == "text/plain"
+    answer = bucket_cloud.request("GET", path, headers={**host, "Range": "bytes=1-2"})
+    assert (answer.status_code, answer.content) == (206, b"el")
+    answer = bucket_cloud.request("HEAD", path, headers=host)
+    assert (answer.headers["Content-Length"], answer.content) == ("5", b"")
+    bucket_host = {"Host": f"{BUCKET}.storage.googleapis.com"}
+    assert bucket_cloud.request("GET", "/a%20b/c", headers=bucket_host).content == b"hello"
+    resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/a%20b%2Fc").json()
+    assert resource["contentType"] == "text/plain"
+    late = {**host, "x-goog-if-generation-match": "1"}
+    assert bucket_cloud.request("PUT", path, data=b"x", headers=late).status_code == 412
+    assert bucket_cloud.request("DELETE", path, headers=host).status_code == 204
+    response = bucket_cloud.request("GET", path, headers=host)
+    assert response.status_code == 404
+    assert "<Code>NoSuchKey</Code>" in response.text
+    nowhere = bucket_cloud.request("GET", "/no-such-bucket/o", headers=host)
+    assert "<Code>NoSuchBucket</Code>" in nowhere.text
 
 
 PLAIN = b"hello " * 100_000
@@ -418,7 +360,7 @@ GZIPPED = gzip.compress(PLAIN[:300_000]) + gzip.compress(PLAIN[300_000:])  # two
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "identity", "my-own"])
 @pytest.mark.parametrize("in_parts", [False, True])
-async def test_xml_uploads_store_encoded_bytes_as_sent(
+def test_xml_uploads_store_encoded_bytes_as_sent(
     bucket_cloud: Any, encoding: str, in_parts: bool
 ) -> None:
     """cloud.google.com/storage/docs/transcoding: Content-Encoding is metadata of the object."""
@@ -441,54 +383,48 @@ async def test_xml_uploads_store_encoded_bytes_as_sent(
         body = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
         assert bucket_cloud.request("POST", part, data=body).status_code == 200
 
-    def run() -> None:
-        upload()
-        resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").json()
-        assert resource["contentEncoding"] == encoding
-        assert (resource["size"], resource["crc32c"]) == (str(len(data)), crc32c(data))
-        for address in (path, f"/storage/v1/b/{BUCKET}/o/o?alt=media"):
-            answer = bucket_cloud.request(
-                "GET", address, headers={"Accept-Encoding": "gzip"}, stream=True
-            )
-            assert answer.raw.read() == data
-            assert answer.headers["Content-Length"] == str(len(data))
-            assert answer.headers["X-Goog-Stored-Content-Encoding"] == encoding
-            assert f"crc32c={crc32c(data)}" in answer.headers["X-Goog-Hash"]
-        for accepted in ("identity", "gzip;q=0"):
-            answer = bucket_cloud.request("GET", path, headers={"Accept-Encoding": accepted})
-            assert answer.content == (PLAIN if encoding == "gzip" else data)
-
-    await asyncio.to_thread(run)
+    upload()
+    resource = bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").json()
+    assert resource["contentEncoding"] == encoding
+    assert (resource["size"], resource["crc32c"]) == (str(len(data)), crc32c(data))
+    for address in (path, f"/storage/v1/b/{BUCKET}/o/o?alt=media"):
+        answer = bucket_cloud.request(
+            "GET", address, headers={"Accept-Encoding": "gzip"}, stream=True
+        )
+        assert answer.raw.read() == data
+        assert answer.headers["Content-Length"] == str(len(data))
+        assert answer.headers["X-Goog-Stored-Content-Encoding"] == encoding
+        assert f"crc32c={crc32c(data)}" in answer.headers["X-Goog-Hash"]
+    for accepted in ("identity", "gzip;q=0"):
+        answer = bucket_cloud.request("GET", path, headers={"Accept-Encoding": accepted})
+        assert answer.content == (PLAIN if encoding == "gzip" else data)
 
 
 @pytest.mark.parametrize("kind", ["media", "multipart", "resumable"])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_json_uploads_compressed_for_the_transfer_are_stored_plain(
+def test_json_uploads_compressed_for_the_transfer_are_stored_plain(
     bucket_cloud: Any, kind: str, encoding: str
 ) -> None:
     """Measured by kmoneil/zig-gcp: its docs/storage/checksums-and-compression.md."""
 
-    def run() -> None:
-        address, body, more = f"{UPLOAD}?uploadType={kind}&name=o", PLAIN, {}
-        if kind == "multipart":
-            body = b"--x\r\n\r\n{}\r\n--x\r\n\r\n" + PLAIN + b"\r\n--x--"
-            more = {"Content-Type": "multipart/related; boundary=x"}
-        if kind == "resumable":
-            address = begin(bucket_cloud)
-        body = GZIPPED if body is PLAIN and encoding == "gzip" else gzip.compress(body)
-        if encoding == "deflate":
-            body = zlib.compress(gzip.decompress(body))
-        headers = {"Content-Encoding": encoding, **more}
-        verb = "PUT" if kind == "resumable" else "POST"
-        answer = bucket_cloud.request(verb, address, data=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        assert (answer.json()["crc32c"], "contentEncoding" in answer.json()) == (
-            crc32c(PLAIN),
-            False,
-        )
-        assert content(bucket_cloud) == PLAIN
-
-    await asyncio.to_thread(run)
+    address, body, more = f"{UPLOAD}?uploadType={kind}&name=o", PLAIN, {}
+    if kind == "multipart":
+        body = b"--x\r\n\r\n{}\r\n--x\r\n\r\n" + PLAIN + b"\r\n--x--"
+        more = {"Content-Type": "multipart/related; boundary=x"}
+    if kind == "resumable":
+        address = begin(bucket_cloud)
+    body = GZIPPED if body is PLAIN and encoding == "gzip" else gzip.compress(body)
+    if encoding == "deflate":
+        body = zlib.compress(gzip.decompress(body))
+    headers = {"Content-Encoding": encoding, **more}
+    verb = "PUT" if kind == "resumable" else "POST"
+    answer = bucket_cloud.request(verb, address, data=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["crc32c"], "contentEncoding" in answer.json()) == (
+        crc32c(PLAIN),
+        False,
+    )
+    assert content(bucket_cloud) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -496,44 +432,33 @@ async def test_json_uploads_compressed_for_the_transfer_are_stored_plain(
     [("gzip", b"plain"), ("gzip", GZIPPED[:100]), ("zstd", b"x"), ("deflate", b"x")],
     ids=["plain", "truncated", "zstd", "deflate"],  # compressed data contain the time
 )
-async def test_bodies_that_cannot_be_decoded_are_rejected(
+def test_bodies_that_cannot_be_decoded_are_rejected(
     bucket_cloud: Any, encoding: str, data: bytes
 ) -> None:
     address = f"{UPLOAD}?uploadType=media&name=o"
     headers = {"Content-Encoding": encoding}
 
-    def run() -> None:
-        answer = bucket_cloud.request("POST", address, data=data, headers=headers)
-        assert answer.status_code == 400, answer.text
-        assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
-
-    await asyncio.to_thread(run)
+    answer = bucket_cloud.request("POST", address, data=data, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
 
 
-async def test_official_client_resumable_upload(bucket_cloud: Any) -> None:
-    def run() -> None:
-        blob = bucket_cloud.storage().bucket(BUCKET).blob("chunks")
-        blob.chunk_size = 256 * 1024
-        data = hashlib.sha256(b"x").digest() * 40_000
-        blob.upload_from_string(data, checksum="crc32c")
-        assert blob.download_as_bytes(checksum="crc32c") == data
-
-    await asyncio.to_thread(run)
+def test_official_client_resumable_upload(bucket_cloud: Any) -> None:
+    blob = bucket_cloud.storage().bucket(BUCKET).blob("chunks")
+    blob.chunk_size = 256 * 1024
+    data = hashlib.sha256(b"x").digest() * 40_000
+    blob.upload_from_string(data, checksum="crc32c")
+    assert blob.download_as_bytes(checksum="crc32c") == data
 
 
-async def test_no_draft_is_left_behind(bucket_cloud: Any) -> None:
-    def run() -> None:
-        off = {"softDeletePolicy": {"retentionDurationSeconds": "0"}}
-        assert bucket_cloud.request("PATCH", f"/storage/v1/b/{BUCKET}", json=off).status_code == 200
-        bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
-        address = begin(bucket_cloud)
-        put(bucket_cloud, address, b"x", "bytes 0-0/1")
-        bucket_cloud.request(
-            "POST", f"{UPLOAD}?uploadType=media&name=o&ifGenerationMatch=0", data=b"x"
-        )
-        bucket_cloud.request("DELETE", f"/storage/v1/b/{BUCKET}/o/o")
-
-    await asyncio.to_thread(run)
+def test_no_draft_is_left_behind(bucket_cloud: Any) -> None:
+    off = {"softDeletePolicy": {"retentionDurationSeconds": "0"}}
+    assert bucket_cloud.request("PATCH", f"/storage/v1/b/{BUCKET}", json=off).status_code == 200
+    bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"x")
+    address = begin(bucket_cloud)
+    put(bucket_cloud, address, b"x", "bytes 0-0/1")
+    bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o&ifGenerationMatch=0", data=b"x")
+    bucket_cloud.request("DELETE", f"/storage/v1/b/{BUCKET}/o/o")
     folders = [bucket_cloud.server.home / "uploads", bucket_cloud.server.home / "objects"]
     assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == []
 
@@ -564,19 +489,14 @@ async def test_sessions_expire_after_a_week(make_cloud: Any) -> None:
         ("uploadType=media&name=o", "Uploads must be sent to the upload URL. Re-send this request"),
     ],
 )
-async def test_upload_to_wrong_path_names_the_right_one(
-    cloud: Any, query: str, message: str
-) -> None:
+def test_upload_to_wrong_path_names_the_right_one(cloud: Any, query: str, message: str) -> None:
     """Messages from fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
 
-    def run() -> None:
-        cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "paths"})
-        answer = cloud.request("POST", f"/storage/v1/b/paths/o?{query}", data=b"data")
-        error = answer.json()["error"]
-        assert (answer.status_code, error["errors"][0]["reason"]) == (400, "wrongUrlForUpload")
-        assert error["message"].startswith(message)
-        _, _, url = error["message"].partition(cloud.url)
-        if url:
-            assert cloud.request("POST", url, data=b"data").status_code == 200
-
-    await asyncio.to_thread(run)
+    cloud.request("POST", "/storage/v1/b?project=local-project", json={"name": "paths"})
+    answer = cloud.request("POST", f"/storage/v1/b/paths/o?{query}", data=b"data")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["errors"][0]["reason"]) == (400, "wrongUrlForUpload")
+    assert error["message"].startswith(message)
+    _, _, url = error["message"].partition(cloud.url)
+    if url:
+        assert cloud.request("POST", url, data=b"data").status_code == 200

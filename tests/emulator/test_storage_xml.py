@@ -35,83 +35,74 @@ def code(answer: Any) -> tuple[int, str]:
     return answer.status_code, match[1]
 
 
-async def test_buckets_are_created_listed_and_deleted(stocked: Any) -> None:
+def test_buckets_are_created_listed_and_deleted(stocked: Any) -> None:
     def send(verb: str, path: str, **more: Any) -> Any:
         return stocked.request(verb, path, headers=HOST, **more)
 
-    def run() -> None:
-        body = (
-            "<CreateBucketConfiguration><LocationConstraint>EUROPE-WEST4</LocationConstraint>"
-            "<StorageClass>NEARLINE</StorageClass></CreateBucketConfiguration>"
-        )
-        assert send("PUT", "/xml-other", data=body).status_code == 200
-        resource = stocked.request("GET", "/storage/v1/b/xml-other").json()
-        assert (resource["location"], resource["storageClass"]) == ("EUROPE-WEST4", "NEARLINE")
-        assert texts(send("GET", "/"), "Name") == [BUCKET, "xml-other"]
-        assert code(send("PUT", f"/{BUCKET}"))[0] == 409
-        assert code(send("PUT", "/No_Bucket!"))[0] == 400
-        assert code(send("PUT", "/xml-third", data="<Create")) == (400, "MalformedXML")
-        assert send("HEAD", "/xml-other").status_code == 200
-        assert send("HEAD", "/xml-nothing").status_code == 404
-        assert send("PUT", "/xml-other/o", data=b"x").status_code == 200
-        assert code(send("DELETE", "/xml-other"))[0] == 409
-        assert send("DELETE", "/xml-other/o").status_code == 204
-        assert send("DELETE", "/xml-other").status_code == 204
-        assert code(send("DELETE", "/xml-other")) == (404, "NoSuchBucket")
-        assert texts(send("GET", "/"), "Name") == [BUCKET]
-        assert code(send("GET", f"/{BUCKET}?cors")) == (501, "NotImplemented")
-
-    await asyncio.to_thread(run)
+    body = (
+        "<CreateBucketConfiguration><LocationConstraint>EUROPE-WEST4</LocationConstraint>"
+        "<StorageClass>NEARLINE</StorageClass></CreateBucketConfiguration>"
+    )
+    assert send("PUT", "/xml-other", data=body).status_code == 200
+    resource = stocked.request("GET", "/storage/v1/b/xml-other").json()
+    assert (resource["location"], resource["storageClass"]) == ("EUROPE-WEST4", "NEARLINE")
+    assert texts(send("GET", "/"), "Name") == [BUCKET, "xml-other"]
+    assert code(send("PUT", f"/{BUCKET}"))[0] == 409
+    assert code(send("PUT", "/No_Bucket!"))[0] == 400
+    assert code(send("PUT", "/xml-third", data="<Create")) == (400, "MalformedXML")
+    assert send("HEAD", "/xml-other").status_code == 200
+    assert send("HEAD", "/xml-nothing").status_code == 404
+    assert send("PUT", "/xml-other/o", data=b"x").status_code == 200
+    assert code(send("DELETE", "/xml-other"))[0] == 409
+    assert send("DELETE", "/xml-other/o").status_code == 204
+    assert send("DELETE", "/xml-other").status_code == 204
+    assert code(send("DELETE", "/xml-other")) == (404, "NoSuchBucket")
+    assert texts(send("GET", "/"), "Name") == [BUCKET]
+    assert code(send("GET", f"/{BUCKET}?cors")) == (501, "NotImplemented")
 
 
-async def test_objects_of_a_bucket_in_pages(stocked: Any) -> None:
+def test_objects_of_a_bucket_in_pages(stocked: Any) -> None:
     def list_objects(query: str) -> Any:
         return stocked.request("GET", f"/{BUCKET}?{query}", headers=HOST)
 
-    def run() -> None:
-        for name in ("a", "b/1", "b/2", "c", "d&<"):
-            path = f"/{BUCKET}/{name.replace('&<', '%26%3C')}"
-            assert stocked.request("PUT", path, data=name.encode(), headers=HOST).ok
-        assert texts(list_objects("prefix="), "Key") == ["a", "b/1", "b/2", "c", "d&<"]
-        folders = list_objects("delimiter=/")
-        assert texts(folders, "Key") == ["a", "c", "d&<"]
-        assert texts(folders, "Prefix") == ["", "b/"]
-        first = list_objects("max-keys=2")
-        assert texts(first, "Key") == ["a", "b/1"]
-        (marker,) = texts(first, "NextMarker")
-        assert texts(list_objects(f"marker={marker}"), "Key") == ["b/2", "c", "d&<"]
-        second = list_objects("list-type=2&max-keys=4")
-        assert (texts(second, "KeyCount"), texts(second, "IsTruncated")) == (["4"], ["true"])
-        (token,) = texts(second, "NextContinuationToken")
-        assert texts(list_objects(f"list-type=2&continuation-token={token}"), "Key") == ["d&<"]
-        assert texts(list_objects("list-type=2&start-after=b/2"), "Key") == ["c", "d&<"]
-
-    await asyncio.to_thread(run)
+    for name in ("a", "b/1", "b/2", "c", "d&<"):
+        path = f"/{BUCKET}/{name.replace('&<', '%26%3C')}"
+        assert stocked.request("PUT", path, data=name.encode(), headers=HOST).ok
+    assert texts(list_objects("prefix="), "Key") == ["a", "b/1", "b/2", "c", "d&<"]
+    folders = list_objects("delimiter=/")
+    assert texts(folders, "Key") == ["a", "c", "d&<"]
+    assert texts(folders, "Prefix") == ["", "b/"]
+    first = list_objects("max-keys=2")
+    assert texts(first, "Key") == ["a", "b/1"]
+    (marker,) = texts(first, "NextMarker")
+    assert texts(list_objects(f"marker={marker}"), "Key") == ["b/2", "c", "d&<"]
+    second = list_objects("list-type=2&max-keys=4")
+    assert (texts(second, "KeyCount"), texts(second, "IsTruncated")) == (["4"], ["true"])
+    (token,) = texts(second, "NextContinuationToken")
+    assert texts(list_objects(f"list-type=2&continuation-token={token}"), "Key") == ["d&<"]
+    assert texts(list_objects("list-type=2&start-after=b/2"), "Key") == ["c", "d&<"]
 
 
-async def test_client_uploads_a_file_in_parts(stocked: Any, tmp_path: Path) -> None:
+def test_client_uploads_a_file_in_parts(stocked: Any, tmp_path: Path) -> None:
     from google.cloud.storage import transfer_manager
 
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 4096 * 11)  # 11 MiB in three parts, the last one small
 
-    def run() -> None:
-        blob = stocked.storage().bucket(BUCKET).blob("folder/large", chunk_size=None)
-        blob.metadata = {"k": "v"}
-        blob.content_type = "text/x-test"
-        transfer_manager.upload_chunks_concurrently(
-            str(path),
-            blob,
-            chunk_size=5 * MEBIBYTE,
-            worker_type=transfer_manager.THREAD,
-            checksum="crc32c",
-        )
-        blob.reload()
-        assert (blob.size, blob.metadata, blob.md5_hash) == (11 * MEBIBYTE, {"k": "v"}, None)
-        assert blob.content_type == "text/x-test"
-        assert blob.download_as_bytes(checksum="crc32c") == path.read_bytes()
-
-    await asyncio.to_thread(run)
+    blob = stocked.storage().bucket(BUCKET).blob("folder/large", chunk_size=None)
+    blob.metadata = {"k": "v"}
+    blob.content_type = "text/x-test"
+    transfer_manager.upload_chunks_concurrently(
+        str(path),
+        blob,
+        chunk_size=5 * MEBIBYTE,
+        worker_type=transfer_manager.THREAD,
+        checksum="crc32c",
+    )
+    blob.reload()
+    assert (blob.size, blob.metadata, blob.md5_hash) == (11 * MEBIBYTE, {"k": "v"}, None)
+    assert blob.content_type == "text/x-test"
+    assert blob.download_as_bytes(checksum="crc32c") == path.read_bytes()
 
 
 class Parts:
@@ -141,69 +132,60 @@ class Parts:
         return self.send("POST", data=text)
 
 
-async def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> None:
-    def run() -> None:
-        upload = Parts(stocked)
-        last = upload.put(7, b"end\r")
-        upload.put(2, b"a mistake")
-        first = upload.put(2, b"x" * 5 * MEBIBYTE)
-        listed = upload.send("GET")
-        assert texts(listed, "PartNumber") == ["2", "7"]
-        assert texts(listed, "Size") == [str(5 * MEBIBYTE), "4"]
-        assert texts(listed, "ETag") == [first, last]
-        page = upload.send("GET", "&max-parts=1")
-        assert (texts(page, "PartNumber"), texts(page, "NextPartNumberMarker")) == (["2"], ["2"])
-        assert texts(upload.send("GET", "&part-number-marker=2"), "PartNumber") == ["7"]
-        uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
-        assert texts(uploads, "UploadId") == [upload.id]
-        assert stocked.request("GET", upload.path, headers=HOST).status_code == 404
-        assert texts(upload.complete((2, first), (7, last)), "Key") == ["o"]
-        read = stocked.request("GET", upload.path, headers=HOST).content
-        assert read == b"x" * 5 * MEBIBYTE + b"end\r"
-        uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
-        assert texts(uploads, "UploadId") == []
-        assert code(upload.complete((2, first), (7, last))) == (404, "NoSuchUpload")
-
-    await asyncio.to_thread(run)
+def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> None:
+    upload = Parts(stocked)
+    last = upload.put(7, b"end\r")
+    upload.put(2, b"a mistake")
+    first = upload.put(2, b"x" * 5 * MEBIBYTE)
+    listed = upload.send("GET")
+    assert texts(listed, "PartNumber") == ["2", "7"]
+    assert texts(listed, "Size") == [str(5 * MEBIBYTE), "4"]
+    assert texts(listed, "ETag") == [first, last]
+    page = upload.send("GET", "&max-parts=1")
+    assert (texts(page, "PartNumber"), texts(page, "NextPartNumberMarker")) == (["2"], ["2"])
+    assert texts(upload.send("GET", "&part-number-marker=2"), "PartNumber") == ["7"]
+    uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
+    assert texts(uploads, "UploadId") == [upload.id]
+    assert stocked.request("GET", upload.path, headers=HOST).status_code == 404
+    assert texts(upload.complete((2, first), (7, last)), "Key") == ["o"]
+    read = stocked.request("GET", upload.path, headers=HOST).content
+    assert read == b"x" * 5 * MEBIBYTE + b"end\r"
+    uploads = stocked.request("GET", f"/{BUCKET}?uploads", headers=HOST)
+    assert texts(uploads, "UploadId") == []
+    assert code(upload.complete((2, first), (7, last))) == (404, "NoSuchUpload")
 
 
-async def test_invalid_part_lists_are_rejected(stocked: Any) -> None:
-    def run() -> None:
-        upload = Parts(stocked)
-        small, large = upload.put(1, b"small"), upload.put(2, b"x" * 5 * MEBIBYTE)
-        assert code(upload.complete((1, small), (2, large))) == (400, "EntityTooSmall")
-        assert code(upload.complete((2, large), (1, small))) == (400, "InvalidPartOrder")
-        assert code(upload.complete((1, large))) == (400, "InvalidPart")
-        assert code(upload.complete((3, small))) == (400, "InvalidPart")
-        assert code(upload.complete()) == (400, "MalformedXML")
-        assert code(upload.send("POST", data="nothing")) == (400, "MalformedXML")
-        for number in ("0", "10001", "x"):
-            answer = upload.send("PUT", f"&partNumber={number}", data=b"x")
-            assert code(answer) == (400, "InvalidArgument")
-        wrong = upload.send(
-            "PUT", "&partNumber=3", data=b"x", headers={"X-Goog-Hash": "crc32c=AAAAAA=="}
-        )
-        assert wrong.status_code == 400
-        assert texts(upload.send("GET"), "PartNumber") == ["1", "2"]
-        upload.path = f"/{BUCKET}/other"  # an upload belongs to one object
-        assert code(upload.send("GET")) == (404, "NoSuchUpload")
-
-    await asyncio.to_thread(run)
+def test_invalid_part_lists_are_rejected(stocked: Any) -> None:
+    upload = Parts(stocked)
+    small, large = upload.put(1, b"small"), upload.put(2, b"x" * 5 * MEBIBYTE)
+    assert code(upload.complete((1, small), (2, large))) == (400, "EntityTooSmall")
+    assert code(upload.complete((2, large), (1, small))) == (400, "InvalidPartOrder")
+    assert code(upload.complete((1, large))) == (400, "InvalidPart")
+    assert code(upload.complete((3, small))) == (400, "InvalidPart")
+    assert code(upload.complete()) == (400, "MalformedXML")
+    assert code(upload.send("POST", data="nothing")) == (400, "MalformedXML")
+    for number in ("0", "10001", "x"):
+        answer = upload.send("PUT", f"&partNumber={number}", data=b"x")
+        assert code(answer) == (400, "InvalidArgument")
+    wrong = upload.send(
+        "PUT", "&partNumber=3", data=b"x", headers={"X-Goog-Hash": "crc32c=AAAAAA=="}
+    )
+    assert wrong.status_code == 400
+    assert texts(upload.send("GET"), "PartNumber") == ["1", "2"]
+    upload.path = f"/{BUCKET}/other"  # an upload belongs to one object
+    assert code(upload.send("GET")) == (404, "NoSuchUpload")
 
 
-async def test_aborted_upload_leaves_nothing(stocked: Any) -> None:
+def test_aborted_upload_leaves_nothing(stocked: Any) -> None:
     folder = stocked.server.home / "parts"
 
-    def run() -> None:
-        upload = Parts(stocked)
-        etag = upload.put(1, b"data")
-        assert [path.name for path in folder.iterdir()] == [upload.id]
-        assert upload.send("DELETE").status_code == 204
-        assert list(folder.iterdir()) == []
-        for answer in (upload.send("DELETE"), upload.complete((1, etag))):
-            assert code(answer) == (404, "NoSuchUpload")
-
-    await asyncio.to_thread(run)
+    upload = Parts(stocked)
+    etag = upload.put(1, b"data")
+    assert [path.name for path in folder.iterdir()] == [upload.id]
+    assert upload.send("DELETE").status_code == 204
+    assert list(folder.iterdir()) == []
+    for answer in (upload.send("DELETE"), upload.complete((1, etag))):
+        assert code(answer) == (404, "NoSuchUpload")
 
 
 async def test_parts_survive_a_restart(make_cloud: Any) -> None:

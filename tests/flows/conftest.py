@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import Project, enable_apis, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
+from tpuctl.flows.stack import permissions
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
 
@@ -136,3 +138,29 @@ def _stack_factory(
         return Tpuctl(path, cloud="local", emit=emit or events.append)
 
     return make
+
+
+@pytest.fixture
+async def stack(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[Tpuctl]:
+    """A stack that is up, and is deleted after the test."""
+    stack = make_stack()
+    await stack.up()
+    yield stack
+    await stack.down(delete_bucket=True)
+
+
+@pytest.fixture
+def startup_scripts(local_cloud: server_process.LocalCloud) -> None:
+    """Skip the test where machines run none."""
+    if not local_cloud.runs_startup_scripts:
+        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
+
+
+@pytest.fixture
+def no_permission_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the permission check, so that the cloud itself denies the request."""
+
+    async def no_missing_permissions(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(permissions, "missing_permissions", no_missing_permissions)

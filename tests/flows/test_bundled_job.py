@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.stack_jobs import displayed_log
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,7 @@ async def test_bert_trains_from_template(
     )
     assert await stack.follow(record) == 0
 
-    log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    log = displayed_log(events)
     curves = {curve.name: curve for curve in (await stack.report(record)).curves}
     losses = curves["loss"].all_points
     assert losses[-1][0] == STEPS
@@ -78,12 +79,7 @@ def test_demo() -> None:
         f"--steps {STEPS} --steps-per-call {STEPS_PER_CALL} --batch 16 --vocabulary-size 400 "
         "--sequence-length 32 --replicas 1"
     )
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([sys.executable, str(ROOT / "tests" / "demo.py"), *size.split()])
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "Checkpoint in the bucket" in done.stdout
     assert "No billable resources are left" in done.stdout

@@ -14,11 +14,12 @@ import pytest
 
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, log_of
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 
 STEPS, STEPS_PER_CALL, NEVER = 400, 5, 10_000
 STACK = {"name": "bundled-job", "runtime": "auto, capacity: spot"}
@@ -81,7 +82,7 @@ async def test_denied_output_bucket_names_bucket_and_account(
     script = bert_job / "pretrain.py"
     assert await stack.run(script, ["--output", f"gs://{other}/results"]) == 1
 
-    log = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    log = displayed_log(events)
     (error,) = [line for line in log.splitlines() if line.startswith("error: ")]
     account = stack.stack.service_account
     assert error.startswith(f"error: cannot write gs://{other}/results/options.json: ")

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 SMALL = [
     *("--batch", "16", "--steps-per-call", "10"),
     *("--vocabulary-size", "500", "--sequence-length", "32"),
 ]
-
-
-def log_of(events: list[Event]) -> str:
-    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 def losses(log: str) -> dict[int, float]:
@@ -45,8 +42,8 @@ async def test_bert_trains_on_tpu_node_and_resumes_from_checkpoint(
     output = f"gs://{stack.stack.bucket}/bert"
     since = remote_control.calls(local_cloud)[-1]["number"]
     arguments = [*SMALL, "--output", output, "--steps"]
-    assert await stack.run(JOB / "pretrain.py", [*arguments, "20"]) == 0, log_of(events)
-    log = log_of(events)
+    assert await stack.run(JOB / "pretrain.py", [*arguments, "20"]) == 0, displayed_log(events)
+    log = displayed_log(events)
     assert f"TensorFlow 2.12.1 on the CPU of 'grpc://{node.endpoints[0]}'" in log
     first = losses(log)
     assert list(first) == [1, 10, 20]
@@ -64,8 +61,8 @@ async def test_bert_trains_on_tpu_node_and_resumes_from_checkpoint(
     assert any(name.startswith("bert/records/") for name in names)
 
     events.clear()
-    assert await stack.run(JOB / "pretrain.py", [*arguments, "40"]) == 0, log_of(events)
-    log = log_of(events)
+    assert await stack.run(JOB / "pretrain.py", [*arguments, "40"]) == 0, displayed_log(events)
+    log = displayed_log(events)
     assert f"resuming from step 20 ({output}/checkpoints/model-20)" in log
     further = losses(log)
     assert min(further) > 20 and further[40] < first[20]

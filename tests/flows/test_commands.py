@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
+from tests.support.stack_jobs import read_until
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
 
@@ -82,16 +84,6 @@ def shell(local_cloud: server_process.LocalCloud, shared_folder: Path) -> Iterat
     assert shell.run("down", "--yes", "--delete-bucket")[0] == 0
 
 
-def read_until(process: subprocess.Popen[str], expected: str) -> str:
-    assert process.stdout is not None
-    output = ""
-    while expected not in output:
-        line = process.stdout.readline()
-        assert line, f"ended without {expected!r}: {process.stderr and process.stderr.read()}"
-        output += line
-    return output
-
-
 def expected(lines: int) -> str:
     return "".join(f"line {number}\n" for number in range(lines))
 
@@ -141,13 +133,7 @@ def test_job_environment_variables(shell: Shell) -> None:
 @pytest.mark.soak
 def test_crashed_job_leaves_no_process(shell: Shell) -> None:
     script = shell.script("crashing.py", "raise RuntimeError('at once')\n")
-    done = subprocess.run(
-        [forked_tpuctl(), "run", script],
-        cwd=shell.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([forked_tpuctl(), "run", script], cwd=shell.folder)
     assert done.returncode == 1
     assert "RuntimeError: at once" in done.stdout  # the job's own traceback, in its log
     assert "Traceback" not in done.stderr
@@ -245,15 +231,7 @@ def test_ssh_is_in_environment_of_job(shell: Shell) -> None:
         code, out, error = shell.run("ssh", *words, "python3", "-c", "import of_the_job")
         assert (code, out.rpartition("] ")[2]) == (0, "imported\n"), error
     lines = "python3 -c 'import of_the_job'; echo $TPUCTL_JOB; exit 9"
-    done = subprocess.run(
-        [forked_tpuctl(), "ssh"],
-        cwd=shell.folder,
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured([forked_tpuctl(), "ssh"], cwd=shell.folder, input=lines, timeout=60)
     assert done.returncode == 9, done.stderr
     imported, job = done.stdout.splitlines()
     assert imported == "imported"
@@ -361,12 +339,9 @@ def test_records_and_logs_survive_machine(
 def test_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as used_port:
         port = used_port.getsockname()[1]
-        done = subprocess.run(
+        done = run_captured(
             [forked_tpuctl(), "local", "up", "--port", str(port)],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
-            capture_output=True,
-            text=True,
-            check=False,
         )
     assert done.returncode not in (0, 70)
     assert str(port) in done.stderr
@@ -378,12 +353,9 @@ def test_port_in_use_is_reported(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_local_cloud_up_down_and_reset(tmp_path: Path) -> None:
     def local(*arguments: str) -> tuple[int, dict[str, object]]:
-        done = subprocess.run(
+        done = run_captured(
             [forked_tpuctl(), "local", *arguments, "--json"],
             env=os.environ | {"TPUCTL_LOCAL_HOME": str(tmp_path / "cloud")},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return done.returncode, json.loads(done.stdout)["data"]
 

@@ -163,12 +163,9 @@ async def test_job_of_preempted_group_resumes_with_its_output(
     ["v6e-4", pytest.param("v6e-16", marks=pytest.mark.soak)],
     ids=["instance", "group"],
 )
-async def test_idle_machines_delete_their_slice(
-    make_stack: MakeStack, local_cloud: LocalCloud, type_name: str
-) -> None:
+@pytest.mark.usefixtures("startup_scripts")
+async def test_idle_machines_delete_their_slice(make_stack: MakeStack, type_name: str) -> None:
     """By their own account: `down` then finds nothing that is charged."""
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
     stack = make_stack(
         type_name=type_name,
         runtime="auto, api: compute",
@@ -236,11 +233,10 @@ while os.environ["TPUCTL_ATTEMPT"] == "1":
 
 @pytest.mark.soak
 @pytest.mark.parametrize("type_name", ["v6e-4", "v6e-16"], ids=["instance", "group"])
+@pytest.mark.usefixtures("startup_scripts")
 async def test_controller_recovers_unattended_job(
     make_stack: MakeStack, local_cloud: LocalCloud, events: list[Event], type_name: str
 ) -> None:
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
     stack = make_stack(
         type_name=type_name,
         runtime=SPOT,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +18,6 @@ from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.doctor.diagnose import role_of
-from tpuctl.flows.stack import permissions
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.troubleshooting.role import CustomRole
@@ -95,16 +93,6 @@ def required_permissions(role: CustomRole) -> list[str]:
     return [
         permission for group in role.groups if not group.path for permission in group.permissions
     ]
-
-
-@pytest.fixture
-def no_permission_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the permission check, so that the cloud itself denies the request."""
-
-    async def no_missing_permissions(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(permissions, "missing_permissions", no_missing_permissions)
 
 
 async def test_sampled_permissions_are_required(

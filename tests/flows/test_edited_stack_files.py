@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.projects import Project
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, InvalidStack
 from tpuctl.flows.machines.forward import PortMapping
-from tpuctl.model.events import CommandOutput, Event, LogChunk, StepStarted
+from tpuctl.model.events import CommandOutput, Event, StepStarted
 from tpuctl.model.stack.stack import read_stack
 from tpuctl.model.workers.copy_path import parse_copy
 
@@ -108,7 +109,7 @@ async def test_jobs_and_machines_are_reachable(
     assert [job.record.id for job in await again.jobs()] == [record.id]
     await again.log(record)
     assert await again.follow(record) == 0
-    assert b"it ran" in b"".join(event.data for event in events if isinstance(event, LogChunk))
+    assert "it ran" in displayed_log(events)
     assert (await again.stop(record)).state == "succeeded"
     assert (await again.explain(record)).record.id == record.id
     assert (await again.report(record)).attempts

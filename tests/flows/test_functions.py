@@ -20,6 +20,7 @@ import tpuctl
 from tests.support.commands import succeed
 from tests.support.forked_cli import run_tpuctl
 from tests.support.locked_environment import locked_python
+from tests.support.subprocesses import run_captured
 from tpuctl import BlockingTpuctl, RemoteTraceback, TpuctlError
 from tpuctl.errors import RemoteFailed, Usage
 from tpuctl.interpreters import current
@@ -247,13 +248,8 @@ def import_train(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    return run_captured(
+        [sys.executable, *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
 
 

@@ -18,7 +18,6 @@ from tests.support.grants import ANN, KINDS, Bench, needed_by, was_refused
 from tests.support.projects import Project
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Denied, TpuctlError
-from tpuctl.flows.stack import permissions
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Outcome, StepFinished
@@ -123,16 +122,6 @@ async def check_permission_is_required(
         assert missing in OPTIONAL, f"{kind} does not need {missing}"
     finally:
         remote_control.change_settings(cloud, pace="instant")
-
-
-@pytest.fixture
-def no_permission_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the permission check, so that the cloud itself denies the request."""
-
-    async def no_missing_permissions(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(permissions, "missing_permissions", no_missing_permissions)
 
 
 async def test_sampled_permissions_are_required(

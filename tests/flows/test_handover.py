@@ -24,6 +24,7 @@ from tpuctl.remote.keys import config_home
 from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
+pytestmark = pytest.mark.usefixtures("startup_scripts")
 TOKEN = "not-to-be-read-anywhere"
 SECRET = "nor-is-this-one"
 # The first attempt waits forever. Each prints the names of its secrets.
@@ -35,12 +36,6 @@ print("attempt", attempt, *given, os.environ["TPUCTL_CLOUD"], flush=True)
 while attempt == "1":
     time.sleep(0.1)
 """
-
-
-@pytest.fixture(autouse=True)
-def isolated(local_cloud: server_process.LocalCloud) -> None:
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
 
 @pytest.fixture
@@ -216,9 +211,7 @@ async def test_follower_sees_controller_recovery(
 
 
 @pytest.mark.soak
-async def test_stopped_job_is_not_recovered(
-    watched: Tpuctl, local_cloud: server_process.LocalCloud, script: Path
-) -> None:
+async def test_stopped_job_is_not_recovered(watched: Tpuctl, script: Path) -> None:
     await watched.up()
     record = await watched.submit(script)
     await wait_for_job(watched, record)

@@ -11,13 +11,14 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from tests.support.stack_jobs import displayed_log
 from tests.support.worker_http import GREETING, read_greeting, serve_greeting
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, Unreachable
 from tpuctl.flows.machines import workers
 from tpuctl.flows.machines.forward import PortMapping
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.events import CommandOutput, Event, LogChunk, WarningIssued
+from tpuctl.model.events import CommandOutput, Event, WarningIssued
 from tpuctl.model.workers.copy_path import parse_copy
 
 PRINT_LINES = """
@@ -42,13 +43,6 @@ async def slice_(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-def log_of(events: list[Event], worker: int) -> str:
-    chunks = [
-        event.data for event in events if isinstance(event, LogChunk) and event.worker == worker
-    ]
-    return b"".join(chunks).decode()
-
-
 async def test_jobs_commands_copies_and_ports_work_through_iap(
     slice_: Tpuctl,
     local_cloud: server_process.LocalCloud,
@@ -68,7 +62,7 @@ async def test_jobs_commands_copies_and_ports_work_through_iap(
     )
     assert await slice_.run(script) == 0
     expected = "".join(f"{number:06d} {'x' * 60}\n" for number in range(3000))
-    assert log_of(events, 1) == expected, "the log of the first worker"
+    assert displayed_log(events, 1) == expected, "the log of the first worker"
     assert remote_control.remove_fault(local_cloud, cut["id"])["applied"] == 3
     assert not any(
         isinstance(event, WarningIssued) and "onnection" in str(event) for event in events

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,14 +56,6 @@ def burst(number: int) -> bytes:
 
 THE_END = b"the end\n"
 WHOLE_LOG = burst(0) + burst(1) + THE_END
-
-
-@pytest.fixture
-async def stack(make_stack: MakeStack) -> AsyncIterator[Tpuctl]:
-    stack = make_stack()
-    await stack.up()
-    yield stack
-    await stack.down(delete_bucket=True)
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,6 @@ from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, ignore
 from tpuctl.remote.ssh import SshTransport
-
-
-@pytest.fixture
-async def stack(make_stack: Callable[..., Tpuctl]) -> AsyncIterator[Tpuctl]:
-    stack = make_stack()
-    await stack.up()
-    yield stack
-    await stack.down(delete_bucket=True)
-
 
 SCRIPT = """
 import sys, time

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
+from tests.support.recovery_jobs import inject_fault, script
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
 from tpuctl.errors import RemoteFailed
@@ -20,7 +21,7 @@ from tpuctl.jobs import logs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import Event, LogChunk, Note, WarningIssued
+from tpuctl.model.events import Event, Note, WarningIssued
 from tpuctl.remote.ssh import SshTransport
 
 MIB = 1 << 20
@@ -41,17 +42,6 @@ async def stack(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-def script(stack: Tpuctl, text: str) -> Path:
-    path = stack.stack_file.parent / "job.py"
-    path.write_text(text)
-    return path
-
-
-async def add(cloud: LocalCloud, kind: str, **fields: Any) -> str:
-    fault = await asyncio.to_thread(remote_control.add_fault, cloud, kind, **fields)
-    return str(fault["id"])
-
-
 async def wait_for_fault(cloud: LocalCloud, fault: str) -> tuple[int, str]:
     """Wait until the fault was applied; return how often, and its error."""
 
@@ -65,10 +55,6 @@ async def wait_for_fault(cloud: LocalCloud, fault: str) -> tuple[int, str]:
 
 def tpuctl(stack: Tpuctl, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_tpuctl(*arguments, folder=stack.stack_file.parent)
-
-
-def log_of(events: list[Event]) -> str:
-    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 @pytest.mark.parametrize("mode", ["silent", "refused"])
@@ -89,11 +75,11 @@ async def test_job_on_unreachable_machine_is_lost(
         follow(record, stack.store, {0: worker}, events.append, timeout=3)
     )
     async with asyncio.timeout(60):
-        while "began" not in log_of(events):
+        while "began" not in displayed_log(events):
             await asyncio.sleep(0.05)
     node = await stack.node()
     assert await wait_for_fault(
-        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode=mode)
+        local_cloud, await inject_fault(local_cloud, "host-unreachable", node=node.name, mode=mode)
     )
     assert (await stack.node()).state == "READY"
     if mode == "silent":  # keepalive would take a minute to notice
@@ -113,7 +99,7 @@ async def test_job_fails_when_disk_is_full(
     stack: Tpuctl, local_cloud: LocalCloud, events: list[Event]
 ) -> None:
     node = await stack.node()
-    fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=MIB)
+    fault = await inject_fault(local_cloud, "disk-full", node=node.name, after_bytes=MIB)
     assert await wait_for_fault(local_cloud, fault) == (1, "")
     script(stack, "out = open('big', 'wb')\nwhile True:\n    out.write(bytes(65536))\n")
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
@@ -134,7 +120,7 @@ async def test_submit_fails_when_disk_is_full(stack: Tpuctl, local_cloud: LocalC
         (0, "No space left on device"),  # no space for the uploaded programs
         (PROGRAMS + 30_000, "the machine's disk is full"),  # no space for a job's log and records
     ):
-        fault = await add(local_cloud, "disk-full", node=node.name, after_bytes=free)
+        fault = await inject_fault(local_cloud, "disk-full", node=node.name, after_bytes=free)
         assert await wait_for_fault(local_cloud, fault) == (1, "")
         with pytest.raises(RemoteFailed) as caught:
             await stack.submit(script(stack, "print('never')\n"))
@@ -159,7 +145,7 @@ async def test_requirements_fail_when_disk_is_full(
     )
     script(stack, "import big\n")
     node = await stack.node()
-    await add(local_cloud, "disk-full", node=node.name, after_bytes=2 * MIB)
+    await inject_fault(local_cloud, "disk-full", node=node.name, after_bytes=2 * MIB)
     done = await asyncio.to_thread(tpuctl, stack, "run", "job.py")
     assert done.returncode == 1
     assert "No space left on device" in done.stdout
@@ -172,8 +158,10 @@ async def test_requirements_fail_when_disk_is_full(
 async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: LocalCloud) -> None:
     (stack.stack_file.parent / "data.txt").write_text(str(list(range(200_000))))
     script(stack, "print(len(open('data.txt').read()))\nprint('x' * 300_000)\n")
-    upload_fault = await add(local_cloud, "truncate", method="storage.objects.insert", times=2)
-    got = await add(
+    upload_fault = await inject_fault(
+        local_cloud, "truncate", method="storage.objects.insert", times=2
+    )
+    got = await inject_fault(
         local_cloud,
         "truncate",
         method="storage.objects.get",
@@ -194,9 +182,10 @@ async def test_interrupted_transfers_are_retried(stack: Tpuctl, local_cloud: Loc
     node = await stack.node()
     await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
     assert await wait_for_fault(
-        local_cloud, await add(local_cloud, "host-unreachable", node=node.name, mode="refused")
+        local_cloud,
+        await inject_fault(local_cloud, "host-unreachable", node=node.name, mode="refused"),
     )
-    cut = await add(
+    cut = await inject_fault(
         local_cloud,
         "truncate",
         method="storage.objects.get",

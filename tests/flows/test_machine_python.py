@@ -15,6 +15,7 @@ import pytest
 
 import tpuctl
 from tests.support.prerequisites import empty_image_cache, hide_interpreters
+from tests.support.subprocesses import run_captured
 from tpuctl.interpreters import current
 from tpuctl.local_cloud import server_process
 
@@ -55,12 +56,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(empty_image_cache()))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tpuctl", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_captured([sys.executable, "-m", "tpuctl", *words])
 
     server_process.start(tmp_path / "cloud", pace="instant")
     yield run

@@ -13,6 +13,7 @@ import pytest
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, notes
+from tests.support.stack_jobs import write_script
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Usage
 from tpuctl.flows.jobs.run import prepare
@@ -63,13 +64,6 @@ def make_slices(make_stack: MakeStack) -> MakeStack:
     return make
 
 
-def script(stack: Tpuctl, text: str) -> Path:
-    path = stack.stack_file.parent / "job" / "job.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
-
-
 def logged(events: list[Event], attempt: int = 1) -> list[str]:
     chunks = [event for event in events if isinstance(event, LogChunk) and event.attempt == attempt]
     return sorted(b"".join(chunk.data for chunk in chunks).decode().splitlines())
@@ -80,7 +74,7 @@ async def test_job_runs_on_all_slices(make_slices: MakeStack, events: list[Event
     await stack.up()
     assert (await stack.up()).plan.is_empty
     coordinator = f"{(await stack.node()).inner_addresses[0]}:8081"
-    record = await stack.submit(script(stack, REPORT))
+    record = await stack.submit(write_script(stack, REPORT))
     assert (record.slices, record.workers) == (2, (0, 1))
     assert await stack.follow(record, all_workers=True) == 0
     assert logged(events) == [
@@ -90,7 +84,7 @@ async def test_job_runs_on_all_slices(make_slices: MakeStack, events: list[Event
     chunks = [event for event in events if isinstance(event, LogChunk)]
     assert {(chunk.worker, chunk.slice) for chunk in chunks} == {(0, 0), (1, 1)}
 
-    record = await stack.submit(script(stack, FAILS))
+    record = await stack.submit(write_script(stack, FAILS))
     assert await stack.follow(record) == 3
     assert "worker 1.0 ended: the script failed with exit code 3" in notes(events)
     ended = [event for event in events if isinstance(event, JobEnded)][-1]
@@ -105,7 +99,9 @@ async def test_independent_nodes_of_a_request_are_no_slices(
 ) -> None:
     stack = make_slices(fields="queue: {nodes: 2}")
     await stack.up()
-    assert await stack.follow(await stack.submit(script(stack, REPORT)), all_workers=True) == 0
+    assert (
+        await stack.follow(await stack.submit(write_script(stack, REPORT)), all_workers=True) == 0
+    )
     assert logged(events) == [
         "[worker 0] 0 2 - - local none none none none",
         "[worker 1] 1 2 - - local none none none none",
@@ -153,7 +149,7 @@ async def test_lost_slice_restarts_job_on_all(
 ) -> None:
     stack = make_slices(fields="slices: 2, capacity: spot")
     await stack.up()
-    record = await stack.submit(script(stack, RESUMES))
+    record = await stack.submit(write_script(stack, RESUMES))
     following = asyncio.ensure_future(stack.follow(record, all_workers=True))
     await async_until(lambda: len(logged(events)) == 2, "the start on both slices")
     await inject_fault(reset_cloud, "preempt", node=stack.stack.nodes[1])
@@ -175,7 +171,7 @@ async def test_compute_engine_creates_lost_slice_alone(
     stack = make_stack(type_name=type_name, runtime=fields, zone="us-east5-b")
     await stack.up()
     before = await nodes_of(stack.stack, stack.cloud)
-    record = await stack.submit(script(stack, RESUMES), check=False)
+    record = await stack.submit(write_script(stack, RESUMES), check=False)
     following = asyncio.ensure_future(stack.follow(record, all_workers=True))
     workers = len(record.workers)
     await async_until(lambda: len(logged(events)) == workers, "the start on both slices")
@@ -218,7 +214,7 @@ def test_job_that_cannot_use_all_slices_is_refused(
 ) -> None:
     stack = make_slices(extra=f"job: {{{fields}}}\n", runtime="auto")
     with pytest.raises(Usage) as refused:
-        prepare(stack.stack, script(stack, text), cloud="local", emit=print)
+        prepare(stack.stack, write_script(stack, text), cloud="local", emit=print)
     assert says in refused.value.diagnostics[0].detail
 
 

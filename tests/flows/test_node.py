@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.locations import PROJECT, US_PARENT, US_ZONE
 from tests.support.projects import provision
+from tests.support.stack_jobs import request
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.errors import Conflict, Denied, NotFound
@@ -52,12 +53,6 @@ def _with_node(make_stack: MakeStack) -> MakeStack:
         return make_stack(runtime=runtime, zone=US_ZONE, **options)
 
     return make
-
-
-async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
-    return await stack.cloud.call(
-        method, getattr(stack.cloud.client(client), method), *arguments, **fields
-    )
 
 
 async def node_of(stack: Tpuctl) -> Any:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.projects import Bench, Project
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.flows.machines.controller import first_access
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.logs import worker_records
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 from tpuctl.resources.project.stack_record import Contents, Record
 
 MINUTES = timedelta(minutes=7)
@@ -32,10 +33,6 @@ path = "gs://" + os.environ["TPUCTL_BUCKET"] + "/greeting"
 with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
     print(tf.io.read_file(path).numpy().decode(), flush=True)
 """
-
-
-def log_of(events: list[Event]) -> str:
-    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
 
 
 @pytest.mark.soak
@@ -59,11 +56,11 @@ async def test_script_restarts_after_denied_bucket_access(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
     )
     try:
-        assert await stack.run(script) == 0, log_of(events)
+        assert await stack.run(script) == 0, displayed_log(events)
     finally:
         applied = remote_control.remove_fault(local_cloud, fault["id"])["applied"]
     assert applied == 1
-    log = log_of(events)
+    log = displayed_log(events)
     assert text in log, "logged by TensorFlow"
     starts = [line for line in log.splitlines() if line.startswith("attempt ")]
     assert starts == ["attempt 1 fresh", "attempt 1 fresh"], "the restarted script has a new folder"
@@ -85,7 +82,7 @@ async def test_script_restarts_after_denied_bucket_access(
         local_cloud, "deny", method="storage.objects.*", caller=agent, text=text, times=1
     )
     assert await stack.run(script) == 1, "the grant is old, so the denial has another reason"
-    assert "tpuctl: " not in log_of(events)
+    assert "tpuctl: " not in displayed_log(events)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

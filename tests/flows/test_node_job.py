@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 
 # As a user would write it, except for the strategy: `initialize_tpu_system` does not support the
 # CPUs that replace the TPU's cores here.
@@ -61,10 +62,6 @@ with tf.device(DEVICE):
 """
 
 
-def log_of(events: list[Event]) -> str:
-    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
-
-
 @pytest.mark.soak
 @pytest.mark.tensorflow("2.12.1")
 @pytest.mark.timeout(900)  # the first time, the image is downloaded
@@ -81,7 +78,7 @@ async def test_job_trains_on_tpu_node_and_local_paths_fail(
     record = await stack.start(stack.submission(script, check=False))
     assert await stack.follow(record) == 1, "as on Google: the node cannot read the local file"
 
-    log = log_of(events)
+    log = displayed_log(events)
     result = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
     assert result["losses"][1] < result["losses"][0]
     assert {device.partition("/replica")[0] for device in result["devices"]} == {"/job:worker"}

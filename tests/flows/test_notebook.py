@@ -20,7 +20,6 @@ from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
-from tpuctl.local_cloud import server_process
 
 pytestmark = [pytest.mark.long, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -110,11 +109,10 @@ async def until_ended(stack: Tpuctl) -> None:
     await async_until(probe, "the notebook's end")
 
 
+@pytest.mark.usefixtures("startup_scripts")
 async def test_notebook_is_served_saved_and_ended_when_idle(
-    make_stack: Callable[..., Tpuctl], local_cloud: server_process.LocalCloud, tmp_path: Path
+    make_stack: Callable[..., Tpuctl], tmp_path: Path
 ) -> None:
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
     stack = make_stack(extra="limits: {idle: null}\n")
     await stack.up()
     folder = tmp_path / "project"

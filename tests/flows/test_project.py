@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.projects import provision
+from tests.support.stack_jobs import request
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.local_cloud import server_process
@@ -51,12 +52,6 @@ def deny_permissions(null_cloud: server_process.LocalCloud) -> Iterator[Callable
 
     yield deny
     deny()
-
-
-async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
-    return await stack.cloud.call(
-        method, getattr(stack.cloud.client(client), method), *arguments, **fields
-    )
 
 
 async def project_policy(stack: Tpuctl) -> Any:

@@ -25,10 +25,11 @@ from tests.support.queued import (
     request_of,
     with_queue,
 )
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, Denied, NoCapacity, OperationFailed, TpuctlError
 from tpuctl.local_cloud import remote_control, server_process
-from tpuctl.model.events import Event, LogChunk, StepProgress
+from tpuctl.model.events import Event, StepProgress
 from tpuctl.model.plan import Action
 
 pytestmark = pytest.mark.long
@@ -271,7 +272,7 @@ async def test_multi_node_request_runs_one_job(
     )
     record = await stack.submit(script)
     assert await stack.follow(record, all_workers=True) == 0
-    logs = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    logs = displayed_log(events)
     lines = sorted(line.split()[-3:] for line in logs.splitlines())
     assert lines == [[str(n), "8", f"{name}-{n // 4}"] for n in range(8)]
 
@@ -288,7 +289,7 @@ async def test_job_starts_on_all_single_worker_nodes(
     script.parent.mkdir()
     script.write_text("import os\nprint(os.environ['TPUCTL_WORKER'], os.environ['TPU_NAME'])\n")
     assert await stack.follow(await stack.submit(script), all_workers=True) == 0
-    logs = b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
+    logs = displayed_log(events)
     lines = sorted(line.split()[-2:] for line in logs.splitlines())
     assert lines == [["0", "local"], ["1", "local"]], "each node is a separate TPU VM"
     await stack.down(delete_bucket=True)

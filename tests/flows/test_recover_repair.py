@@ -429,15 +429,13 @@ async def test_missing_variable_fails_recovery_before_changes(
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("startup_scripts")
 async def test_limit_ends_job_without_retry(
     make_stack: MakeStack,
-    local_cloud: LocalCloud,
     events: list[Event],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attempt_outcome, "SETTLE_SECONDS", 60.0)
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip("machines have no startup scripts here")
     hourly = cost_of(make_stack(runtime=SPOT).stack).per_hour
     assert hourly is not None
     stack = make_stack(runtime=SPOT, extra=f"limits: {{max_cost: {hourly / 3600 * 20:.9f}}}\n")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl
+from tests.support.subprocesses import run_captured
 
 pytestmark = pytest.mark.soak  # installs gigabytes of packages once
 
@@ -87,14 +87,7 @@ print(tf.reduce_sum(tf.ones([3])).numpy())
 def rehearse(folder: Path, text: str, *options: str) -> dict[str, Any]:
     (folder / "train.py").write_text(text, "utf-8")
     command = (forked_tpuctl(), "--json", "rehearse", "--compile")
-    done = subprocess.run(
-        [*command, *options, "train.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
-    )
+    done = run_captured([*command, *options, "train.py"], cwd=folder, timeout=1500)
     answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["exit_code"] == done.returncode, done.stderr
     return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.forked_cli import forked_tpuctl
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -124,14 +124,7 @@ def rehearse(make_stack: Callable[..., Tpuctl]) -> Callable[[str], Any]:
     def run(text: str) -> Any:
         (folder / "train.py").write_text(text, "utf-8")
         command = [forked_tpuctl(), "--cloud", "local", "--json", "rehearse"]
-        done = subprocess.run(
-            [*command, "--no-check", "train.py"],
-            cwd=folder,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_captured([*command, "--no-check", "train.py"], cwd=folder, env=os.environ)
         data = json.loads(done.stdout)["data"]
         assert data is not None, done.stdout
         errors = [finding for finding in data["findings"] if finding["severity"] == "error"]

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from tests.support.locked_environment import locked_python
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, log_of
+from tests.support.subprocesses import run_captured
 from tpuctl import assets
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import remote_control
@@ -201,13 +201,10 @@ def test_torch_template_distributes_batch_over_chips(tmp_path: Path) -> None:
     python = locked_python(ROOT / "requirements" / "torch.lock")
     rows = []
     for chips in (1, 4):
-        done = subprocess.run(
+        done = run_captured(
             [python, "train.py", "--steps", "20", "--batch", "8", "--output", f"output-{chips}"],
             cwd=folder,
             env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert f"parts: {chips} (XLA on CPU)" in done.stdout

@@ -14,6 +14,8 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import until
 from tests.support.projects import Bench, Project
+from tests.support.stack_jobs import read_until
+from tests.support.subprocesses import run_captured
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
@@ -43,16 +45,6 @@ def start(stack: Tpuctl, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdout is not None
-    output = ""
-    while text not in output:
-        line = process.stdout.readline()
-        assert line, f"ended without {text!r}: {process.stderr and process.stderr.read()}"
-        output += line
-    return output
-
-
 def remaining_resources(stack: Tpuctl) -> list[str]:
     """Addresses of a stack's billable resources, except for its bucket."""
     items = asyncio.run(Tpuctl(stack.stack_file, cloud="local").status()).inventory
@@ -66,12 +58,9 @@ def delete_stack(stack: Tpuctl) -> None:
 def test_run_up_down_with_failing_job(make_stack: MakeStack) -> None:
     stack = make_stack()
     job = script(stack, "print('hello', flush=True)\nraise SystemExit(6)\n")
-    done = subprocess.run(
+    done = run_captured(
         [forked_tpuctl(), "run", "--up", "--down", "--yes", "--json", job],
         cwd=stack.stack_file.parent,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["exit_code"]) == (6, 6), done.stderr

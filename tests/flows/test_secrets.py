@@ -6,16 +6,16 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.callers import Member, grant
 from tests.support.projects import Bench, Project
+from tests.support.stack_jobs import displayed_log, write_script
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import Event, LogChunk
+from tpuctl.model.events import Event
 from tpuctl.model.jobs.job import WorkerRecord
 
 MakeStack = Callable[..., Tpuctl]
@@ -79,28 +79,17 @@ async def stack(
     await secret_stack.down(delete_bucket=True)
 
 
-def script(stack: Tpuctl, text: str) -> Path:
-    path = stack.stack_file.parent / "job" / "job.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
-
-
-def log_of(events: list[Event]) -> str:
-    return b"".join(event.data for event in events if isinstance(event, LogChunk)).decode()
-
-
 async def on_worker(stack: Tpuctl, *command: str) -> str:
     async with stack.connections() as transports:
         return (await transports[0].run(list(command))).stdout.decode()
 
 
 async def test_secrets_reach_only_the_script(stack: Tpuctl, events: list[Event]) -> None:
-    record = await stack.submit(script(stack, REPORT_SECRETS))
+    record = await stack.submit(write_script(stack, REPORT_SECRETS))
     events.clear()
-    assert await stack.follow(record) == 0, log_of(events)
+    assert await stack.follow(record) == 0, displayed_log(events)
     hashes = [hashlib.sha256(value.encode()).hexdigest() for value in (HERE, THERE)]
-    assert log_of(events).splitlines() == [
+    assert displayed_log(events).splitlines() == [
         f"HERE {hashes[0]}",
         f"THERE {hashes[1]}",
         "secrets.json 0o600",
@@ -121,7 +110,7 @@ async def test_secrets_reach_only_the_script(stack: Tpuctl, events: list[Event])
 
 async def test_unreadable_secrets_fail_before_start(stack: Tpuctl, local_cloud: LocalCloud) -> None:
     secrets = Secrets(local_cloud, "local-project")
-    job = script(stack, "print('never')\n")
+    job = write_script(stack, "print('never')\n")
 
     async def check_rejected(kind: type[Exception], text: str, **more: str) -> None:
         with pytest.raises(kind, match=text):
@@ -141,12 +130,14 @@ async def test_account_without_secret_access_fails_job(
 ) -> None:
     monkeypatch.setattr("tpuctl.resources.access.secret_grants.IAM_PROPAGATION_SECONDS", 0.0)
     await asyncio.to_thread(Secrets(local_cloud, "local-project").create, "closed")
-    submission = stack.submission(script(stack, "print('never')\n"), secrets={"X": "secret:closed"})
+    submission = stack.submission(
+        write_script(stack, "print('never')\n"), secrets={"X": "secret:closed"}
+    )
     record = await stack.start(submission)
     events.clear()
     assert await stack.follow(record) == 1
-    assert "the machine's account may not read it: Permission " in log_of(events)
-    assert "never" not in log_of(events).splitlines()
+    assert "the machine's account may not read it: Permission " in displayed_log(events)
+    assert "never" not in displayed_log(events).splitlines()
     ended = WorkerRecord.model_validate_json(await stack.store.get_bytes(record.record_name(0)))
     assert (ended.state, ended.cause) == ("failed", "secrets")
     assert await on_worker(stack, "grep", "-rl", "hush-", ".") == ""

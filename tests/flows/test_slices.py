@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.polling import async_until
+from tests.support.stack_jobs import displayed_log, write_script
 from tpuctl.api import Tpuctl
 from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import launch
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import Event, LogChunk, WarningIssued
+from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.ssh import SshTransport
 
@@ -46,10 +47,7 @@ class Slice:
     events: list[Event]
 
     def script(self, text: str) -> Path:
-        path = self.stack.stack_file.parent / "job" / "job.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, "utf-8")
-        return path
+        return write_script(self.stack, text)
 
     async def start(self, text: str) -> JobRecord:
         self.events.clear()
@@ -68,10 +66,7 @@ class Slice:
         return await asyncio.wait_for(work, 120)
 
     def log(self, worker: int) -> str:
-        chunks = [
-            event for event in self.events if isinstance(event, LogChunk) and event.worker == worker
-        ]
-        return b"".join(chunk.data for chunk in chunks).decode()
+        return displayed_log(self.events, worker)
 
     async def wait_for_start(self) -> None:
         await async_until(

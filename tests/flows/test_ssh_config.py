@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.required_programs import skip_without
+from tests.support.subprocesses import run_captured
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.remote.openssh import HostsFile
@@ -53,15 +54,12 @@ class Computer:
         elif program == "rsync":
             rest = ["-e", ssh, *rest]
         variables = {name: value for name, value in os.environ.items() if name[:6] != "TPUCTL"}
-        done = subprocess.run(
+        done = run_captured(
             [program, *rest],
             cwd=self.home,
             env={**variables, "GIT_SSH_COMMAND": ssh},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
         assert done.returncode == code, done.stderr
         return done

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.required_programs import skip_without
+from tests.support.subprocesses import run_captured
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, Note
@@ -77,15 +78,12 @@ async def test_commands_work_for_a_user_without_an_account(
     variables = {name: value for name, value in os.environ.items() if name not in ACCOUNT}
 
     def tpuctl(*words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
+        done = run_captured(
             [*UNSHARE, sys.executable, "-m", "tpuctl", "--cloud", "local", *words],
             cwd=folder,
             env=variables,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
         assert "Internal error" not in done.stderr
         return done.returncode, done.stdout, done.stderr

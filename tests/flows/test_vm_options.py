@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.locations import PROJECT, US_PARENT, US_ZONE
 from tests.support.projects import provision
+from tests.support.stack_jobs import request
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation, long_operation
 from tpuctl.errors import Conflict, NoCapacity, NotFound
@@ -29,12 +30,6 @@ def make_vm(make_stub_stack: MakeStack) -> MakeStack:
         return make_stub_stack(runtime=f"{BASE}, {tpu}", zone=US_ZONE, **options)
 
     return make
-
-
-async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
-    return await stack.cloud.call(
-        method, getattr(stack.cloud.client(client), method), *arguments, **fields
-    )
 
 
 async def node_of(stack: Tpuctl) -> Any:

@@ -23,16 +23,10 @@ from tpuctl.model.events import Event
 from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("startup_scripts")]
 
 MakeStack = Callable[..., Tpuctl]
 STATE = "../root/.tpuctl/watchdog/watchdog.json"  # of a watchdog started by root
-
-
-@pytest.fixture(autouse=True)
-def isolated(local_cloud: server_process.LocalCloud) -> None:
-    if not local_cloud.runs_startup_scripts:
-        pytest.skip(f"machines have no startup scripts here: {local_cloud.isolation}")
 
 
 async def until_deleted(stack: Tpuctl) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.recovery_jobs import script
+from tests.support.subprocesses import run_captured
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, WarningIssued
@@ -27,7 +27,7 @@ def answer(stack: Tpuctl, *words: str) -> dict[str, Any]:
     (folder / "offset").write_text(str(HOURS * 3600))
     program = Path(sys.executable).with_name("tpuctl")
     command = [sys.executable, SET_CLOCK, "offset", "looks", program, *words, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_captured(command, cwd=folder)
     assert done.stdout, done.stderr
     envelope = json.loads(done.stdout)
     assert envelope["exit_code"] == 0, envelope["diagnostics"]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import shlex
-import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -141,51 +139,3 @@ def forked_python(job_python: Path, check_environment: dict[str, str]) -> Iterat
     logging = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "device_compilation_profiler=1"}
     with forking_server(command, check_environment | logging) as address:
         yield client_command(address)
-
-
-@pytest.fixture
-def run_forked_check(
-    forked_python: list[str], check_environment: dict[str, str], tmp_path: Path
-) -> Callable[..., None]:
-    """Run a script in `checks/`, forked, which must print "checked"; more variables as keywords.
-
-    FORKED_PYTHON has the command that runs another script this way.
-    """
-
-    def run(name: str, **variables: str) -> None:
-        environment = {**check_environment, "FORKED_PYTHON": shlex.join(forked_python), **variables}
-        done = subprocess.run(
-            [*forked_python, CHECKS / name, tmp_path],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        assert done.stdout.splitlines()[-1:] == ["checked"]
-
-    return run
-
-
-@pytest.fixture
-def run_check(
-    job_python: Path, check_environment: dict[str, str], tmp_path: Path
-) -> Callable[[str], None]:
-    """Run a script in `checks/` that has to load TensorFlow itself, or does without."""
-
-    def run(name: str) -> None:
-        result = subprocess.run(
-            [job_python, CHECKS / name, tmp_path],
-            env=check_environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
-        assert result.returncode == 0, result.stdout + result.stderr
-        assert result.stdout.splitlines()[-1:] == ["checked"]
-
-    return run

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.job_environment import WIKIPEDIA
 from tests.support.locked_environment import locked_python
+from tests.support.subprocesses import run_captured
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "beam.lock"
 OPTIONS = ["--sequence-length", "64", "--seed", "3", "--duplication", "2"]
@@ -65,13 +66,8 @@ def test_beam_writes_the_same_records(
     beam_python: Path, wiki_python: Path, job_environment: dict[str, str], tmp_path: Path
 ) -> None:
     def run(python: Path, program: str, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [python, WIKIPEDIA / program, *arguments],
-            env=job_environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+        done = run_captured(
+            [python, WIKIPEDIA / program, *arguments], env=job_environment, cwd=tmp_path
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

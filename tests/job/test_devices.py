@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -62,8 +61,3 @@ def test_local_folders_are_rejected_for_remote_tpu(
         job.pretrain.check(options, 1, is_remote=True)
     assert refused.value.exit_code == 2
     job.pretrain.check(job.pretrain.parse(["--output", "gs://bucket/bert"]), 1, is_remote=True)
-
-
-@pytest.mark.tensorflow
-def test_device_choice_and_remote_pipeline(run_forked_check: Callable[..., None]) -> None:
-    run_forked_check("devices.py")

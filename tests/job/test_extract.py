@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.memory import process_tree, proportional_memory
 from tests.support.polling import until
+from tests.support.subprocesses import run_captured
 from tests.support.wiki_dumps import HEAD, TAIL, multistream, page, whole
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "korean-wikipedia"
@@ -69,13 +70,10 @@ def prepare(wiki_python: Path, job_environment: dict[str, str]) -> Any:
     """Run the program."""
 
     def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run(
+        result = run_captured(
             [wiki_python, JOB / "prepare.py", *arguments],
             env={**job_environment, "HF_HUB_OFFLINE": "1"},
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
         assert result.returncode == code, result.stdout + result.stderr
         return result

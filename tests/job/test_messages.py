@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -269,10 +268,3 @@ def test_sample_is_korean_text_in_documents() -> None:
     assert len(set(sentences)) == len(sentences)
     for sentence in sentences:
         assert len(re.findall(r"[가-힣]", sentence)) >= 5, sentence
-
-
-@pytest.mark.soak
-@pytest.mark.tensorflow
-@pytest.mark.timeout(900)
-def test_classify(run_check: Callable[[str], None]) -> None:
-    run_check("classify.py")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.emulator.conftest import MakeCloud, make_cloud
+from tests.emulator.conftest import MakeCloud, make_cloud, server_loop
 from tpuctl.emulator.replay.recordings import read_recording
 from tpuctl.emulator.replay.replayer import ReplayedCall, Replayer
 
-__all__ = ["make_cloud"]
+__all__ = ["make_cloud", "server_loop"]
 
 FOLDER = Path(__file__).parent
 TABLES = sorted(FOLDER.rglob("*.toml"))

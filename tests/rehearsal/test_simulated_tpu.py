@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from tests.rehearsal.conftest import SCRIPTS, SHIM, Pythons, clean_environment
 from tests.support.locked_environment import locked_python
+from tests.support.subprocesses import run_captured
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 STANDARD = SCRIPTS / "standard.py"
@@ -42,9 +42,7 @@ if __name__ == "__main__":
 
 def output_of(command: list[str], variables: Mapping[str, str]) -> list[str]:
     environment = {**clean_environment(), "PYTHONPATH": str(SHIM), **WORKER, **variables}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = run_captured(command, env=environment, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

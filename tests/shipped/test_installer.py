@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl
+from tests.support.subprocesses import run_captured
 from tpuctl import assets
 from tpuctl.jobs.wheel import Wheel, controller_wheel, wheel_of
 
@@ -43,13 +44,8 @@ class Machine:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheels),
         }
-        return subprocess.run(
-            [sys.executable, "-S", "-I", str(PROGRAM), *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
+        return run_captured(
+            [sys.executable, "-S", "-I", str(PROGRAM), *arguments], env=environment, timeout=200
         )
 
     def find(self, wheel: Wheel) -> str | None:
@@ -101,7 +97,7 @@ def test_wheel_is_installed_once_with_dependencies(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (used.exists(), unused.exists()) == (True, False)
     program = json.loads(done.stdout)["program"]
-    version_output = subprocess.run([program], env={}, capture_output=True, text=True, check=False)
+    version_output = run_captured([program], env={})
     assert version_output.returncode == 0, version_output.stderr
     assert version_output.stdout == "tpuctl 9.8 needed\n"
     assert machine.find(result) == program
@@ -178,14 +174,7 @@ def test_wheel_of_controller_lacks_only_what_recovery_never_imports(tmp_path: Pa
         "raise SystemExit(run(['wait', '20261001-000000-none']))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUCTL_CONFIG_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_captured([sys.executable, "-c", program], cwd=tmp_path, env=environment)
     assert (done.returncode, "tpuctl.yaml" in done.stderr) == (2, True), done.stderr
 
 

@@ -7,12 +7,10 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
+from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker, worker_fixture
 from tpuctl.jobs.launch import SHIPPED, START, build_archive
 
 SLOW_MODULES = ("argparse", "concurrent.futures", "dataclasses", "subprocess", "typing")
@@ -23,11 +21,7 @@ exec {python} "$@"
 """
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, PYTHONS[-1])
-    yield worker
-    worker.close()
+worker = worker_fixture(PYTHONS[-1:])
 
 
 @pytest.mark.parametrize("program", ["supervisor.py", "job_parent.py"])

@@ -6,23 +6,15 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
+from tests.support.supervised_worker import TIMEOUT, Worker
 from tpuctl.jobs.shipped.machine.folder import Folder
 from tpuctl.model.jobs.job import WorkerRecord
-
-
-@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
 
 
 def test_start_returns_immediately_and_tail_has_every_byte(worker: Worker) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.locked_environment import locked_python
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, Worker
+from tests.support.supervised_worker import Worker
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "tests" / "support" / "tpu_runtime.py"
@@ -44,13 +44,6 @@ assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "no alarm is set"
 signal.setitimer(signal.ITIMER_REAL, 0.1)
 time.sleep(600)
 """
-
-
-@pytest.fixture(params=PYTHONS)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
 
 
 def start_job(worker: Worker, *, has_chip: bool = True, **more: Any) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import pytest
-
-from tests.support.supervised_worker import PYTHONS, ClockedWorker
+from tests.support.supervised_worker import PYTHONS, ClockedWorker, worker_fixture
 from tpuctl.model.jobs.job import WorkerRecord
 
 HOUR = 3600.0
@@ -21,11 +17,7 @@ while not os.path.exists(os.path.expanduser("~/enough")):
 """
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
-    worker = ClockedWorker(tmp_path, PYTHONS[-1])
-    yield worker
-    worker.close()
+worker = worker_fixture(PYTHONS[-1:], ClockedWorker)
 
 
 def duration(record: WorkerRecord) -> timedelta:

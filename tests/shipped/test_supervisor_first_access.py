@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
+from tests.support.supervised_worker import TIMEOUT, Worker
 from tpuctl.model.jobs.job import WorkerRecord
 
 AGENT = "service-495559152420@cloud-tpu.iam.gserviceaccount.com"
@@ -38,13 +36,6 @@ if start <= int(sys.argv[1]):
     sys.stdout.write('  "message": "' + sys.argv[2] + '"')
     sys.exit(int(sys.argv[3]))
 """
-
-
-@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
 
 
 def write_job(

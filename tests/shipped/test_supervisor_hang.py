@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, Worker
+from tests.support.supervised_worker import Worker
 
 # Prints steps, then waits in a function until a file exists, and prints the rest.
 SCRIPT = """
@@ -29,13 +25,6 @@ print('{"step": 8}', flush=True)
 time.sleep(float(sys.argv[2]))
 """
 LIMIT = {"factor": 3.0, "min_seconds": 1.0, "is_restarted": False}
-
-
-@pytest.fixture(params=PYTHONS)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
 
 
 def hang_of(worker: Worker) -> Any:

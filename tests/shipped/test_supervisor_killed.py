@@ -7,13 +7,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, Worker
+from tests.support.supervised_worker import PYTHONS, Worker, worker_fixture
 from tpuctl.model.jobs.job import WorkerRecord
 
 LONG = "import time\nprint('began', flush=True)\ntime.sleep(600)"
@@ -29,11 +28,7 @@ sys.exit(7)
 """
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, PYTHONS[-1])
-    yield worker
-    worker.close()
+worker = worker_fixture(PYTHONS[-1:])
 
 
 def supervisors(worker: Worker) -> list[int]:

@@ -8,25 +8,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, TIMEOUT, Worker
+from tests.support.supervised_worker import TIMEOUT, Worker
 from tpuctl.jobs.shipped.logs import logfile, tail
 from tpuctl.jobs.shipped.logs.logfile import Freed, Log, can_free
 from tpuctl.jobs.shipped.machine.folder import Folder
 
 FREED = 4
-
-
-@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 
 from tests.support.machine_folder import machine_folder
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, Worker
+from tests.support.subprocesses import run_captured
+from tests.support.supervised_worker import Worker, worker_fixture
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.jobs.job_shell import in_job_environment
 
@@ -24,18 +24,7 @@ SETUP_COMMAND = machine_folder() / "setup_command.py"
 PRINT_PYTHON = "import sys; print(sys.executable)"
 
 
-@pytest.fixture(params=PYTHONS, ids=lambda path: Path(path).name)
-def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, request.param)
-    yield worker
-    worker.close()
-
-
-@pytest.fixture
-def new_worker(tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, sys.executable)
-    yield worker
-    worker.close()
+new_worker = worker_fixture([sys.executable])
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -160,17 +149,14 @@ class Machine:
             write(folder / "code" / name, text, 0o755)
         (folder / "code").mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(json.dumps({"install": {"setup": setup}}))
-        done = subprocess.run(
+        done = run_captured(
             [sys.executable, "-S", "-I", str(SETUP_COMMAND), str(folder)],
             env={
                 "HOME": str(self.home),
                 "PATH": f"{folder}/bin:{os.environ['PATH']}",
                 **self.variables,
             },
-            capture_output=True,
-            text=True,
             timeout=120,
-            check=False,
         )
         log = folder / "log"
         return done.returncode, done.stdout + done.stderr, log.read_text() if log.exists() else ""

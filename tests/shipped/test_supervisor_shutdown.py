@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, ClockedWorker
+from tests.support.supervised_worker import PYTHONS, ClockedWorker, worker_fixture
 
 # Saves its state on SIGTERM until ~/enough exists; a second SIGTERM interrupts it.
 SAVING = """
@@ -28,11 +26,7 @@ while True:
 """
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[ClockedWorker]:
-    worker = ClockedWorker(tmp_path, PYTHONS[-1])
-    yield worker
-    worker.close()
+worker = worker_fixture(PYTHONS[-1:], ClockedWorker)
 
 
 def start_job(worker: ClockedWorker, *arguments: str, script: str = SAVING) -> None:

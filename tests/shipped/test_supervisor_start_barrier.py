@@ -6,13 +6,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.polling import until
-from tests.support.supervised_worker import PYTHONS, Worker
+from tests.support.supervised_worker import PYTHONS, Worker, worker_fixture
 from tpuctl.model.jobs.job import WorkerRecord
 
 SCRIPT = (
@@ -20,11 +16,7 @@ SCRIPT = (
 )
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path, PYTHONS[-1])
-    yield worker
-    worker.close()
+worker = worker_fixture(PYTHONS[-1:])
 
 
 def prepare_job(worker: Worker, seconds: float = 600.0) -> None:

@@ -5,9 +5,7 @@ Everything blocks on HTTP: if the cloud runs in the same process, run the test i
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -18,19 +16,9 @@ from google.oauth2.credentials import Credentials
 
 from tests.support.locations import PROJECT
 
-__all__ = ["OWNER", "Member", "grant", "in_thread", "make_role", "revoke"]
+__all__ = ["OWNER", "Member", "grant", "make_role", "revoke"]
 
 OWNER = "owner@local-cloud.invalid"
-
-
-def in_thread(test: Callable[..., None]) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Run a blocking test in a thread, so that the event loop can serve the cloud."""
-
-    @functools.wraps(test)
-    async def run(*arguments: Any, **keywords: Any) -> None:
-        await asyncio.to_thread(test, *arguments, **keywords)
-
-    return run
 
 
 class Member:

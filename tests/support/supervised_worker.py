@@ -8,15 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.polling import until
 from tpuctl.assets import shipped_programs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.jobs.job import WorkerRecord
 
-__all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker"]
+__all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker", "worker_fixture"]
 
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
@@ -167,3 +170,15 @@ class ClockedWorker(Worker):
         looks = self.home / "looks"
         enough = looks.stat().st_size + times
         until(lambda: looks.stat().st_size >= enough, f"{times} checks by the supervisor")
+
+
+def worker_fixture(pythons: Sequence[str] = PYTHONS, kind: type[Worker] = Worker) -> Any:
+    """A fixture for a worker with each of these Pythons; its processes are killed at the end."""
+
+    @pytest.fixture(params=pythons, ids=lambda path: Path(path).name)
+    def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
+        worker = kind(tmp_path, request.param)
+        yield worker
+        worker.close()
+
+    return worker

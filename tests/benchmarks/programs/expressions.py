@@ -51,7 +51,7 @@ def verdict(body: dict[str, Any], folder: Path, number: int) -> str:
 
 def main(file: Path, is_written: bool) -> int:
     text = file.read_text("utf-8")
-    head = text.partition("\n[[body]]")[0]
+    head = text.partition("body = [\n")[0]
     bodies = tomllib.loads(text)["body"]
     different = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -62,12 +62,13 @@ def main(file: Path, is_written: bool) -> int:
                 body["verdict"] = actual
                 different += 1
     if is_written:
-        parts = [head]
+        rows = []
         for body in bodies:
-            off = "" if body.get("autograph", True) else "autograph = false\n"
-            source = f"source = '''\n{body['source']}'''\n"
-            parts.append(f'\n[[body]]\nverdict = "{body["verdict"]}"\n{off}{source}')
-        file.write_text("".join(parts), "utf-8")
+            off = "" if body.get("autograph", True) else "autograph = false, "
+            start = "\n" if "\n" in body["source"] else ""
+            source = f"{off}source = '''{start}{body['source']}'''"
+            rows.append(f'  {{ verdict = "{body["verdict"]}", {source} }},\n')
+        file.write_text(f"{head}body = [\n{''.join(rows)}]\n", "utf-8")
     return 1 if different else 0
 
 

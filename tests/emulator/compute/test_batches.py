@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -28,7 +27,7 @@ def as_part(number: int, verb: str, path: str, body: str = "") -> str:
     return "\n".join(lines)
 
 
-async def test_batch_answers_each_part_separately(engine: Any) -> None:
+def test_batch_answers_each_part_separately(engine: Any) -> None:
     disk = {
         "boot": True,
         "initializeParams": {
@@ -52,7 +51,7 @@ async def test_batch_answers_each_part_separately(engine: Any) -> None:
         headers = {"Content-Type": f'multipart/mixed; boundary="{BOUNDARY}"'}
         return engine.cloud.request("POST", "/batch/compute/v1", data=body, headers=headers)
 
-    answer = await asyncio.to_thread(run)
+    answer = run()
     assert answer.status_code == 200
     boundary = answer.headers["Content-Type"].partition("boundary=")[2]
     first, second, third = answer.text.split(f"--{boundary}")[1:4]
@@ -64,5 +63,5 @@ async def test_batch_answers_each_part_separately(engine: Any) -> None:
     assert "HTTP/1.1 404 Not Found" in second
     assert "instances/missing' was not found" in second
     assert "HTTP/1.1 404 Not Found" in third
-    instance = await asyncio.to_thread(engine.get, "made")
+    instance = engine.get("made")
     assert instance.name == "made"

@@ -31,23 +31,20 @@ def names_of(engine: Any) -> list[str]:
     return [instance.name for instance in engine.instances.list(engine.in_zone)]
 
 
-async def test_bulk_insert_creates_named_instances(engine: Any) -> None:
-    def run() -> None:
-        operation = engine.wait_ok(begin(engine, resource_of(engine)))
-        assert operation.operation_type == "bulkInsert"
-        assert names_of(engine) == list(NAMES)
-        assert engine.cloud.host.running == {f"{BASE}/{name}" for name in NAMES}
-        instance = engine.get("worker-1")
-        assert instance.status == "RUNNING"
-        assert instance.disks[0].source.endswith("/disks/worker-1")
-        # gcloud and others find the parts of the operation by its group.
-        listed = engine.zone_operations.list(
-            {**engine.in_zone, "filter": f"operationGroupId={operation.operation_group_id}"}
-        )
-        parts = [item for item in listed if item.operation_type == "insert"]
-        assert sorted(part.target_link.rpartition("/")[2] for part in parts) == list(NAMES)
-
-    await asyncio.to_thread(run)
+def test_bulk_insert_creates_named_instances(engine: Any) -> None:
+    operation = engine.wait_ok(begin(engine, resource_of(engine)))
+    assert operation.operation_type == "bulkInsert"
+    assert names_of(engine) == list(NAMES)
+    assert engine.cloud.host.running == {f"{BASE}/{name}" for name in NAMES}
+    instance = engine.get("worker-1")
+    assert instance.status == "RUNNING"
+    assert instance.disks[0].source.endswith("/disks/worker-1")
+    # gcloud and others find the parts of the operation by its group.
+    listed = engine.zone_operations.list(
+        {**engine.in_zone, "filter": f"operationGroupId={operation.operation_group_id}"}
+    )
+    parts = [item for item in listed if item.operation_type == "insert"]
+    assert sorted(part.target_link.rpartition("/")[2] for part in parts) == list(NAMES)
 
 
 async def test_bulk_operation_ends_when_all_machines_run(engine: Any) -> None:
@@ -62,25 +59,19 @@ async def test_bulk_operation_ends_when_all_machines_run(engine: Any) -> None:
     await asyncio.to_thread(engine.wait_ok, operation)
 
 
-async def test_name_pattern_continues_after_largest_number(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller("w-07")))
-        engine.wait_ok(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
-        assert names_of(engine) == ["w-07", "w-08", "w-09"]
-        with pytest.raises(exceptions.BadRequest, match="digits"):
-            begin(engine, resource_of(engine, (), name_pattern="w-##", count=91))
-
-    await asyncio.to_thread(run)
+def test_name_pattern_continues_after_largest_number(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller("w-07")))
+    engine.wait_ok(begin(engine, resource_of(engine, (), name_pattern="w-##", count=2)))
+    assert names_of(engine) == ["w-07", "w-08", "w-09"]
+    with pytest.raises(exceptions.BadRequest, match="digits"):
+        begin(engine, resource_of(engine, (), name_pattern="w-##", count=91))
 
 
-async def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
-    def run() -> None:
-        more = {"request_id": "6b1bb6a1-3d33-4a53-a2cf-1d4d58e1d3a4"}
-        first = begin(engine, resource_of(engine), **more)
-        assert begin(engine, resource_of(engine), **more).name == first.name
-        engine.wait_ok(first)
-
-    await asyncio.to_thread(run)
+def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
+    more = {"request_id": "6b1bb6a1-3d33-4a53-a2cf-1d4d58e1d3a4"}
+    first = begin(engine, resource_of(engine), **more)
+    assert begin(engine, resource_of(engine), **more).name == first.name
+    engine.wait_ok(first)
 
 
 @pytest.mark.parametrize(
@@ -93,44 +84,35 @@ async def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
         ({"source_instance_template": "global/instanceTemplates/t"}, "not emulated"),
     ],
 )
-async def test_invalid_bulk_requests_are_rejected(engine: Any, more: Any, complaint: str) -> None:
+def test_invalid_bulk_requests_are_rejected(engine: Any, more: Any, complaint: str) -> None:
     with pytest.raises(exceptions.BadRequest, match=complaint):
-        await asyncio.to_thread(begin, engine, {**resource_of(engine), **more})
-    assert await asyncio.to_thread(names_of, engine) == []
+        begin(engine, {**resource_of(engine), **more})
+    assert names_of(engine) == []
 
 
-async def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller("worker-2")))
-        with pytest.raises(exceptions.Conflict):
-            begin(engine, resource_of(engine))
-        assert names_of(engine) == ["worker-2"]
-
-    await asyncio.to_thread(run)
+def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller("worker-2")))
+    with pytest.raises(exceptions.Conflict):
+        begin(engine, resource_of(engine))
+    assert names_of(engine) == ["worker-2"]
 
 
-async def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 2}})
+def test_bulk_insert_counts_quota_for_all_instances(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 2}})
 
-    def run() -> None:
-        code, _ = engine.wait_error(begin(engine, resource_of(engine)))
-        assert code == "QUOTA_EXCEEDED"
-        assert names_of(engine) == []
-        # Two are enough with minCount.
-        engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
-        assert names_of(engine) == ["head", "worker-1"]
-
-    await asyncio.to_thread(run)
+    code, _ = engine.wait_error(begin(engine, resource_of(engine)))
+    assert code == "QUOTA_EXCEEDED"
+    assert names_of(engine) == []
+    # Two are enough with minCount.
+    engine.wait_ok(begin(engine, resource_of(engine, min_count=2)))
+    assert names_of(engine) == ["head", "worker-1"]
 
 
-async def test_bulk_insert_stockout_creates_nothing(engine: Any) -> None:
-    def run() -> None:
-        engine.cloud.request("POST", "/_local/faults", json={"kind": "stockout", "type": "n1-*"})
-        code, _ = engine.wait_error(begin(engine, resource_of(engine)))
-        assert code == "ZONE_RESOURCE_POOL_EXHAUSTED"
-        assert names_of(engine) == []
-
-    await asyncio.to_thread(run)
+def test_bulk_insert_stockout_creates_nothing(engine: Any) -> None:
+    engine.cloud.request("POST", "/_local/faults", json={"kind": "stockout", "type": "n1-*"})
+    code, _ = engine.wait_error(begin(engine, resource_of(engine)))
+    assert code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert names_of(engine) == []
 
 
 async def test_bulk_insert_below_min_count_is_rolled_back(engine: Any) -> None:
@@ -159,20 +141,17 @@ async def test_bulk_insert_below_min_count_is_rolled_back(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
+def test_bulk_insert_requires_permissions_of_insert(engine: Any) -> None:
     from google.cloud import compute_v1
     from google.oauth2.credentials import Credentials
 
     cloud = engine.cloud
     cloud.enable("iam", "cloudresourcemanager")
 
-    def run() -> None:
-        answer = cloud.request("POST", "/_local/tokens", json={"member": "user:ann@example.com"})
-        credentials = Credentials(token=answer.json()["token"])
-        options = {**cloud.options(), "credentials": credentials}
-        client = cloud.keep(compute_v1.InstancesClient(**options))
-        request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
-        with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
-            client.bulk_insert_unary(request, timeout=60)
-
-    await asyncio.to_thread(run)
+    answer = cloud.request("POST", "/_local/tokens", json={"member": "user:ann@example.com"})
+    credentials = Credentials(token=answer.json()["token"])
+    options = {**cloud.options(), "credentials": credentials}
+    client = cloud.keep(compute_v1.InstancesClient(**options))
+    request = {**engine.in_zone, "bulk_insert_instance_resource_resource": resource_of(engine)}
+    with pytest.raises(exceptions.Forbidden, match=r"compute\.instances\.create"):
+        client.bulk_insert_unary(request, timeout=60)

@@ -15,20 +15,17 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 AT: dict[str, str] = {"instance": "controller"}
 
 
-async def test_reset_reboots_machine(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller()))
-        engine.wait_ok(engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60))
-        assert engine.cloud.host.called.count("boot") == 2
-        assert engine.get().status == "RUNNING"
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
-        with pytest.raises(exceptions.BadRequest, match="is not ready"):
-            engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60)
-
-    await asyncio.to_thread(run)
+def test_reset_reboots_machine(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller()))
+    engine.wait_ok(engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60))
+    assert engine.cloud.host.called.count("boot") == 2
+    assert engine.get().status == "RUNNING"
+    engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
+    with pytest.raises(exceptions.BadRequest, match="is not ready"):
+        engine.instances.reset_unary({**engine.in_zone, **AT}, timeout=60)
 
 
-async def test_some_changes_require_stopped_instance(engine: Any) -> None:
+def test_some_changes_require_stopped_instance(engine: Any) -> None:
     kind = f"zones/{engine.in_zone['zone']}/machineTypes/n1-standard-8"
 
     def change_type() -> Any:
@@ -45,164 +42,140 @@ async def test_some_changes_require_stopped_instance(engine: Any) -> None:
         body = {"scheduling_resource": {"provisioning_model": "SPOT", "automatic_restart": False}}
         return engine.instances.set_scheduling_unary({**engine.in_zone, **AT, **body}, timeout=60)
 
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
-        for change in (change_type, change_account, change_model):
-            with pytest.raises(exceptions.BadRequest, match="must be stopped"):
-                change()
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
-        for change in (change_type, change_account, change_model):
-            engine.wait_ok(change())
-        engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=60))
-        instance = engine.get()
-        assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
-        assert instance.scheduling.preemptible is True
-        spec = engine.cloud.host.specs[NAME]
-        assert spec.machine_type == "n1-standard-8"
-        assert spec.service_account == instance.service_accounts[0].email != ""
-
-    await asyncio.to_thread(run)
+    engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
+    for change in (change_type, change_account, change_model):
+        with pytest.raises(exceptions.BadRequest, match="must be stopped"):
+            change()
+    engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
+    for change in (change_type, change_account, change_model):
+        engine.wait_ok(change())
+    engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=60))
+    instance = engine.get()
+    assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
+    assert instance.scheduling.preemptible is True
+    spec = engine.cloud.host.specs[NAME]
+    assert spec.machine_type == "n1-standard-8"
+    assert spec.service_account == instance.service_accounts[0].email != ""
 
 
-async def test_setting_service_account_requires_act_as(engine: Any) -> None:
-    def run() -> None:
-        ann = Member(engine.cloud, "ann")
-        engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
-        engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
-        role = make_role(engine.cloud, "dresser", ["compute.instances.setServiceAccount"])
-        grant(engine.cloud, "projects/local-project", role, ann.name)
-        path = f"/compute/v1/{NAME}/setServiceAccount"
-        status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
-        assert status in (400, 403)
-        assert "compute@developer.gserviceaccount.com" in text
-        grant(engine.cloud, "projects/local-project", "roles/iam.serviceAccountUser", ann.name)
-        status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
-        assert status == 200, text
-
-    await asyncio.to_thread(run)
+def test_setting_service_account_requires_act_as(engine: Any) -> None:
+    ann = Member(engine.cloud, "ann")
+    engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
+    engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
+    role = make_role(engine.cloud, "dresser", ["compute.instances.setServiceAccount"])
+    grant(engine.cloud, "projects/local-project", role, ann.name)
+    path = f"/compute/v1/{NAME}/setServiceAccount"
+    status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
+    assert status in (400, 403)
+    assert "compute@developer.gserviceaccount.com" in text
+    grant(engine.cloud, "projects/local-project", "roles/iam.serviceAccountUser", ann.name)
+    status, text = ann.status_and_message("POST", path, json={"email": "default", "scopes": []})
+    assert status == 200, text
 
 
-async def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller()))
-        for body in ({"on_host_maintenance": "TERMINATE"}, {"automatic_restart": False}):
-            request = {**engine.in_zone, **AT, "scheduling_resource": body}
-            engine.wait_ok(engine.instances.set_scheduling_unary(request, timeout=60))
-        scheduling = engine.get().scheduling
-        assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == (
-            "TERMINATE",
-            False,
-        )
-
-    await asyncio.to_thread(run)
+def test_set_scheduling_keeps_omitted_fields(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller()))
+    for body in ({"on_host_maintenance": "TERMINATE"}, {"automatic_restart": False}):
+        request = {**engine.in_zone, **AT, "scheduling_resource": body}
+        engine.wait_ok(engine.instances.set_scheduling_unary(request, timeout=60))
+    scheduling = engine.get().scheduling
+    assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == (
+        "TERMINATE",
+        False,
+    )
 
 
-async def test_disk_without_auto_delete_survives_instance(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller()))
-        request = {**engine.in_zone, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
-        wrong = {**request, "device_name": "none"}
-        with pytest.raises(exceptions.BadRequest, match="No attached disk found"):
-            engine.instances.set_disk_auto_delete_unary(wrong, timeout=60)
-        engine.wait_ok(engine.instances.set_disk_auto_delete_unary(request, timeout=60))
-        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
-        assert [disk.name for disk in engine.disks.list(engine.in_zone)] == ["controller"]
-
-    await asyncio.to_thread(run)
+def test_disk_without_auto_delete_survives_instance(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller()))
+    request = {**engine.in_zone, **AT, "device_name": "persistent-disk-0", "auto_delete": False}
+    wrong = {**request, "device_name": "none"}
+    with pytest.raises(exceptions.BadRequest, match="No attached disk found"):
+        engine.instances.set_disk_auto_delete_unary(wrong, timeout=60)
+    engine.wait_ok(engine.instances.set_disk_auto_delete_unary(request, timeout=60))
+    engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
+    assert [disk.name for disk in engine.disks.list(engine.in_zone)] == ["controller"]
 
 
-async def test_deletion_protection_defaults_to_on(engine: Any) -> None:
+def test_deletion_protection_defaults_to_on(engine: Any) -> None:
     def protect(**more: Any) -> Any:
         request = {"project": engine.in_zone["project"], "zone": engine.in_zone["zone"], **more}
         client = engine.instances
         return client.set_deletion_protection_unary({**request, "resource": "controller"})
 
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller()))
-        engine.wait_ok(protect())
-        with pytest.raises(exceptions.BadRequest, match="protected against deletion"):
-            engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60)
-        engine.wait_ok(protect(deletion_protection=False))
-        engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
-
-    await asyncio.to_thread(run)
+    engine.wait_ok(engine.insert(engine.controller()))
+    engine.wait_ok(protect())
+    with pytest.raises(exceptions.BadRequest, match="protected against deletion"):
+        engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60)
+    engine.wait_ok(protect(deletion_protection=False))
+    engine.wait_ok(engine.instances.delete_unary({**engine.in_zone, **AT}, timeout=60))
 
 
-async def test_serial_output_resumes_at_offset(engine: Any) -> None:
+def test_serial_output_resumes_at_offset(engine: Any) -> None:
     def read(**more: int) -> Any:
         return engine.instances.get_serial_port_output({**engine.in_zone, **AT, **more})
 
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller()))
-        # The host of these tests writes "<name> says 1" to every console.
-        whole = read()
-        assert whole.contents == f"{NAME} says 1\n"
-        assert (whole.start, whole.next_) == (0, len(whole.contents))
-        rest = read(start=len(NAME))
-        assert (rest.contents, rest.next_) == (" says 1\n", whole.next_)
-        assert read(start=whole.next_).contents == ""
-        assert read(port=2).contents == ""
-
-    await asyncio.to_thread(run)
+    engine.wait_ok(engine.insert(engine.controller()))
+    # The host of these tests writes "<name> says 1" to every console.
+    whole = read()
+    assert whole.contents == f"{NAME} says 1\n"
+    assert (whole.start, whole.next_) == (0, len(whole.contents))
+    rest = read(start=len(NAME))
+    assert (rest.contents, rest.next_) == (" says 1\n", whole.next_)
+    assert read(start=whole.next_).contents == ""
+    assert read(port=2).contents == ""
 
 
-async def test_disks_resize_and_list_types(engine: Any) -> None:
+def test_disks_resize_and_list_types(engine: Any) -> None:
     def resize(size: int) -> Any:
         body = {"disks_resize_request_resource": {"size_gb": size}}
         return engine.disks.resize_unary({**engine.in_zone, "disk": "data", **body}, timeout=60)
 
-    def run() -> None:
-        kind = f"zones/{engine.in_zone['zone']}/diskTypes/pd-ssd"
-        disk_spec = {"name": "data", "size_gb": 20, "type_": kind}
-        engine.wait_ok(engine.disks.insert_unary({**engine.in_zone, "disk_resource": disk_spec}))
-        with pytest.raises(exceptions.BadRequest, match="sizeGb"):
-            resize(19)
-        engine.wait_ok(resize(40))
-        disk = engine.disks.get({**engine.in_zone, "disk": "data"})
-        assert disk.size_gb == 40
-        (name,) = (disk_type.name for disk_type in engine.disk_types.list(engine.in_zone)
-                   if disk_type.self_link == disk.type_)  # fmt: skip
-        details = engine.disk_types.get({**engine.in_zone, "disk_type": name})
-        assert details.valid_disk_size == "10GB-65536GB"
-        with pytest.raises(exceptions.NotFound):
-            engine.disk_types.get({**engine.in_zone, "disk_type": "floppy"})
-        request = {"project": engine.in_zone["project"], "filter": "name=pd-ssd"}
-        scopes = dict(engine.disk_types.aggregated_list(request))
-        assert len(scopes["zones/europe-west4-a"].disk_types) == 1
-
-    await asyncio.to_thread(run)
+    kind = f"zones/{engine.in_zone['zone']}/diskTypes/pd-ssd"
+    disk_spec = {"name": "data", "size_gb": 20, "type_": kind}
+    engine.wait_ok(engine.disks.insert_unary({**engine.in_zone, "disk_resource": disk_spec}))
+    with pytest.raises(exceptions.BadRequest, match="sizeGb"):
+        resize(19)
+    engine.wait_ok(resize(40))
+    disk = engine.disks.get({**engine.in_zone, "disk": "data"})
+    assert disk.size_gb == 40
+    (name,) = (disk_type.name for disk_type in engine.disk_types.list(engine.in_zone)
+               if disk_type.self_link == disk.type_)  # fmt: skip
+    details = engine.disk_types.get({**engine.in_zone, "disk_type": name})
+    assert details.valid_disk_size == "10GB-65536GB"
+    with pytest.raises(exceptions.NotFound):
+        engine.disk_types.get({**engine.in_zone, "disk_type": "floppy"})
+    request = {"project": engine.in_zone["project"], "filter": "name=pd-ssd"}
+    scopes = dict(engine.disk_types.aggregated_list(request))
+    assert len(scopes["zones/europe-west4-a"].disk_types) == 1
 
 
-async def test_effective_firewalls_of_network(engine: Any) -> None:
-    def run() -> None:
-        network = {"name": "other", "auto_create_subnetworks": False}
-        request = {"project": engine.in_zone["project"], "network_resource": network}
-        engine.wait_ok(engine.networks.insert_unary(request))
-        rule = {
-            "name": "web",
-            "network": "global/networks/other",
-            "allowed": [{"I_p_protocol": "tcp", "ports": ["80", "8000-8080"]}],
-        }
-        request = {"project": engine.in_zone["project"], "firewall_resource": rule}
-        engine.wait_ok(engine.firewalls.insert_unary(request))
-        request_network = {"project": engine.in_zone["project"], "network": "other"}
-        (rule_found,) = engine.networks.get_effective_firewalls(request_network).firewalls
-        assert rule_found.name == "web"
-        with pytest.raises(exceptions.NotFound):
-            list(engine.networks.list_peering_routes({**request_network, "peering_name": "none"}))
-
-    await asyncio.to_thread(run)
+def test_effective_firewalls_of_network(engine: Any) -> None:
+    network = {"name": "other", "auto_create_subnetworks": False}
+    request = {"project": engine.in_zone["project"], "network_resource": network}
+    engine.wait_ok(engine.networks.insert_unary(request))
+    rule = {
+        "name": "web",
+        "network": "global/networks/other",
+        "allowed": [{"I_p_protocol": "tcp", "ports": ["80", "8000-8080"]}],
+    }
+    request = {"project": engine.in_zone["project"], "firewall_resource": rule}
+    engine.wait_ok(engine.firewalls.insert_unary(request))
+    request_network = {"project": engine.in_zone["project"], "network": "other"}
+    (rule_found,) = engine.networks.get_effective_firewalls(request_network).firewalls
+    assert rule_found.name == "web"
+    with pytest.raises(exceptions.NotFound):
+        list(engine.networks.list_peering_routes({**request_network, "peering_name": "none"}))
 
 
 @pytest.mark.parametrize(
     ("protocol", "port"),
     [("tcp", "65536"), ("tcp", "90-80"), ("udp", "http"), ("icmp", "8"), ("all", "22")],
 )
-async def test_invalid_firewall_ports_are_rejected(engine: Any, protocol: str, port: str) -> None:
+def test_invalid_firewall_ports_are_rejected(engine: Any, protocol: str, port: str) -> None:
     rule = {"name": "web", "allowed": [{"I_p_protocol": protocol, "ports": [port]}]}
     request = {"project": engine.in_zone["project"], "firewall_resource": rule}
     with pytest.raises(exceptions.BadRequest, match=r"resource\.allowed\[0\]\.ports"):
-        await asyncio.to_thread(engine.firewalls.insert_unary, request)
+        engine.firewalls.insert_unary(request)
 
 
 async def test_subnetwork_list_builds_only_requested_page(

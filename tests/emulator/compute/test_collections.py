@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -114,32 +113,24 @@ def with_interface(**fields: Any) -> dict[str, Any]:
         ({"params": {"resource_manager_tags": {"a": "b"}}}, "params.resourceManagerTags"),
     ],
 )
-async def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: str) -> None:
-    def run() -> None:
+def test_refused_field_is_named(engine: Any, body: dict[str, Any], field: str) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match=re.escape(field)):
+        engine.insert(engine.controller(**body))
+    template = {key: value for key, value in body.items() if key != "params"}
+    if "stackType" not in field and template:
         with pytest.raises(exceptions.MethodNotImplemented, match=re.escape(field)):
-            engine.insert(engine.controller(**body))
-        template = {key: value for key, value in body.items() if key != "params"}
-        if "stackType" not in field and template:
-            with pytest.raises(exceptions.MethodNotImplemented, match=re.escape(field)):
-                engine.create_template(**template)
-
-    await asyncio.to_thread(run)
+            engine.create_template(**template)
 
 
 @pytest.mark.parametrize("version", [{"name": "canary"}, {"target_size": {"fixed": 1}}])
-async def test_refused_field_of_group_version_is_named(
-    engine: Any, version: dict[str, Any]
-) -> None:
-    def run() -> None:
-        template = engine.create_template()
-        field = {"target_size": "targetSize"}.get(*version, "name")
-        with pytest.raises(exceptions.MethodNotImplemented, match=rf"versions\[0\]\.{field}"):
-            engine.insert_group(versions=[{"instance_template": template, **version}])
-
-    await asyncio.to_thread(run)
+def test_refused_field_of_group_version_is_named(engine: Any, version: dict[str, Any]) -> None:
+    template = engine.create_template()
+    field = {"target_size": "targetSize"}.get(*version, "name")
+    with pytest.raises(exceptions.MethodNotImplemented, match=rf"versions\[0\]\.{field}"):
+        engine.insert_group(versions=[{"instance_template": template, **version}])
 
 
-async def test_instance_keeps_requested_fields(engine: Any) -> None:
+def test_instance_keeps_requested_fields(engine: Any) -> None:
     fields = {
         "hostname": "head.lab.example",
         "key_revocation_action_type": "STOP",
@@ -149,28 +140,22 @@ async def test_instance_keeps_requested_fields(engine: Any) -> None:
         "min_cpu_platform": "Intel Haswell",
     }
 
-    def run() -> None:
-        body = engine.controller(**fields, **with_interface(nic_type="GVNIC"))
-        engine.wait_ok(engine.insert(body))
-        instance = engine.get()
-        for field, value in fields.items():
-            actual = getattr(instance, field)
-            assert actual == (type(actual)(value) if isinstance(value, dict) else value), field
-        assert instance.network_interfaces[0].nic_type == "GVNIC"
-        with pytest.raises(exceptions.BadRequest, match="hostname"):
-            engine.insert(engine.controller("other", hostname="no domain"))
-
-    await asyncio.to_thread(run)
+    body = engine.controller(**fields, **with_interface(nic_type="GVNIC"))
+    engine.wait_ok(engine.insert(body))
+    instance = engine.get()
+    for field, value in fields.items():
+        actual = getattr(instance, field)
+        assert actual == (type(actual)(value) if isinstance(value, dict) else value), field
+    assert instance.network_interfaces[0].nic_type == "GVNIC"
+    with pytest.raises(exceptions.BadRequest, match="hostname"):
+        engine.insert(engine.controller("other", hostname="no domain"))
 
 
-async def test_template_without_network_has_the_default_one(engine: Any) -> None:
+def test_template_without_network_has_the_default_one(engine: Any) -> None:
     """As the test of Google's sample expects: it sets the interface's name instead."""
 
-    def run() -> None:
-        engine.create_template(network_interfaces=[{"name": "global/networks/default"}])
-        which = {"project": PROJECT, "instance_template": "bert"}
-        [interface] = engine.instance_templates.get(which).properties.network_interfaces
-        assert interface.name == "global/networks/default"
-        assert interface.network == f"{engine.link}projects/{PROJECT}/global/networks/default"
-
-    await asyncio.to_thread(run)
+    engine.create_template(network_interfaces=[{"name": "global/networks/default"}])
+    which = {"project": PROJECT, "instance_template": "bert"}
+    [interface] = engine.instance_templates.get(which).properties.network_interfaces
+    assert interface.name == "global/networks/default"
+    assert interface.network == f"{engine.link}projects/{PROJECT}/global/networks/default"

@@ -24,12 +24,10 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
         ("metadata", {"items": [{"key": "a"}, {"key": "a"}]}, "keys must be present and unique"),
     ],
 )
-async def test_invalid_instances_are_rejected(
-    engine: Any, field: str, value: Any, text: str
-) -> None:
+def test_invalid_instances_are_rejected(engine: Any, field: str, value: Any, text: str) -> None:
     controller = engine.controller(**{field: value})
     with pytest.raises((exceptions.BadRequest, exceptions.NotFound)) as caught:
-        await asyncio.to_thread(engine.insert, controller)
+        engine.insert(controller)
     assert text in caught.value.message
     assert not engine.cloud.host.called
 
@@ -42,25 +40,25 @@ async def test_invalid_instances_are_rejected(
         ("ubuntu", exceptions.BadRequest),
     ],
 )
-async def test_unknown_images_are_rejected(engine: Any, image: str, error: type[Exception]) -> None:
+def test_unknown_images_are_rejected(engine: Any, image: str, error: type[Exception]) -> None:
     controller = engine.controller()
     controller["disks"][0]["initialize_params"]["source_image"] = image
     with pytest.raises(error):
-        await asyncio.to_thread(engine.insert, controller)
+        engine.insert(controller)
 
 
-async def test_boot_disk_smaller_than_image_is_rejected(engine: Any) -> None:
+def test_boot_disk_smaller_than_image_is_rejected(engine: Any) -> None:
     controller = engine.controller()
     controller["disks"][0]["initialize_params"]["disk_size_gb"] = 5
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(engine.insert, controller)
+        engine.insert(controller)
     assert "cannot be smaller than the image size (10 GB)" in caught.value.message
 
 
-async def test_unknown_zone_is_rejected(engine: Any) -> None:
+def test_unknown_zone_is_rejected(engine: Any) -> None:
     request = {"project": "local-project", "zone": "europe-west4-z", "instance": "controller"}
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(engine.instances.get, request)
+        engine.instances.get(request)
     assert "Invalid value for field 'zone': 'europe-west4-z'. Unknown zone." in caught.value.message
 
 
@@ -79,41 +77,38 @@ async def test_org_policy_denies_external_address(engine: Any) -> None:
     await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(inside)))
 
 
-async def test_unknown_service_account_fails_operation(engine: Any) -> None:
+def test_unknown_service_account_fails_operation(engine: Any) -> None:
     email = "missing@local-project.iam.gserviceaccount.com"
     controller = engine.controller(
         service_accounts=[{"email": email, "scopes": ["cloud-platform"]}]
     )
-    code, text = await asyncio.to_thread(lambda: engine.wait_error(engine.insert(controller)))
+    code, text = engine.wait_error(engine.insert(controller))
     assert code == "EXTERNAL_RESOURCE_NOT_FOUND"
     assert text == f"The resource '{email}' of type 'serviceAccount' was not found."
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(engine.get)
+        engine.get()
 
 
-async def test_stockout_fails_operation(engine: Any) -> None:
+def test_stockout_fails_operation(engine: Any) -> None:
     fault = {"kind": "stockout", "zone": "europe-west4-a", "type": "n1-standard-2"}
-    engine.cloud.server.registry.faults.add(fault)
+    engine.cloud.in_loop(engine.cloud.server.registry.faults.add, fault)
 
-    def run() -> None:
-        done = engine.wait(engine.insert(engine.controller()))
-        (error,) = done.error.errors
-        assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
-        assert error.message == (
-            "The zone 'projects/local-project/zones/europe-west4-a' does not have enough "
-            "resources available to fulfill the request.  Try a different zone, or try again later."
-        )
-        assert done.http_error_status_code == 503
-        (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
-        assert (info.reason, info.metadatas["vmType"]) == (
-            "resource_availability",
-            "n1-standard-2",
-        )
-        assert not list(engine.instances.list(engine.in_zone))
-        assert not list(engine.disks.list(engine.in_zone))
-        engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
-
-    await asyncio.to_thread(run)
+    done = engine.wait(engine.insert(engine.controller()))
+    (error,) = done.error.errors
+    assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert error.message == (
+        "The zone 'projects/local-project/zones/europe-west4-a' does not have enough "
+        "resources available to fulfill the request.  Try a different zone, or try again later."
+    )
+    assert done.http_error_status_code == 503
+    (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
+    assert (info.reason, info.metadatas["vmType"]) == (
+        "resource_availability",
+        "n1-standard-2",
+    )
+    assert not list(engine.instances.list(engine.in_zone))
+    assert not list(engine.disks.list(engine.in_zone))
+    engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
 
 
 async def test_regional_quota(engine: Any) -> None:
@@ -153,28 +148,22 @@ async def test_regional_quota(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_disk_quota(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
+def test_disk_quota(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"DISKS_TOTAL_GB": {"europe-west4": 100}})
 
-    def run() -> None:
-        request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
-        code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=60))
-        assert code == "QUOTA_EXCEEDED"
-        assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
-        request["disk_resource"]["size_gb"] = 100
-        engine.wait_ok(engine.disks.insert_unary(request, timeout=60))
-
-    await asyncio.to_thread(run)
+    request = {**engine.in_zone, "disk_resource": {"name": "d", "size_gb": 101}}
+    code, text = engine.wait_error(engine.disks.insert_unary(request, timeout=60))
+    assert code == "QUOTA_EXCEEDED"
+    assert text.startswith("Quota 'DISKS_TOTAL_GB' exceeded.  Limit: 100.0 in region")
+    request["disk_resource"]["size_gb"] = 100
+    engine.wait_ok(engine.disks.insert_unary(request, timeout=60))
 
 
-async def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller(deletion_protection=True)))
-        with pytest.raises(exceptions.BadRequest) as caught:
-            engine.instances.delete_unary({**engine.in_zone, "instance": "controller"}, timeout=60)
-        assert "protected against deletion" in caught.value.message
-
-    await asyncio.to_thread(run)
+def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller(deletion_protection=True)))
+    with pytest.raises(exceptions.BadRequest) as caught:
+        engine.instances.delete_unary({**engine.in_zone, "instance": "controller"}, timeout=60)
+    assert "protected against deletion" in caught.value.message
 
 
 async def test_compute_requires_enabled_api(make_cloud: Any, make_engine: Any) -> None:

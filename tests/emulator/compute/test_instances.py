@@ -13,13 +13,13 @@ NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 
 
-async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
+def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> None:
     labels = {"tpuctl-stack": "demo"}
     resource = engine.controller(labels=labels, tags={"items": ["ssh"]})
-    operation = await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
+    operation = engine.wait_ok(engine.insert(resource))
     assert (operation.operation_type, operation.target_link) == ("insert", engine.link + NAME)
     assert operation.zone == f"{engine.link}projects/local-project/zones/europe-west4-a"
-    instance = await asyncio.to_thread(engine.get)
+    instance = engine.get()
     spec = engine.cloud.host.specs[NAME]
     assert engine.cloud.host.running == {NAME}
     assert (instance.status, instance.self_link, dict(instance.labels)) == (
@@ -36,10 +36,13 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
     assert (interface.network_i_p, interface.access_configs[0].nat_i_p) == (address, address)
     assert interface.network.endswith("/global/networks/default")
     assert interface.subnetwork.endswith("/regions/europe-west4/subnetworks/default")
-    number = engine.cloud.server.registry.projects.require("local-project")["number"]
+    number = engine.cloud.project_number
     email = f"{number}-compute@developer.gserviceaccount.com"
     assert (instance.service_accounts[0].email, spec.service_account) == (email, email)
-    assert engine.cloud.server.registry.access.identify(spec.access_token) == email
+    assert (
+        engine.cloud.in_loop(engine.cloud.server.registry.access.identify, spec.access_token)
+        == email
+    )
     assert list(instance.service_accounts[0].scopes) == list(spec.scopes)
     assert (spec.kind, spec.machine_type, spec.tensorflow) == ("instance", "n1-standard-2", None)
     (attached,) = instance.disks
@@ -49,31 +52,31 @@ async def test_instance_has_machine_addresses_account_and_disk(engine: Any) -> N
         True,
         True,
     )
-    disk = await asyncio.to_thread(engine.disks.get, {**engine.in_zone, "disk": "controller"})
+    disk = engine.disks.get({**engine.in_zone, "disk": "controller"})
     assert (disk.size_gb, disk.status, list(disk.users)) == (50, "READY", [engine.link + NAME])
     assert disk.type_.endswith("/diskTypes/pd-ssd")
     assert "/images/ubuntu-2204-jammy-v" in disk.source_image
 
 
-async def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> None:
+def test_tensorflow_image_sets_version_in_machine_spec(engine: Any) -> None:
     resource = engine.controller()
     params = resource["disks"][0]["initialize_params"]
     params["source_image"] = "projects/ml-images/global/images/family/tf-2-12-0"
-    number = engine.cloud.server.registry.projects.require("local-project")["number"]
+    number = engine.cloud.project_number
     # By number, as gcloud's execution_groups/util.py names the network.
     resource["network_interfaces"] = [{"network": f"projects/{number}/global/networks/default"}]
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
+    engine.wait_ok(engine.insert(resource))
     assert engine.cloud.host.specs[NAME].tensorflow == "2.12.0"
-    instance = await asyncio.to_thread(engine.get)
+    instance = engine.get()
     network = f"{engine.link}projects/local-project/global/networks/default"
     assert instance.network_interfaces[0].network == network
 
 
-async def test_external_address_and_account_are_optional(engine: Any) -> None:
+def test_external_address_and_account_are_optional(engine: Any) -> None:
     resource = engine.controller(service_accounts=[])
     resource["network_interfaces"] = [{"subnetwork": "regions/europe-west4/subnetworks/default"}]
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(resource)))
-    instance = await asyncio.to_thread(engine.get)
+    engine.wait_ok(engine.insert(resource))
+    instance = engine.get()
     assert not instance.network_interfaces[0].access_configs
     assert instance.network_interfaces[0].network_i_p
     assert not instance.service_accounts
@@ -81,19 +84,16 @@ async def test_external_address_and_account_are_optional(engine: Any) -> None:
     assert (spec.service_account, spec.access_token, spec.scopes) == ("", "", ())
 
 
-async def test_insert_is_idempotent_by_request_id(engine: Any) -> None:
+def test_insert_is_idempotent_by_request_id(engine: Any) -> None:
     request_id = str(uuid.uuid4())
 
-    def run() -> None:
-        first = engine.wait_ok(engine.insert(engine.controller(), request_id=request_id))
-        second = engine.insert(engine.controller(), request_id=request_id)
-        assert second.name == first.name
-        with pytest.raises(exceptions.Conflict) as caught:
-            engine.insert(engine.controller(), request_id=str(uuid.uuid4()))
-        assert caught.value.message.endswith(f"The resource '{NAME}' already exists")
-        assert caught.value.errors[0]["reason"] == "alreadyExists"
-
-    await asyncio.to_thread(run)
+    first = engine.wait_ok(engine.insert(engine.controller(), request_id=request_id))
+    second = engine.insert(engine.controller(), request_id=request_id)
+    assert second.name == first.name
+    with pytest.raises(exceptions.Conflict) as caught:
+        engine.insert(engine.controller(), request_id=str(uuid.uuid4()))
+    assert caught.value.message.endswith(f"The resource '{NAME}' already exists")
+    assert caught.value.errors[0]["reason"] == "alreadyExists"
     assert engine.cloud.host.called.count("boot") == 1
 
 
@@ -122,7 +122,7 @@ async def test_concurrent_inserts_with_same_request_id(make_cloud: Any, make_eng
     assert (await asyncio.to_thread(engine.get)).status == "RUNNING"
 
 
-async def test_instance_stop_start_delete(engine: Any) -> None:
+def test_instance_stop_start_delete(engine: Any) -> None:
     host = engine.cloud.host
     which = {**engine.in_zone, "instance": "controller"}
 
@@ -131,24 +131,24 @@ async def test_instance_stop_start_delete(engine: Any) -> None:
         assert engine.wait_ok(operation).operation_type == verb
         return None if verb == "delete" else engine.get()
 
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
-    before = await asyncio.to_thread(engine.get)
-    stopped = await asyncio.to_thread(turn, "stop")
+    engine.wait_ok(engine.insert(engine.controller()))
+    before = engine.get()
+    stopped = turn("stop")
     assert (stopped.status, host.running) == ("TERMINATED", set())
     assert not stopped.network_interfaces[0].access_configs[0].nat_i_p
-    assert (await asyncio.to_thread(turn, "stop")).status == "TERMINATED"
-    started = await asyncio.to_thread(turn, "start")
+    assert turn("stop").status == "TERMINATED"
+    started = turn("start")
     assert (started.status, host.running) == ("RUNNING", {NAME})
     assert started.network_interfaces[0].network_i_p == before.network_interfaces[0].network_i_p
-    assert (await asyncio.to_thread(turn, "start")).id == before.id
+    assert turn("start").id == before.id
     assert host.called.count("boot") == 2
-    await asyncio.to_thread(turn, "delete")
+    turn("delete")
     assert host.discarded == [NAME]
     with pytest.raises(exceptions.NotFound) as caught:
-        await asyncio.to_thread(engine.get)
+        engine.get()
     assert caught.value.message.endswith(f"The resource '{NAME}' was not found")
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(engine.disks.get, {**engine.in_zone, "disk": "controller"})
+        engine.disks.get({**engine.in_zone, "disk": "controller"})
 
 
 async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -> None:
@@ -171,11 +171,9 @@ async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -
     assert not cloud.host.running
 
 
-async def test_failed_boot_leaves_no_instance(engine: Any) -> None:
+def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     engine.cloud.host.broken = "no such image"
-    code, text = await asyncio.to_thread(
-        lambda: engine.wait_error(engine.insert(engine.controller()))
-    )
+    code, text = engine.wait_error(engine.insert(engine.controller()))
     assert code == "INTERNAL_ERROR"
     assert "no such image" in text
     assert engine.cloud.host.discarded == [NAME]
@@ -183,20 +181,17 @@ async def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     def look() -> list[Any]:
         return [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)]
 
-    assert await asyncio.to_thread(look) == []
+    assert look() == []
 
 
-async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
+def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
     host = engine.cloud.host
     instance_metadata = {"items": [{"key": "ssh-keys", "value": "me:ssh-ed25519 OWN me"}]}
     shared = {"items": [{"key": "ssh-keys", "value": "you:ssh-ed25519 SHARED you"}]}
 
-    def prepare() -> None:
-        request = {"project": "local-project", "metadata_resource": shared}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
-        engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
-
-    await asyncio.to_thread(prepare)
+    request = {"project": "local-project", "metadata_resource": shared}
+    engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
+    engine.wait_ok(engine.insert(engine.controller(metadata=instance_metadata)))
     both = "me:ssh-ed25519 OWN me\nyou:ssh-ed25519 SHARED you"
     assert host.specs[NAME].metadata["ssh-keys"] == both
 
@@ -208,11 +203,9 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
         with pytest.raises(exceptions.PreconditionFailed):
             engine.instances.set_metadata_unary(request, timeout=60)
 
-    await asyncio.to_thread(
-        change, [*instance_metadata["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}]
-    )
+    change([*instance_metadata["items"], {"key": "block-project-ssh-keys", "value": "TRUE"}])
     assert host.specs[NAME].metadata["ssh-keys"] == "me:ssh-ed25519 OWN me"
-    await asyncio.to_thread(change, [])
+    change([])
     assert host.specs[NAME].metadata["ssh-keys"] == "you:ssh-ed25519 SHARED you"
 
     def share_nothing() -> None:
@@ -221,11 +214,11 @@ async def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
         request = {"project": "local-project", "metadata_resource": empty}
         engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
 
-    await asyncio.to_thread(share_nothing)
+    share_nothing()
     assert "ssh-keys" not in host.specs[NAME].metadata
 
 
-async def test_ssh_port_key_survives_set_metadata(
+def test_ssh_port_key_survives_set_metadata(
     engine: Any,
 ) -> None:
     from tpuctl.emulator.compute.instances import instance_lifecycle
@@ -242,30 +235,27 @@ async def test_ssh_port_key_survives_set_metadata(
         engine.wait_ok(engine.instances.set_metadata_unary(request, timeout=60))
         return engine.get().metadata
 
-    values = {item.key: item.value for item in (await asyncio.to_thread(run)).items}
+    values = {item.key: item.value for item in run().items}
     assert values == {"a": "b", "tpuctl-ssh-port": "2222"}
 
 
-async def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
-    def run() -> None:
-        engine.wait_ok(engine.insert(engine.controller(labels={"a": "1"})))
-        which = {**engine.in_zone, "instance": "controller"}
-        instance = engine.get()
-        labels = {"labels": {"b": "2"}, "label_fingerprint": instance.label_fingerprint}
-        request = {**which, "instances_set_labels_request_resource": labels}
-        engine.wait_ok(engine.instances.set_labels_unary(request, timeout=60))
-        assert dict(engine.get().labels) == {"b": "2"}
-        with pytest.raises(exceptions.PreconditionFailed) as caught:
-            engine.instances.set_labels_unary(request, timeout=60)
-        assert "Labels fingerprint" in caught.value.message
-        tags = {"items": ["web"], "fingerprint": instance.tags.fingerprint}
-        request = {**which, "tags_resource": tags}
-        engine.wait_ok(engine.instances.set_tags_unary(request, timeout=60))
-        assert list(engine.get().tags.items) == ["web"]
-        with pytest.raises(exceptions.PreconditionFailed):
-            engine.instances.set_tags_unary(request, timeout=60)
-
-    await asyncio.to_thread(run)
+def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller(labels={"a": "1"})))
+    which = {**engine.in_zone, "instance": "controller"}
+    instance = engine.get()
+    labels = {"labels": {"b": "2"}, "label_fingerprint": instance.label_fingerprint}
+    request = {**which, "instances_set_labels_request_resource": labels}
+    engine.wait_ok(engine.instances.set_labels_unary(request, timeout=60))
+    assert dict(engine.get().labels) == {"b": "2"}
+    with pytest.raises(exceptions.PreconditionFailed) as caught:
+        engine.instances.set_labels_unary(request, timeout=60)
+    assert "Labels fingerprint" in caught.value.message
+    tags = {"items": ["web"], "fingerprint": instance.tags.fingerprint}
+    request = {**which, "tags_resource": tags}
+    engine.wait_ok(engine.instances.set_tags_unary(request, timeout=60))
+    assert list(engine.get().tags.items) == ["web"]
+    with pytest.raises(exceptions.PreconditionFailed):
+        engine.instances.set_tags_unary(request, timeout=60)
 
 
 async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
@@ -339,52 +329,47 @@ async def test_restart_reboots_machines_and_resumes_operations(
     assert {name.rpartition("/")[2] for name in restarted.host.running} == {"first", "second"}
 
 
-async def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
+def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
     other = "us-central1-b"
 
-    def run() -> None:
-        for name, stack in (("a", "one"), ("b", "two"), ("c", "one")):
-            engine.wait_ok(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
-        far = engine.controller("d", other, labels={"tpuctl-stack": "one"})
-        request = {"project": "local-project", "zone": other, "instance_resource": far}
-        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
+    for name, stack in (("a", "one"), ("b", "two"), ("c", "one")):
+        engine.wait_ok(engine.insert(engine.controller(name, labels={"tpuctl-stack": stack})))
+    far = engine.controller("d", other, labels={"tpuctl-stack": "one"})
+    request = {"project": "local-project", "zone": other, "instance_resource": far}
+    engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
 
-        def listed(**more: Any) -> list[str]:
-            return [instance.name for instance in engine.instances.list({**engine.in_zone, **more})]
+    def listed(**more: Any) -> list[str]:
+        return [instance.name for instance in engine.instances.list({**engine.in_zone, **more})]
 
-        assert listed() == ["a", "b", "c"]
-        assert listed(max_results=1) == ["a", "b", "c"]
-        assert listed(filter="labels.tpuctl-stack=one") == ["a", "c"]
-        assert listed(filter="(labels.tpuctl-stack=one) AND (name=c)") == ["c"]
-        assert listed(filter='name="a" OR name="b"') == ["a", "b"]
-        assert listed(filter="labels.tpuctl-stack:* status=RUNNING") == ["a", "b", "c"]
-        assert listed(filter="status=TERMINATED") == []
-        assert listed(filter='name eq "(a|c)"') == ["a", "c"]
-        with pytest.raises(exceptions.BadRequest):
-            listed(filter="(name=a")
+    assert listed() == ["a", "b", "c"]
+    assert listed(max_results=1) == ["a", "b", "c"]
+    assert listed(filter="labels.tpuctl-stack=one") == ["a", "c"]
+    assert listed(filter="(labels.tpuctl-stack=one) AND (name=c)") == ["c"]
+    assert listed(filter='name="a" OR name="b"') == ["a", "b"]
+    assert listed(filter="labels.tpuctl-stack:* status=RUNNING") == ["a", "b", "c"]
+    assert listed(filter="status=TERMINATED") == []
+    assert listed(filter='name eq "(a|c)"') == ["a", "c"]
+    with pytest.raises(exceptions.BadRequest):
+        listed(filter="(name=a")
 
-        request = {
-            "project": "local-project",
-            "filter": "labels.tpuctl-stack=one",
-            "max_results": 2,
-        }
-        names_by_scope: dict[str, list[str]] = {}
-        empty = set()
-        for scope, part in engine.instances.aggregated_list(request):
-            names_by_scope.setdefault(scope, []).extend(
-                instance.name for instance in part.instances
-            )
-            if not part.instances:
-                empty.add((part.warning.code, scope))
-        assert {scope: names for scope, names in names_by_scope.items() if names} == {
-            "zones/europe-west4-a": ["a", "c"],
-            f"zones/{other}": ["d"],
-        }
-        assert ("NO_RESULTS_ON_PAGE", "zones/us-east1-b") in empty
-        path = "/compute/v1/projects/local-project/aggregated/instances?returnPartialSuccess=True"
-        assert engine.cloud.request("GET", path).status_code == 200
-
-    await asyncio.to_thread(run)
+    request = {
+        "project": "local-project",
+        "filter": "labels.tpuctl-stack=one",
+        "max_results": 2,
+    }
+    names_by_scope: dict[str, list[str]] = {}
+    empty = set()
+    for scope, part in engine.instances.aggregated_list(request):
+        names_by_scope.setdefault(scope, []).extend(instance.name for instance in part.instances)
+        if not part.instances:
+            empty.add((part.warning.code, scope))
+    assert {scope: names for scope, names in names_by_scope.items() if names} == {
+        "zones/europe-west4-a": ["a", "c"],
+        f"zones/{other}": ["d"],
+    }
+    assert ("NO_RESULTS_ON_PAGE", "zones/us-east1-b") in empty
+    path = "/compute/v1/projects/local-project/aggregated/instances?returnPartialSuccess=True"
+    assert engine.cloud.request("GET", path).status_code == 200
 
 
 async def test_instance_ids_differ_between_clouds(make_cloud: Any, make_engine: Any) -> None:

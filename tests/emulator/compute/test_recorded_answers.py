@@ -7,7 +7,6 @@ pkg/test/resourcefixture/testdata/basic.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support.locations import PROJECT
 from tpuctl.emulator.state.pacific_time import pacific_text
+from tpuctl.local_cloud import remote_control
 
 GOOGLE = "https://www.googleapis.com/compute/v1"
 BASE = f"/compute/v1/projects/{PROJECT}"
@@ -165,46 +165,46 @@ RESOURCES = {
 
 
 class Caller:
-    """JSON over HTTP; operations are awaited."""
+    """JSON over HTTP; operations are waited for."""
 
     def __init__(self, cloud: Any) -> None:
         self._cloud = cloud
 
-    async def call(self, verb: str, path: str, body: Any = None) -> Any:
-        response = await asyncio.to_thread(self._cloud.request, verb, path, json=body)
+    def call(self, verb: str, path: str, body: Any = None) -> Any:
+        response = self._cloud.request(verb, path, json=body)
         assert response.status_code == 200, response.text
         return response.json()
 
-    async def finish(self, operation: Any) -> Any:
+    def finish(self, operation: Any) -> Any:
         path = operation["selfLink"].removeprefix("https://www.googleapis.com")
-        done = await self.call("POST", f"{path}/wait")
+        done = self.call("POST", f"{path}/wait")
         assert done["status"] == "DONE" and "error" not in done, done
         return done
 
-    async def change(self, verb: str, path: str, body: Any = None) -> Any:
-        return await self.finish(await self.call(verb, path, body))
+    def change(self, verb: str, path: str, body: Any = None) -> Any:
+        return self.finish(self.call(verb, path, body))
 
 
 @pytest.fixture
-async def compute(cloud: Any) -> Caller:
+def compute(cloud: Any) -> Caller:
     return Caller(cloud)
 
 
 @pytest.mark.parametrize("collection,body,constants,others", RESOURCES.values(), ids=RESOURCES)
-async def test_resources_have_the_recorded_fields(
+def test_resources_have_the_recorded_fields(
     compute: Caller, collection: str, body: Any, constants: Any, others: set[str]
 ) -> None:
-    await compute.change("POST", BASE + collection, {"name": "subject", **body})
-    resource = await compute.call("GET", f"{BASE}{collection}/subject")
+    compute.change("POST", BASE + collection, {"name": "subject", **body})
+    resource = compute.call("GET", f"{BASE}{collection}/subject")
     assert {field: resource.get(field) for field in constants} == constants
     assert set(resource) == COMMON | set(constants) | others
 
 
-async def test_boot_disk_of_instance_is_attached_with_its_image_s_fields(compute: Caller) -> None:
+def test_boot_disk_of_instance_is_attached_with_its_image_s_fields(compute: Caller) -> None:
     """FIXTURES/osconfig/v1beta1/osconfigguestpolicy/_vcr_cassettes/tf.yaml."""
     collection, body, _, _ = RESOURCES["instance"]
-    await compute.change("POST", BASE + collection, {"name": "subject", **body})
-    instance = await compute.call("GET", f"{BASE}{collection}/subject")
+    compute.change("POST", BASE + collection, {"name": "subject", **body})
+    instance = compute.call("GET", f"{BASE}{collection}/subject")
     (attachment,) = instance["disks"]
     assert attachment == {
         **BOOT_FIELDS,
@@ -229,19 +229,17 @@ async def test_boot_disk_of_instance_is_attached_with_its_image_s_fields(compute
     [(collection, body) for collection, body, _, _ in RESOURCES.values()],
     ids=RESOURCES,
 )
-async def test_operations_state_target_and_caller(
-    compute: Caller, collection: str, body: Any
-) -> None:
+def test_operations_state_target_and_caller(compute: Caller, collection: str, body: Any) -> None:
     """MOCKCOMPUTE/address/crud and computenetworks: every answer, from the first to the last.
 
     The name tells the time twice, in milliseconds and in microseconds, as in all cassettes:
     operation-1714008990864-616e1d10ad5ad-6f526b5f-414005b6.
     """
     target = f"{BASE}{collection}/subject"
-    begun = await compute.call("POST", BASE + collection, {"name": "subject", **body})
-    done = await compute.finish(begun)
-    target_id = (await compute.call("GET", target))["id"]
-    deleted = await compute.change("DELETE", target)
+    begun = compute.call("POST", BASE + collection, {"name": "subject", **body})
+    done = compute.finish(begun)
+    target_id = compute.call("GET", target)["id"]
+    deleted = compute.change("DELETE", target)
     for operation, verb in ((begun, "insert"), (done, "insert"), (deleted, "delete")):
         assert operation["operationType"] == verb
         assert operation["targetId"] == target_id
@@ -265,24 +263,24 @@ async def test_operations_state_target_and_caller(
         ({"routingConfig": {"routingMode": "GLOBAL"}}, "compute.networks.patch"),
     ],
 )
-async def test_network_patch_keeps_other_settings(
+def test_network_patch_keeps_other_settings(
     compute: Caller, changes: Any, operation_type: str
 ) -> None:
-    done = await compute.change("PATCH", f"{BASE}/global/networks/default", changes)
+    done = compute.change("PATCH", f"{BASE}/global/networks/default", changes)
     assert done["operationType"] == operation_type
-    network = await compute.call("GET", f"{BASE}/global/networks/default")
+    network = compute.call("GET", f"{BASE}/global/networks/default")
     assert network["routingConfig"] == NETWORK["routingConfig"] | changes.get("routingConfig", {})
     assert network["autoCreateSubnetworks"] is True
 
 
 @pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
-async def test_links_have_the_version_of_the_request(compute: Caller, version: str) -> None:
+def test_links_have_the_version_of_the_request(compute: Caller, version: str) -> None:
     """The cassettes under FIXTURES call beta: all links of their responses are of beta."""
     base = f"/compute/{version}/projects/{PROJECT}"
     collection, body, _, _ = RESOURCES["instance"]
-    begun = await compute.call("POST", base + collection, {"name": "subject", **body})
-    done = await compute.finish(begun)
-    instance = await compute.call("GET", f"{base}{collection}/subject")
+    begun = compute.call("POST", base + collection, {"name": "subject", **body})
+    done = compute.finish(begun)
+    instance = compute.call("GET", f"{base}{collection}/subject")
     links = re.findall(r"https://www.googleapis.com/compute/\w+", f"{begun} {done} {instance}")
     assert set(links) == {f"https://www.googleapis.com/compute/{version}"}
 
@@ -311,13 +309,13 @@ def test_times_are_pacific(moment: str, text: str) -> None:
     assert pacific_text(utc.timestamp() + 0.0005) == text
 
 
-async def test_every_time_of_compute_is_pacific(compute: Caller) -> None:
+def test_every_time_of_compute_is_pacific(compute: Caller) -> None:
     collection, body, _, _ = RESOURCES["instance"]
-    answers = [await compute.change("POST", BASE + collection, {"name": "subject", **body})]
+    answers = [compute.change("POST", BASE + collection, {"name": "subject", **body})]
     for path in ("", ZONAL, REGIONAL, f"{ZONAL}/instances/subject", f"{ZONAL}/disks/subject"):
-        answers.append(await compute.call("GET", BASE + path))
-    answers.append(await compute.call("GET", f"{BASE}/global/networks/default"))
-    answers.append(await compute.call("GET", f"{BASE}/global/firewalls/default-allow-ssh"))
+        answers.append(compute.call("GET", BASE + path))
+    answers.append(compute.call("GET", f"{BASE}/global/networks/default"))
+    answers.append(compute.call("GET", f"{BASE}/global/firewalls/default-allow-ssh"))
     for answer in answers:
         times = [
             value for field, value in answer.items() if re.fullmatch(r".*[tT]ime(stamp)?", field)
@@ -327,19 +325,19 @@ async def test_every_time_of_compute_is_pacific(compute: Caller) -> None:
             assert re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{3}-0[78]:00", time)
 
 
-async def test_zone_lists_its_processors(compute: Caller) -> None:
+def test_zone_lists_its_processors(compute: Caller) -> None:
     """MOCKCOMPUTE/computezones/crud."""
-    zone = await compute.call("GET", BASE + ZONAL)
+    zone = compute.call("GET", BASE + ZONAL)
     assert zone["supportsPzs"] is False
     assert len(zone["availableCpuPlatforms"]) == 17
     assert {"Intel Haswell", "AMD Turin", "Google Axion"} < set(zone["availableCpuPlatforms"])
 
 
-async def test_aggregated_list_with_all_scopes(compute: Caller) -> None:
+def test_aggregated_list_with_all_scopes(compute: Caller) -> None:
     """MOCKCOMPUTE/computenetworks/subnetmode-auto: gcloud lists subnetworks of every scope."""
     path = f"{BASE}/aggregated/subnetworks"
-    regional = (await compute.call("GET", path))["items"]
-    everywhere = (await compute.call("GET", f"{path}?includeAllScopes=True"))["items"]
+    regional = compute.call("GET", path)["items"]
+    everywhere = compute.call("GET", f"{path}?includeAllScopes=True")["items"]
     assert {scope.partition("/")[0] for scope in regional} == {"regions"}
     for scope in ("global", "zones/us-central1-a"):
         assert everywhere[scope]["warning"] == {
@@ -350,45 +348,44 @@ async def test_aggregated_list_with_all_scopes(compute: Caller) -> None:
     assert everywhere["regions/us-central1"]["subnetworks"]
 
 
-async def test_disk_remembers_when_it_was_attached(compute: Caller) -> None:
+def test_disk_remembers_when_it_was_attached(compute: Caller) -> None:
     """Fields as a disk had that was attached and detached (a public report of 2026)."""
     collection, body, _, _ = RESOURCES["instance"]
     disk = f"{BASE}{ZONAL}/disks/data"
-    await compute.change("POST", f"{BASE}{ZONAL}/disks", {"name": "data", "sizeGb": "10"})
-    assert not {"lastAttachTimestamp", "users"} & set(await compute.call("GET", disk))
-    await compute.change("POST", BASE + collection, {"name": "subject", **body})
+    compute.change("POST", f"{BASE}{ZONAL}/disks", {"name": "data", "sizeGb": "10"})
+    assert not {"lastAttachTimestamp", "users"} & set(compute.call("GET", disk))
+    compute.change("POST", BASE + collection, {"name": "subject", **body})
     instance = f"{BASE}{collection}/subject"
     source = {"source": f"{ZONAL.strip('/')}/disks/data", "deviceName": "data"}
-    await compute.change("POST", f"{instance}/attachDisk", source)
-    attached = await compute.call("GET", disk)
+    compute.change("POST", f"{instance}/attachDisk", source)
+    attached = compute.call("GET", disk)
     assert attached["users"] == [f"https://www.googleapis.com{instance}"]
-    await compute.change("POST", f"{instance}/detachDisk?deviceName=data")
-    detached = await compute.call("GET", disk)
+    compute.change("POST", f"{instance}/detachDisk?deviceName=data")
+    detached = compute.call("GET", disk)
     assert "users" not in detached
     assert detached["lastAttachTimestamp"] == attached["lastAttachTimestamp"]
     assert detached["lastDetachTimestamp"] >= detached["lastAttachTimestamp"]
 
 
-async def test_labels_of_address_are_set_at_once(make_cloud: Any) -> None:
+def test_labels_of_address_are_set_at_once(compute: Caller, cloud: Any) -> None:
     """FIXTURES/dns/v1beta1/dnsrecordset/dnsrecordset/_vcr_cassettes/tf.yaml."""
-    cloud = await make_cloud(pace="quick")
-    cloud.enable("compute")
-    compute, address = Caller(cloud), f"{BASE}/global/addresses/subject"
+    remote_control.change_settings(cloud.local_cloud, pace="quick")
+    address = f"{BASE}/global/addresses/subject"
     _, body, _, _ = RESOURCES["range of addresses"]
-    await compute.change("POST", f"{BASE}/global/addresses", {"name": "subject", **body})
+    compute.change("POST", f"{BASE}/global/addresses", {"name": "subject", **body})
     labels = {"labels": {"cnrm-test": "true"}, "labelFingerprint": EMPTY}
-    operation = await compute.call("POST", f"{address}/setLabels", labels)
+    operation = compute.call("POST", f"{address}/setLabels", labels)
     assert (operation["operationType"], operation["status"]) == ("setLabels", "DONE")
     assert operation["progress"] == 100
-    after = await compute.call("GET", address)
+    after = compute.call("GET", address)
     assert after["labels"] == {"cnrm-test": "true"}
     assert after["labelFingerprint"] != EMPTY
 
 
-async def test_resources_are_addressed_by_id(compute: Caller) -> None:
+def test_resources_are_addressed_by_id(compute: Caller) -> None:
     """The cassette of osconfigguestpolicy reads a template by its number."""
-    network = await compute.call("GET", f"{BASE}/global/networks/default")
-    assert await compute.call("GET", f"{BASE}/global/networks/{network['id']}") == network
+    network = compute.call("GET", f"{BASE}/global/networks/default")
+    assert compute.call("GET", f"{BASE}/global/networks/{network['id']}") == network
 
 
 # Each as reported in an issue or pull request, with its body; the names are ours.
@@ -568,11 +565,11 @@ for invalid_field, (changed, value, reason) in INVALID_INSTANCES.items():
 
 
 @pytest.mark.parametrize("verb,path,body,error", ERRORS.values(), ids=ERRORS)
-async def test_errors_are_worded_as_reported(
+def test_errors_are_worded_as_reported(
     cloud: Any, verb: str, path: str, body: Any, error: tuple[int, str, str]
 ) -> None:
     status, reason, text = error
-    response = await asyncio.to_thread(cloud.request, verb, BASE + path, json=body)
+    response = cloud.request(verb, BASE + path, json=body)
     assert response.json()["error"] == {
         "code": status,
         "message": text,
@@ -581,15 +578,15 @@ async def test_errors_are_worded_as_reported(
     assert response.status_code == status
 
 
-async def test_subnetworks_of_a_network_cannot_overlap(compute: Caller, cloud: Any) -> None:
+def test_subnetworks_of_a_network_cannot_overlap(compute: Caller, cloud: Any) -> None:
     """tranquilitybase-io/tb-gcp#160: whatever their region."""
-    await compute.change(
+    compute.change(
         "POST", f"{BASE}/global/networks", {"name": "own", "autoCreateSubnetworks": False}
     )
     body = {"name": "first", "network": "global/networks/own", "ipCidrRange": "192.168.0.0/28"}
-    await compute.change("POST", f"{BASE}{REGIONAL}/subnetworks", body)
+    compute.change("POST", f"{BASE}{REGIONAL}/subnetworks", body)
     path = f"{BASE}/regions/europe-west2/subnetworks"
-    response = await asyncio.to_thread(cloud.request, "POST", path, json={**body, "name": "other"})
+    response = cloud.request("POST", path, json={**body, "name": "other"})
     assert response.status_code == 400
     assert response.json()["error"]["message"] == (
         "Invalid value for field 'resource.ipCidrRange': '192.168.0.0/28'. Invalid IPCidrRange: "
@@ -597,14 +594,14 @@ async def test_subnetworks_of_a_network_cannot_overlap(compute: Caller, cloud: A
     )
 
 
-async def test_internal_address_needs_a_subnetwork(compute: Caller, cloud: Any) -> None:
+def test_internal_address_needs_a_subnetwork(compute: Caller, cloud: Any) -> None:
     """hashicorp/terraform#19507: without a default network there is no default subnetwork."""
     for rule in ("icmp", "internal", "rdp", "ssh"):
-        await compute.change("DELETE", f"{BASE}/global/firewalls/default-allow-{rule}")
-    await compute.change("DELETE", f"{BASE}/global/networks/default")
+        compute.change("DELETE", f"{BASE}/global/firewalls/default-allow-{rule}")
+    compute.change("DELETE", f"{BASE}/global/networks/default")
     body = {"name": "subject", "addressType": "INTERNAL"}
     path = f"{BASE}{REGIONAL}/addresses"
-    response = await asyncio.to_thread(cloud.request, "POST", path, json=body)
+    response = cloud.request("POST", path, json=body)
     assert response.status_code == 400
     assert response.json()["error"]["message"] == (
         "Invalid value for field 'resource.subnetwork': ''. No default subnetwork was found for an "

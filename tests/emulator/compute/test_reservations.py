@@ -90,19 +90,14 @@ async def test_instance_uses_a_reservation(engine: Any) -> None:
         ),
     ],
 )
-async def test_reservation_that_does_not_fit_is_refused(
-    engine: Any, reservation: str, text: str
-) -> None:
-    def run() -> None:
-        kind = {"machine_type": "ct6e-standard-1t"}
-        reserve(engine, "small", specific_reservation={"count": 1, "instance_properties": kind})
-        reserve(engine, "open", specific_reservation_required=False)
-        with pytest.raises(exceptions.BadRequest) as caught:
-            engine.instances.insert_unary(bound_to(reservation), timeout=60)
-        assert "Invalid value for field 'resource.reservationAffinity': '{" in caught.value.message
-        assert caught.value.message.endswith(text)
-
-    await asyncio.to_thread(run)
+def test_reservation_that_does_not_fit_is_refused(engine: Any, reservation: str, text: str) -> None:
+    kind = {"machine_type": "ct6e-standard-1t"}
+    reserve(engine, "small", specific_reservation={"count": 1, "instance_properties": kind})
+    reserve(engine, "open", specific_reservation_required=False)
+    with pytest.raises(exceptions.BadRequest) as caught:
+        engine.instances.insert_unary(bound_to(reservation), timeout=60)
+    assert "Invalid value for field 'resource.reservationAffinity': '{" in caught.value.message
+    assert caught.value.message.endswith(text)
 
 
 async def test_reservation_is_shared_with_other_projects(engine: Any) -> None:
@@ -123,13 +118,13 @@ async def test_reservation_is_shared_with_other_projects(engine: Any) -> None:
     ("machine_type", "count", "text"),
     [("tpu7x-standard-4t", 1, "does not exist in zone 'us-east5-a'"), (V6E, 0, "at least 1")],
 )
-async def test_invalid_reservation_is_refused(
+def test_invalid_reservation_is_refused(
     engine: Any, machine_type: str, count: int, text: str
 ) -> None:
     kind = {"machine_type": machine_type}
     specific = {"count": count, "instance_properties": kind}
     with pytest.raises(exceptions.BadRequest, match=text):
-        await asyncio.to_thread(reserve, engine, "mine", specific_reservation=specific)
+        reserve(engine, "mine", specific_reservation=specific)
 
 
 def request_capacity(engine: Any, starts_in: timedelta, **more: Any) -> Any:
@@ -178,26 +173,23 @@ async def test_calendar_request_creates_a_reservation_at_its_start(engine: Any) 
     assert not await asyncio.to_thread(lambda: list(engine.reservations.list(IN_ZONE)))
 
 
-async def test_calendar_request_waits_for_its_start(engine: Any) -> None:
-    def run() -> None:
-        sku = {"total_count": 2, "instance_properties": {"machine_type": V6E}}
-        request = request_capacity(engine, timedelta(days=7), specific_sku_properties=sku)
-        assert request.status.procurement_status == "APPROVED"
-        with pytest.raises(exceptions.BadRequest, match="do not exist"):
-            engine.instances.insert_unary(bound_to("booked"), timeout=60)
-        (listed,) = engine.future_reservations.list(IN_ZONE)
-        assert listed.name == "next-week"
-        everywhere = dict(engine.future_reservations.aggregated_list({"project": PROJECT}))
-        (counterpart,) = everywhere[f"zones/{V5P_ZONE}"].future_reservations
-        assert counterpart == listed
-        engine.wait_ok(
-            engine.future_reservations.delete_unary({**IN_ZONE, "future_reservation": "next-week"})
-        )
-        assert not list(engine.future_reservations.list(IN_ZONE))
-
-    await asyncio.to_thread(run)
+def test_calendar_request_waits_for_its_start(engine: Any) -> None:
+    sku = {"total_count": 2, "instance_properties": {"machine_type": V6E}}
+    request = request_capacity(engine, timedelta(days=7), specific_sku_properties=sku)
+    assert request.status.procurement_status == "APPROVED"
+    with pytest.raises(exceptions.BadRequest, match="do not exist"):
+        engine.instances.insert_unary(bound_to("booked"), timeout=60)
+    (listed,) = engine.future_reservations.list(IN_ZONE)
+    assert listed.name == "next-week"
+    everywhere = dict(engine.future_reservations.aggregated_list({"project": PROJECT}))
+    (counterpart,) = everywhere[f"zones/{V5P_ZONE}"].future_reservations
+    assert counterpart == listed
+    engine.wait_ok(
+        engine.future_reservations.delete_unary({**IN_ZONE, "future_reservation": "next-week"})
+    )
+    assert not list(engine.future_reservations.list(IN_ZONE))
 
 
-async def test_calendar_request_in_the_past_is_refused(engine: Any) -> None:
+def test_calendar_request_in_the_past_is_refused(engine: Any) -> None:
     with pytest.raises(exceptions.BadRequest, match="must end in the future"):
-        await asyncio.to_thread(request_capacity, engine, timedelta(days=-3))
+        request_capacity(engine, timedelta(days=-3))

@@ -14,12 +14,6 @@ NOTHING = {"default_action_on_failure": "DO_NOTHING"}
 BULK = {"mode": "BULK"}
 
 
-def add_fault(engine: Any, kind: str, **fields: Any) -> str:
-    answer = engine.cloud.request("POST", "/_local/faults", json={"kind": kind, **fields})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
-
-
 def remove_fault(engine: Any, fault: str) -> None:
     engine.cloud.request("DELETE", f"/_local/faults/{fault}")
 
@@ -30,14 +24,11 @@ def topology_state(group: Any) -> str:
     return str(applied.state)
 
 
-async def test_slice_has_hosts_of_topology(engine: Any) -> None:
-    def run() -> None:
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice())
-        assert topology_state(engine.wait_stable()) == "ACTIVE"
-        assert len(engine.instance_names()) == 4
-
-    await asyncio.to_thread(run)
+def test_slice_has_hosts_of_topology(engine: Any) -> None:
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice())
+    assert topology_state(engine.wait_stable()) == "ACTIVE"
+    assert len(engine.instance_names()) == 4
 
 
 @pytest.mark.parametrize(
@@ -56,16 +47,13 @@ async def test_slice_has_hosts_of_topology(engine: Any) -> None:
         ),
     ],
 )
-async def test_invalid_slices_are_rejected(
+def test_invalid_slices_are_rejected(
     engine: Any, scheduling: Any, group: Any, complaint: str
 ) -> None:
-    def run() -> None:
-        engine.create_tpu_template(**scheduling)
-        with pytest.raises(exceptions.BadRequest, match=complaint):
-            engine.insert_slice(**group)
-        assert list(engine.instance_group_managers.list(engine.in_zone)) == []
-
-    await asyncio.to_thread(run)
+    engine.create_tpu_template(**scheduling)
+    with pytest.raises(exceptions.BadRequest, match=complaint):
+        engine.insert_slice(**group)
+    assert list(engine.instance_group_managers.list(engine.in_zone)) == []
 
 
 @pytest.mark.parametrize(
@@ -76,67 +64,53 @@ async def test_invalid_slices_are_rejected(
         (f"projects/{PROJECT}/regions/europe-west4/resourcePolicies/none", "cannot be found"),
     ],
 )
-async def test_invalid_policy_references_are_rejected(
-    engine: Any, policy: str, complaint: str
-) -> None:
-    def run() -> None:
-        engine.create_tpu_template()
-        with pytest.raises(exceptions.BadRequest, match=complaint):
-            engine.insert_group(resource_policies={"workload_policy": policy})
-
-    await asyncio.to_thread(run)
+def test_invalid_policy_references_are_rejected(engine: Any, policy: str, complaint: str) -> None:
+    engine.create_tpu_template()
+    with pytest.raises(exceptions.BadRequest, match=complaint):
+        engine.insert_group(resource_policies={"workload_policy": policy})
 
 
 @pytest.mark.parametrize("more", [{}, {"target_size_policy": BULK}])
-async def test_slice_without_capacity_waits_with_errors(engine: Any, more: Any) -> None:
+def test_slice_without_capacity_waits_with_errors(engine: Any, more: Any) -> None:
     """Nothing is created; the group retries until there is capacity."""
 
-    def run() -> None:
-        fault = add_fault(engine, "stockout", type="ct6e-*", times="unlimited")
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice(**more))
-        group = engine.wait_group(lambda group: engine.group_errors())
-        assert (group.current_actions.creating, group.status.is_stable) == (4, False)
-        assert topology_state(group) == "ACTIVATING"
-        assert group.status.bulk_instance_operation.in_progress is bool(more)
-        assert engine.instance_names() == []
-        error = engine.group_errors()[0]
-        assert error.error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
-        assert error.instance_action_details.action == "CREATING"
-        for member in engine.managed_instances():
-            assert member.last_attempt.errors.errors[0].code == "ZONE_RESOURCE_POOL_EXHAUSTED"
-            assert (member.current_action, member.instance_status) == ("CREATING", "")
-        remove_fault(engine, fault)
-        engine.wait_stable()
-        assert len(engine.instance_names()) == 4
-
-    await asyncio.to_thread(run)
+    fault = engine.cloud.add_fault("stockout", type="ct6e-*", times="unlimited")
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice(**more))
+    group = engine.wait_group(lambda group: engine.group_errors())
+    assert (group.current_actions.creating, group.status.is_stable) == (4, False)
+    assert topology_state(group) == "ACTIVATING"
+    assert group.status.bulk_instance_operation.in_progress is bool(more)
+    assert engine.instance_names() == []
+    error = engine.group_errors()[0]
+    assert error.error.code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert error.instance_action_details.action == "CREATING"
+    for member in engine.managed_instances():
+        assert member.last_attempt.errors.errors[0].code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+        assert (member.current_action, member.instance_status) == ("CREATING", "")
+    remove_fault(engine, fault)
+    engine.wait_stable()
+    assert len(engine.instance_names()) == 4
 
 
-async def test_slice_beyond_quota_creates_nothing(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 3}})
+def test_slice_beyond_quota_creates_nothing(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 3}})
 
-    def run() -> None:
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice())
-        engine.wait_group(lambda group: engine.group_errors())
-        assert {error.error.code for error in engine.group_errors()} == {"QUOTA_EXCEEDED"}
-        assert engine.instance_names() == []
-
-    await asyncio.to_thread(run)
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice())
+    engine.wait_group(lambda group: engine.group_errors())
+    assert {error.error.code for error in engine.group_errors()} == {"QUOTA_EXCEEDED"}
+    assert engine.instance_names() == []
 
 
-async def test_group_without_policy_creates_what_quota_allows(engine: Any) -> None:
-    engine.cloud.server.registry.settings.put("quota", {"INSTANCES": {"europe-west4": 3}})
+def test_group_without_policy_creates_what_quota_allows(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"INSTANCES": {"europe-west4": 3}})
 
-    def run() -> None:
-        engine.create_template()
-        engine.wait_ok(engine.insert_group())
-        engine.wait_group(lambda group: group.current_actions.none == 3)
-        assert engine.group().current_actions.creating == 1
-        assert len(engine.instance_names()) == 3
-
-    await asyncio.to_thread(run)
+    engine.create_template()
+    engine.wait_ok(engine.insert_group())
+    engine.wait_group(lambda group: group.current_actions.none == 3)
+    assert engine.group().current_actions.creating == 1
+    assert len(engine.instance_names()) == 3
 
 
 async def test_slice_that_fails_to_boot_is_rolled_back(engine: Any) -> None:
@@ -166,143 +140,121 @@ async def test_slice_that_fails_to_boot_is_rolled_back(engine: Any) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_partial_group_fault_lets_slice_land_in_part(engine: Any) -> None:
-    def run() -> None:
-        fault = add_fault(engine, "partial-group", name="bert", number=3, times="unlimited")
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice())
-        group = engine.wait_group(lambda group: group.current_actions.none == 3)
-        assert group.current_actions.creating == 1
-        assert len(engine.instance_names()) == 3
-        assert {error.error.code for error in engine.group_errors()} == {
-            "ZONE_RESOURCE_POOL_EXHAUSTED"
-        }
-        remove_fault(engine, fault)
-        engine.wait_stable()
-        assert len(engine.instance_names()) == 4
-
-    await asyncio.to_thread(run)
+def test_partial_group_fault_lets_slice_land_in_part(engine: Any) -> None:
+    fault = engine.cloud.add_fault("partial-group", name="bert", number=3, times="unlimited")
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice())
+    group = engine.wait_group(lambda group: group.current_actions.none == 3)
+    assert group.current_actions.creating == 1
+    assert len(engine.instance_names()) == 3
+    assert {error.error.code for error in engine.group_errors()} == {"ZONE_RESOURCE_POOL_EXHAUSTED"}
+    remove_fault(engine, fault)
+    engine.wait_stable()
+    assert len(engine.instance_names()) == 4
 
 
 @pytest.mark.parametrize("by_group", [False, True])
 @pytest.mark.parametrize("action", ["DELETE", "STOP"])
-async def test_preempted_slice_is_repaired_as_a_whole(
-    engine: Any, action: str, by_group: bool
-) -> None:
-    def run() -> None:
-        spot = {"provisioning_model": "SPOT", "instance_termination_action": action}
-        engine.create_tpu_template(**spot)
-        engine.wait_ok(engine.insert_slice())
-        before = {m.name: m.id for m in engine.managed_instances() if engine.wait_stable()}
-        add_fault(engine, "preempt", node="bert" if by_group else min(before))
-        engine.wait_group(
-            lambda group: (
-                group.status.is_stable
-                and {m.id for m in engine.managed_instances()}.isdisjoint(before.values())
-            )
+def test_preempted_slice_is_repaired_as_a_whole(engine: Any, action: str, by_group: bool) -> None:
+    spot = {"provisioning_model": "SPOT", "instance_termination_action": action}
+    engine.create_tpu_template(**spot)
+    engine.wait_ok(engine.insert_slice())
+    before = {m.name: m.id for m in engine.managed_instances() if engine.wait_stable()}
+    engine.cloud.add_fault("preempt", node="bert" if by_group else min(before))
+    engine.wait_group(
+        lambda group: (
+            group.status.is_stable
+            and {m.id for m in engine.managed_instances()}.isdisjoint(before.values())
         )
-        assert {m.name for m in engine.managed_instances()} == set(before)
-        preempted = [
-            name.rpartition("/")[2]
-            for name, key, value in engine.cloud.host.events
-            if (key, value) == ("preempted", "TRUE")
-        ]
-        assert sorted(preempted) == sorted(before)
-
-    await asyncio.to_thread(run)
-
-
-async def test_preempted_slice_without_repairs_stays_down(engine: Any) -> None:
-    def run() -> None:
-        spot = {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
-        engine.create_tpu_template(**spot)
-        engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
-        engine.wait_stable()
-        names = engine.instance_names()
-        add_fault(engine, "preempt", node=names[0])
-        group = engine.wait_group(lambda group: not engine.instance_names())
-        assert (group.target_size, group.status.is_stable) == (4, False)
-        assert topology_state(group) == "INCOMPLETE"
-        # The group can recreate it on request.
-        links = [f"zones/{ZONE}/instances/{name}" for name in names]
-        request = {
-            **engine.in_zone,
-            "instance_group_manager": "bert",
-            "instance_group_managers_recreate_instances_request_resource": {"instances": links},
-        }
-        engine.wait_ok(engine.instance_group_managers.recreate_instances_unary(request))
-        engine.wait_stable()
-        assert engine.instance_names() == names
-
-    await asyncio.to_thread(run)
+    )
+    assert {m.name for m in engine.managed_instances()} == set(before)
+    preempted = [
+        name.rpartition("/")[2]
+        for name, key, value in engine.cloud.host.events
+        if (key, value) == ("preempted", "TRUE")
+    ]
+    assert sorted(preempted) == sorted(before)
 
 
-async def test_deleted_instance_is_recreated_with_its_slice(engine: Any) -> None:
-    def run() -> None:
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
-        engine.wait_stable()
-        before = {m.name: m.id for m in engine.managed_instances()}
-        request = {**engine.in_zone, "instance": min(before)}
-        engine.wait_ok(engine.instances.delete_unary(request))
-        engine.wait_group(
-            lambda group: (
-                group.status.is_stable
-                and {m.id for m in engine.managed_instances()}.isdisjoint(before.values())
-            )
+def test_preempted_slice_without_repairs_stays_down(engine: Any) -> None:
+    spot = {"provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
+    engine.create_tpu_template(**spot)
+    engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
+    engine.wait_stable()
+    names = engine.instance_names()
+    engine.cloud.add_fault("preempt", node=names[0])
+    group = engine.wait_group(lambda group: not engine.instance_names())
+    assert (group.target_size, group.status.is_stable) == (4, False)
+    assert topology_state(group) == "INCOMPLETE"
+    # The group can recreate it on request.
+    links = [f"zones/{ZONE}/instances/{name}" for name in names]
+    request = {
+        **engine.in_zone,
+        "instance_group_manager": "bert",
+        "instance_group_managers_recreate_instances_request_resource": {"instances": links},
+    }
+    engine.wait_ok(engine.instance_group_managers.recreate_instances_unary(request))
+    engine.wait_stable()
+    assert engine.instance_names() == names
+
+
+def test_deleted_instance_is_recreated_with_its_slice(engine: Any) -> None:
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice(instance_lifecycle_policy=NOTHING))
+    engine.wait_stable()
+    before = {m.name: m.id for m in engine.managed_instances()}
+    request = {**engine.in_zone, "instance": min(before)}
+    engine.wait_ok(engine.instances.delete_unary(request))
+    engine.wait_group(
+        lambda group: (
+            group.status.is_stable
+            and {m.id for m in engine.managed_instances()}.isdisjoint(before.values())
         )
-        assert engine.instance_names() == sorted(before)
+    )
+    assert engine.instance_names() == sorted(before)
 
-    await asyncio.to_thread(run)
 
-
-async def test_bulk_group_grows_only_from_zero(engine: Any) -> None:
+def test_bulk_group_grows_only_from_zero(engine: Any) -> None:
     def resize(engine: Any, size: int) -> None:
         request = {**engine.in_zone, "instance_group_manager": "bert", "size": size}
         engine.wait_ok(engine.instance_group_managers.resize_unary(request))
 
-    def run() -> None:
-        flex_start = {
-            "provisioning_model": "FLEX_START",
-            "max_run_duration": {"seconds": 3600},
-            "instance_termination_action": "DELETE",
-        }
-        engine.create_tpu_template(**flex_start)
-        engine.wait_ok(
-            engine.insert_slice(size=0, target_size_policy=BULK, instance_lifecycle_policy=NOTHING)
-        )
-        resize(engine, 4)
-        engine.wait_stable()
-        with pytest.raises(exceptions.BadRequest, match="requires 4 instances"):
-            resize(engine, 8)
-        resize(engine, 0)
-        engine.wait_stable()
-        assert engine.instance_names() == []
-        resize(engine, 4)
-        engine.wait_stable()
-
-    await asyncio.to_thread(run)
+    flex_start = {
+        "provisioning_model": "FLEX_START",
+        "max_run_duration": {"seconds": 3600},
+        "instance_termination_action": "DELETE",
+    }
+    engine.create_tpu_template(**flex_start)
+    engine.wait_ok(
+        engine.insert_slice(size=0, target_size_policy=BULK, instance_lifecycle_policy=NOTHING)
+    )
+    resize(engine, 4)
+    engine.wait_stable()
+    with pytest.raises(exceptions.BadRequest, match="requires 4 instances"):
+        resize(engine, 8)
+    resize(engine, 0)
+    engine.wait_stable()
+    assert engine.instance_names() == []
+    resize(engine, 4)
+    engine.wait_stable()
 
 
-async def test_members_are_workers_of_one_slice(engine: Any) -> None:
+def test_members_are_workers_of_one_slice(engine: Any) -> None:
     """In the order of the group's list, as a public guide to slices of TPU7x numbers them."""
 
-    def run() -> None:
-        engine.create_tpu_template()
-        engine.wait_ok(engine.insert_slice())
-        engine.wait_stable()
-        base = f"projects/{PROJECT}/zones/{ZONE}/instances"
-        names = [f"{base}/{member.name}" for member in engine.managed_instances()]
-        specs = [engine.cloud.host.specs[name] for name in names]
-        assert [spec.worker for spec in specs] == [0, 1, 2, 3]
-        for spec in specs:
-            assert list(spec.members) == names
-            assert spec.accelerator_type == "v6e-16"
-            assert spec.topology == "4x4"
-            assert spec.endpoints == specs[0].endpoints
-            assert len({endpoint.address for endpoint in spec.endpoints}) == 4
-
-    await asyncio.to_thread(run)
+    engine.create_tpu_template()
+    engine.wait_ok(engine.insert_slice())
+    engine.wait_stable()
+    base = f"projects/{PROJECT}/zones/{ZONE}/instances"
+    names = [f"{base}/{member.name}" for member in engine.managed_instances()]
+    specs = [engine.cloud.host.specs[name] for name in names]
+    assert [spec.worker for spec in specs] == [0, 1, 2, 3]
+    for spec in specs:
+        assert list(spec.members) == names
+        assert spec.accelerator_type == "v6e-16"
+        assert spec.topology == "4x4"
+        assert spec.endpoints == specs[0].endpoints
+        assert len({endpoint.address for endpoint in spec.endpoints}) == 4
 
 
 async def test_instances_leave_group_after_run_duration(engine: Any) -> None:
@@ -350,7 +302,7 @@ async def test_restart_keeps_waiting_for_capacity(make_cloud: Any, make_engine: 
 
     def begin() -> str:
         engine = make_engine(cloud)
-        fault = add_fault(engine, "stockout", type="ct6e-*", times="unlimited")
+        fault = engine.cloud.add_fault("stockout", type="ct6e-*", times="unlimited")
         engine.create_tpu_template()
         engine.wait_ok(engine.insert_slice())
         engine.wait_group(lambda group: engine.group_errors())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -13,11 +12,10 @@ import pytest
 from google.api_core import exceptions
 
 from tests.support.locations import PROJECT, V5P_ZONE
-from tests.support.polling import async_until
+from tests.support.polling import async_until, until
 from tests.support.tpu_instances import NAME, V6E, WHICH, tpu_instance
 from tpuctl.emulator.compute.instances import capacity
 from tpuctl.local_cloud import remote_control
-from tpuctl.local_cloud.server_process import LocalCloud
 
 IN_ZONE = {"project": PROJECT, "zone": V5P_ZONE}
 FLEX_START = {
@@ -32,7 +30,9 @@ def wait_for(seconds: int) -> dict[str, Any]:
 
 
 def add_fault(engine: Any, **fields: Any) -> Any:
-    return engine.cloud.server.registry.faults.add({"kind": "stockout", **fields})
+    return engine.cloud.in_loop(
+        engine.cloud.server.registry.faults.add, {"kind": "stockout", **fields}
+    )
 
 
 def set_quota(engine: Any, **limits: int) -> None:
@@ -41,7 +41,7 @@ def set_quota(engine: Any, **limits: int) -> None:
         f"{name.replace('_', '-')}-per-project-region": {"us-east5": limit}
         for name, limit in limits.items()
     }
-    engine.cloud.server.registry.settings.put("quota", quota)
+    engine.cloud.put_setting("quota", quota)
 
 
 async def until_status(engine: Any, status: str) -> Any:
@@ -55,16 +55,9 @@ async def until_status(engine: Any, status: str) -> Any:
     return await asyncio.to_thread(engine.instances.get, WHICH)
 
 
-def local_cloud(engine: Any) -> LocalCloud:
-    server = engine.cloud.server
-    return LocalCloud(server.url, server.token, server.port, os.getpid(), server.home, "instant")
-
-
-async def test_chips_do_not_migrate(engine: Any) -> None:
+def test_chips_do_not_migrate(engine: Any) -> None:
     request = tpu_instance(scheduling={"on_host_maintenance": "MIGRATE"})
-    error = await asyncio.to_thread(
-        lambda: engine.wait_error(engine.instances.insert_unary(request))
-    )
+    error = engine.wait_error(engine.instances.insert_unary(request))
     text = "Instances with guest accelerators do not support live migration."
     assert error == ("UNSUPPORTED_OPERATION", text)
 
@@ -82,12 +75,12 @@ async def test_chips_do_not_migrate(engine: Any) -> None:
         ({"provisioning_model": "RESERVATION_BOUND"}, {}, "requires a specific reservation"),
     ],
 )
-async def test_invalid_scheduling_is_refused(
+def test_invalid_scheduling_is_refused(
     engine: Any, scheduling: dict[str, Any], more: dict[str, Any], text: str
 ) -> None:
     request = tpu_instance(scheduling=scheduling, **more)
     with pytest.raises(exceptions.BadRequest) as caught:
-        await asyncio.to_thread(engine.instances.insert_unary, request)
+        engine.instances.insert_unary(request)
     assert text in caught.value.message
     assert not engine.cloud.host.called
 
@@ -117,12 +110,12 @@ async def test_flex_start_request_expires(engine: Any, monkeypatch: pytest.Monke
         await asyncio.to_thread(engine.instances.get, WHICH)
 
 
-async def test_flex_start_that_may_not_wait_fails_at_once(engine: Any) -> None:
+def test_flex_start_that_may_not_wait_fails_at_once(engine: Any) -> None:
     add_fault(engine, zone=V5P_ZONE, type=V6E)
     for more in (wait_for(0), {}):
         request = tpu_instance(scheduling=FLEX_START, **more)
-        operation = await asyncio.to_thread(engine.instances.insert_unary, request)
-        done = await asyncio.to_thread(engine.wait, operation)
+        operation = engine.instances.insert_unary(request)
+        done = engine.wait(operation)
         if more:
             assert done.error.errors[0].code == "ZONE_RESOURCE_POOL_EXHAUSTED"
     assert not done.error.errors  # the fault fires once
@@ -164,7 +157,7 @@ async def test_pending_instance_can_be_deleted(engine: Any) -> None:
         ),
     ],
 )
-async def test_quota_pools_of_chips(
+def test_quota_pools_of_chips(
     engine: Any,
     machine_type: str,
     scheduling: dict[str, Any],
@@ -174,22 +167,19 @@ async def test_quota_pools_of_chips(
 ) -> None:
     set_quota(engine, **limits)
 
-    def run() -> None:
-        done = engine.wait(
-            engine.instances.insert_unary(tpu_instance(machine_type, scheduling=scheduling))
-        )
-        (error,) = done.error.errors
-        text = f"Quota '{metric}' exceeded.  Limit: 3.0 in region us-east5."
-        assert (error.code, error.message) == ("QUOTA_EXCEEDED", text)
-        (info,) = [each.quota_info for each in error.error_details]
-        assert info.metric_name == f"compute.googleapis.com/{metric.lower()}"
-        assert info.limit_name == f"{metric.replace('_', '-')}-per-project-region"
-        assert dict(info.dimensions) == dimensions
-
-    await asyncio.to_thread(run)
+    done = engine.wait(
+        engine.instances.insert_unary(tpu_instance(machine_type, scheduling=scheduling))
+    )
+    (error,) = done.error.errors
+    text = f"Quota '{metric}' exceeded.  Limit: 3.0 in region us-east5."
+    assert (error.code, error.message) == ("QUOTA_EXCEEDED", text)
+    (info,) = [each.quota_info for each in error.error_details]
+    assert info.metric_name == f"compute.googleapis.com/{metric.lower()}"
+    assert info.limit_name == f"{metric.replace('_', '-')}-per-project-region"
+    assert dict(info.dimensions) == dimensions
 
 
-async def test_pools_are_separate(engine: Any) -> None:
+def test_pools_are_separate(engine: Any) -> None:
     """Flex-start takes preemptible quota first, then standard quota; spot only preemptible."""
     set_quota(engine, PREEMPTIBLE_TPU_V6E=4, TPUS_PER_TPU_FAMILY=4)
 
@@ -198,15 +188,12 @@ async def test_pools_are_separate(engine: Any) -> None:
         done = engine.wait(engine.instances.insert_unary(request, timeout=60))
         return done.error.errors[0].code if done.error.errors else ""
 
-    def run() -> None:
-        assert not insert("flex", FLEX_START)
-        assert insert("spot", {"provisioning_model": "SPOT"}) == "QUOTA_EXCEEDED"
-        assert not insert("other-flex", FLEX_START)
-        assert insert("standard", {}) == "QUOTA_EXCEEDED"
-        engine.wait_ok(engine.instances.delete_unary({**WHICH, "instance": "flex"}, timeout=60))
-        assert not insert("spot", {"provisioning_model": "SPOT"})
-
-    await asyncio.to_thread(run)
+    assert not insert("flex", FLEX_START)
+    assert insert("spot", {"provisioning_model": "SPOT"}) == "QUOTA_EXCEEDED"
+    assert not insert("other-flex", FLEX_START)
+    assert insert("standard", {}) == "QUOTA_EXCEEDED"
+    engine.wait_ok(engine.instances.delete_unary({**WHICH, "instance": "flex"}, timeout=60))
+    assert not insert("spot", {"provisioning_model": "SPOT"})
 
 
 async def test_flex_start_waits_for_quota(engine: Any) -> None:
@@ -264,7 +251,7 @@ async def test_spot_tpu_is_preempted(engine: Any) -> None:
     scheduling = {"provisioning_model": "SPOT", "instance_termination_action": "STOP"}
     request = tpu_instance(scheduling=scheduling)
     await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(request)))
-    handle = local_cloud(engine)
+    handle = engine.cloud.local_cloud
     await asyncio.to_thread(remote_control.add_fault, handle, "preempt", node="bert-tpu")
     await until_status(engine, "TERMINATED")
     assert engine.cloud.host.events == [(NAME, "preempted", "TRUE")]
@@ -284,14 +271,14 @@ async def test_states_of_a_new_instance(engine: Any, monkeypatch: pytest.MonkeyP
     assert list(dict.fromkeys(statuses)) == ["PENDING", "PROVISIONING", "STAGING", "RUNNING"]
 
 
-async def test_maintenance_is_announced(engine: Any) -> None:
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.instances.insert_unary(tpu_instance())))
+def test_maintenance_is_announced(engine: Any) -> None:
+    engine.wait_ok(engine.instances.insert_unary(tpu_instance()))
     add = remote_control.add_fault
-    await asyncio.to_thread(add, local_cloud(engine), "maintenance", node="bert-tpu")
+    add(engine.cloud.local_cloud, "maintenance", node="bert-tpu")
     events = [
         (NAME, "maintenance-event", value) for value in ("TERMINATE_ON_HOST_MAINTENANCE", "NONE")
     ]
-    await async_until(lambda: engine.cloud.host.events == events, "the end of the maintenance")
+    until(lambda: engine.cloud.host.events == events, "the end of the maintenance")
 
 
 async def test_waiting_and_limits_survive_a_restart(make_cloud: Any, make_engine: Any) -> None:

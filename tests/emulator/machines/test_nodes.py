@@ -278,7 +278,7 @@ async def test_nodes_with_own_address_serve_on_8470(lab: Any) -> None:
     assert [endpoint.serving_port for endpoint in endpoints] == [8470] * 3
 
 
-async def test_nodes_that_share_an_address_differ_by_port(
+def test_nodes_that_share_an_address_differ_by_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on systems with only one loopback address."""
