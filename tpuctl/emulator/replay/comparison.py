@@ -54,6 +54,7 @@ _FORMS = tuple(
 _HEADERS = re.compile(r"x-goog-.*|content-type|etag|content-range|accept-ranges|location")
 _UNCOMPARED_HEADERS = re.compile(r"x-goog-(gfe|trace|ext|request|safety).*")
 _SCOPE = re.compile(r"(regions|zones)/|global$")  # keys of aggregated lists
+_PORT_KEY = "tpuctl-ssh-port"  # only the local cloud's machines have it
 Leaves = dict[str, list[Any]]
 
 
@@ -76,6 +77,7 @@ class Response:
     text: str | None = None  # of an error; None if unknown
     leaves: Leaves = field(default_factory=dict)  # values by path
     is_complete: bool = True  # False: fields that are not listed may be there, too
+    omits_defaults: bool = False  # fields that are not listed may be there with default values
     absent: frozenset[str] = frozenset()  # of an incomplete one, the fields that are not there
 
 
@@ -206,14 +208,15 @@ def _listed(values: Iterable[Any]) -> str:
 def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]:
     transient = is_transient(recorded.leaves) or is_transient(local.leaves)
     for path in sorted({*recorded.leaves} | {*local.leaves}):
-        if transient and is_work_state(path):
+        if (transient and is_work_state(path)) or path.endswith(f"metadata.{_PORT_KEY}"):
             continue
         if path not in local.leaves:
             if not _has_child(path, local.leaves):
                 yield Difference("field", path, _sample(recorded.leaves[path]), "absent")
         elif path not in recorded.leaves:
             is_complete = recorded.is_complete and not path.startswith("header ")
-            is_absent = is_complete or path in recorded.absent
+            is_default = recorded.omits_defaults and _are_defaults(local.leaves[path])
+            is_absent = (is_complete and not is_default) or path in recorded.absent
             if is_absent and not _has_child(path, recorded.leaves):
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
@@ -225,6 +228,14 @@ def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]
                 continue
             if not left <= right:
                 yield Difference("constant", path, _listed(left), _listed(right))
+
+
+def _are_defaults(values: Iterable[Any]) -> bool:
+    """Whether gRPC would not transmit any of these values of a field."""
+    return all(
+        value in (None, "", "0", 0, [], {}) or str(value).endswith("_UNSPECIFIED")
+        for value in values
+    )
 
 
 def _has_child(path: str, leaves: Leaves) -> bool:

@@ -43,6 +43,7 @@ class RecordedCall:
     answer: bytes = b""
     expected: Mapping[str, Any] | None = None  # of a table of facts, instead of the answer
     has_all_fields: bool = True  # False: the recorder removed fields, their absence says nothing
+    is_rpc: bool = False  # fields with default values are left out
 
     @property
     def host(self) -> str:
@@ -176,7 +177,7 @@ def _read_transcript(text: str) -> Iterator[RecordedCall]:
             body=(entry["body"] or "").encode(),
             answer_headers={"content-type": entry["answer_type"]},
             answer=entry["answer"].encode(),
-            has_all_fields=not entry.get("is_rpc", False),  # gRPC omits false and empty values
+            is_rpc=entry.get("is_rpc", False),
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -25,8 +27,9 @@ from tpuctl.emulator.replay.identifiers import Identifiers
 from tpuctl.emulator.replay.recordings import RecordedCall, Recording
 from tpuctl.emulator.state.projects import FOLDER, OPEN_ACCOUNT, ORGANIZATION
 from tpuctl.emulator.wire.discovery.method_list import method_name
+from tpuctl.local_cloud import remote_control, server_process
 
-__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer"]
+__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer", "replay"]
 
 _WAIT_SECONDS = 10.0  # for work that the recording saw finished
 _TIMEOUT_SECONDS = 60.0
@@ -70,6 +73,22 @@ class ReplayedCall:
     @property
     def is_alike(self) -> bool:
         return not self.differences and not self.skipped
+
+
+def replay(recording: Recording, **settings: Any) -> list[ReplayedCall]:
+    """Replay against an empty local cloud with these settings, started for it and stopped."""
+    with tempfile.TemporaryDirectory(prefix="tpuctl-replay-", ignore_cleanup_errors=True) as folder:
+        cloud = server_process.start(Path(folder), pace="instant", ssh="high")
+        try:
+            if settings:
+                remote_control.change_settings(cloud, **settings)
+            replayer = Replayer(cloud.url, cloud.token)
+            try:
+                return list(replayer.replay(recording))
+            finally:
+                replayer.close()
+        finally:
+            server_process.stop(cloud.home)
 
 
 @dataclass
@@ -481,12 +500,13 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
     else:
         paths = (*call.expected.get("fields", ()), *call.expected.get("constants", ()))
         has_headers = any(path.startswith("header ") for path in paths)
-    return parse_response(
+    parsed = parse_response(
         *(status, headers, body),
         has_headers=has_headers,
         is_complete=call.has_all_fields,
         is_masked=call.is_masked and response is call,
     )
+    return replace(parsed, omits_defaults=call.is_rpc)
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
