@@ -72,7 +72,7 @@ def test_difference_is_reported(recorded: Response, local: Response, kind: str, 
         ),
         (
             response(name="operations/1", metadata={"statusDetail": "Creating."}),
-            response(name="operations/2", metadata={}),
+            response(name="operations/1", metadata={}),
         ),
         (response(metadata={}), response(metadata={"tpuctl-ssh-port": "20022"})),
         (
