@@ -173,7 +173,7 @@ def record_end(settings: Settings, **facts: Any) -> None:
     if settings.record.exists():
         record = json.loads(settings.record.read_text("utf-8"))
         record["ended"] = facts
-        settings.record.write_text(json.dumps(record, indent=1, sort_keys=True), "utf-8")
+        settings.record.write_text(json.dumps(record, indent=1), "utf-8")
 
 
 if __name__ == "__main__":

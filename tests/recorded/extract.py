@@ -24,7 +24,6 @@ from tpuctl.emulator.replay.comparison import (
 )
 from tpuctl.emulator.replay.recordings import RecordedCall, read_recording
 from tpuctl.emulator.replay.replayer import APIS, KEPT_HEADERS
-from tpuctl.emulator.wire.discovery.method_list import method_name
 
 _CLIENT_PARAMETERS = ("prettyPrint", "key", "access_token")
 
@@ -67,8 +66,7 @@ def _row(
         is_complete=call.has_all_fields and content == whole,
         is_masked=call.is_masked,
     )
-    api = call.host.partition(".")[0]
-    name = method_name(call.verb, call.path, api) or f"{call.verb} of an object"
+    name = call.method or f"{call.verb} of an object"
     yield "situation", f"{number}: {name.partition('.')[2] or name}"
     yield "request", f"{call.verb} {_plain_url(call.url)}"
     headers = {name: text for name, text in call.headers.items() if KEPT_HEADERS.match(name)}

@@ -17,6 +17,7 @@ __all__ = [
     "Difference",
     "Response",
     "compare",
+    "form",
     "is_random",
     "is_transient",
     "is_work_state",
@@ -192,7 +193,7 @@ def compare(recorded: Response, local: Response) -> list[Difference]:
         differences.append(
             Difference("reason", "", _listed(missing), _listed(local.reasons) or "none")
         )
-    if recorded.text is not None and _form(recorded.text) != _form(local.text or ""):
+    if recorded.text is not None and form(recorded.text) != form(local.text or ""):
         differences.append(Difference("text", "", recorded.text, local.text or "none"))
     return differences + list(_compare_leaves(recorded, local))
 
@@ -221,7 +222,7 @@ def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
             left, right = (
-                {_form(value) for value in each.leaves[path]} for each in (recorded, local)
+                {form(value) for value in each.leaves[path]} for each in (recorded, local)
             )
             are_links = path.endswith("[]") and any("projects/" in value for value in left)
             if is_random_key(path) or (are_links and left & right):
@@ -305,7 +306,7 @@ def is_work_state(path: str) -> bool:
 
 def is_random(path: str, value: Any) -> bool:
     """Whether the value is a name, id, time, address or checksum of one project or run."""
-    return is_random_key(path) or _form(value) != _plain(value)
+    return is_random_key(path) or form(value) != _plain(value)
 
 
 def is_random_key(path: str) -> bool:
@@ -319,7 +320,7 @@ def _sample(values: list[Any]) -> str:
     return _listed(values)[:80] or '""'
 
 
-def _form(value: Any) -> str:
+def form(value: Any) -> str:
     """A value without what differs in every run, as text."""
     text = _plain(value)
     for pattern, word in _FORMS:

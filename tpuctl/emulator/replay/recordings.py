@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tpuctl.emulator.wire.discovery.method_list import versioned_name
+from tpuctl.emulator.wire.discovery.method_list import method_name, versioned_name
 from tpuctl.errors import Usage
 
 __all__ = ["RecordedCall", "Recording", "read_recording"]
@@ -52,6 +52,11 @@ class RecordedCall:
     @property
     def path(self) -> str:
         return urlsplit(self.url).path
+
+    @property
+    def method(self) -> str:
+        """Its name, such as `compute.networks.get`; "" if it is none of the emulated APIs."""
+        return method_name(self.verb, self.path, self.host.partition(".")[0]) or ""
 
     @property
     def is_masked(self) -> bool:

@@ -26,7 +26,6 @@ from tpuctl.emulator.replay.comparison import (
 from tpuctl.emulator.replay.identifiers import Identifiers
 from tpuctl.emulator.replay.recordings import RecordedCall, Recording
 from tpuctl.emulator.state.projects import FOLDER, OPEN_ACCOUNT, ORGANIZATION
-from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.local_cloud import remote_control, server_process
 
 __all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer", "replay"]
@@ -119,8 +118,7 @@ class Replayer:
         self._session.close()
 
     def _replay(self, call: RecordedCall) -> ReplayedCall:
-        api = call.host.partition(".")[0]
-        method = method_name(call.verb, call.path, api) or f"{call.verb} {call.path}"
+        method = call.method or f"{call.verb} {call.path}"
         if not APIS.fullmatch(call.host):
             return ReplayedCall(call, method, skipped="another API")
         if "=CLEARED" in call.url:
