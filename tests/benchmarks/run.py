@@ -148,8 +148,6 @@ SECTIONS: Mapping[str, Section] = {
 # They take long, and run only when they are named.
 LONG: Mapping[str, Section] = {
     "memory": _section("tpu_memory", "memory", "The memory of the bundled job on a TPU."),
-    "preparation": _section("preparation", "preparation", "Preparing text for the bundled job."),
-    "pretraining": _section("pretraining", "pretraining", "The bundled job against other code."),
     "up-real": _section("ups", "up_real_time", "`up` and `down` at the pace of the real cloud."),
 }
 
