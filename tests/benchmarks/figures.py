@@ -24,6 +24,7 @@ __all__ = [
     "IS_SMALLEST",
     "TPUCTL",
     "Figure",
+    "cloud_in",
     "gcloud_environment",
     "goal",
     "local_cloud",
@@ -92,6 +93,13 @@ def local_cloud(pace: str) -> Iterator[Path]:
             yield root
         finally:
             server_process.stop(root / "cloud")
+
+
+def cloud_in(root: Path) -> server_process.LocalCloud:
+    """The local cloud that runs in the folder."""
+    cloud = server_process.status(root / "cloud")
+    assert cloud is not None
+    return cloud
 
 
 def gcloud_environment(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from tests.benchmarks.figures import TPUCTL, Figure, goal, local_cloud, sized, stack_in
+from tests.support.memory import peak_memory
 from tpuctl.api import Tpuctl
 from tpuctl.model.jobs.job import JobRecord
 
@@ -89,7 +89,7 @@ def _latency(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
         assert process.stdout is not None
         for line in process.stdout:
             waits.append((time.time_ns() - int(line)) / 1e6)
-            peak = max(peak, _peak(process.pid))
+            peak = max(peak, peak_memory(process.pid))
     waits = waits[-PRINTED // 2 :]  # lines printed before the client followed do not count
     yield Figure(
         "from a line printed to a line shown",
@@ -125,12 +125,6 @@ def _drained(command: Sequence[str]) -> Run:
         assert program.stdout is not None
         while piece := program.stdout.read1(1 << 20):  # type: ignore[attr-defined]
             size += len(piece)
-            peak = max(peak, _peak(program.pid))
+            peak = max(peak, peak_memory(program.pid))
     assert program.returncode == 0, command
     return Run(time.perf_counter() - started, size, peak)
-
-
-def _peak(pid: int) -> int:
-    """The peak memory of a process until now, in bytes."""
-    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
-    return int(match[1]) * 1024 if match else 0

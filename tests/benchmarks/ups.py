@@ -19,7 +19,7 @@ from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 
-__all__ = ["BILLING", "KINDS", "MEASURED", "missing_image", "up_real_time", "up_time"]
+__all__ = ["up_real_time", "up_time"]
 
 BILLING = "010CA1-010CA1-010CA1"  # predefined in the local cloud
 TIMES = sized(2, 1)

@@ -49,10 +49,8 @@ def _measure() -> tuple[Run, Simulation]:
         script.write_text(HELLO, "utf-8")
         os.environ["TPUCTL_CONFIG_HOME"] = str(folder / "config")
         with simulation(folder / "cloud", WORKERS) as simulated:
-            stack = stack_in(folder, extra=LIMITS)
-            text = stack.stack_file.read_text("utf-8").replace("v2-8", TYPE)
-            stack.stack_file.write_text(text.replace("us-central1-b", ZONE), "utf-8")
-            asyncio.run(_provision(Tpuctl(stack.stack_file, cloud="local")))
+            stack = stack_in(folder, where=f"type: {TYPE}, zones: [{ZONE}]", extra=LIMITS)
+            asyncio.run(_provision(stack))
             options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
             command = [*TPUCTL, *options, "run", str(script), "--all-workers"]
             run = timed(command, os.environ, folder, WORKERS)
