@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.benchmarks.figures import (
-    TPUCTL,
     Figure,
     cloud_in,
+    command_of,
     gcloud_environment,
     goal,
     local_cloud,
@@ -129,8 +129,7 @@ def run_tpuctl(folder: Path, stack: Tpuctl, workers: int) -> Run:
     runs = []
     for number in range(sized(2, 1) if workers < max(SIZES) else 1):
         (folder / "job/hello.py").write_text(f"number = {number}\n{HELLO}", "utf-8")
-        options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
-        command = [*TPUCTL, *options, "run", str(folder / "job/hello.py"), "--all-workers"]
+        command = command_of(stack, "run", str(folder / "job/hello.py"), "--all-workers")
         runs.append(timed(command, os.environ, folder, workers))
     return min(runs, key=lambda run: run.total)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.fanout import HELLO, LIMITS, Run, timed
-from tests.benchmarks.figures import TPUCTL, Figure, goal, sized, stack_in
+from tests.benchmarks.figures import Figure, command_of, goal, sized, stack_in
 from tests.support.locations import ZONE
 from tests.support.simulated_workers import LATENCY, Simulation, simulation
 from tpuctl.api import Tpuctl
@@ -51,8 +51,7 @@ def _measure() -> tuple[Run, Simulation]:
         with simulation(folder / "cloud", WORKERS) as simulated:
             stack = stack_in(folder, where=f"type: {TYPE}, zones: [{ZONE}]", extra=LIMITS)
             asyncio.run(_provision(stack))
-            options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
-            command = [*TPUCTL, *options, "run", str(script), "--all-workers"]
+            command = command_of(stack, "run", str(script), "--all-workers")
             run = timed(command, os.environ, folder, WORKERS)
     return run, simulated
 
