@@ -110,9 +110,11 @@ def test_states_in_other_order_are_a_difference(record: Record) -> None:
 
 
 def test_page_names_missing_run_until_both_exist(record: Record, tmp_path: Path) -> None:
-    (tmp_path / "local.json").write_text(json.dumps(record), "utf-8")
-    page = write_differences(tmp_path).read_text("utf-8")
-    assert "TPUCTL_LIVE_PROJECT=my-project make live" in page
+    (tmp_path / "local.jsonl").touch()
+    for name in ("local", "google"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(record), "utf-8")
+        page = write_differences(tmp_path).read_text("utf-8")
+        assert "TPUCTL_LIVE_PROJECT=my-project make live" in page
 
 
 def test_page_has_differences_of_responses_and_runs(record: Record, tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ class Difference:
 
 def write_differences(folder: Path) -> Path:
     """Write `differences.md` next to the files of the runs, or say which run is missing."""
-    missing = [name for name in COMMANDS if not (folder / f"{name}.json").exists()]
+    missing = [
+        name
+        for name in COMMANDS
+        if not all((folder / f"{name}.{ending}").exists() for ending in ("json", "jsonl"))
+    ]
     lines = ["# How the local cloud differs from Google Cloud", ""]
     if missing:
         lines += ["Nothing to compare with yet: run", "", f"    {COMMANDS[missing[0]]} make live"]
@@ -117,11 +121,10 @@ def _sections(calls: Iterable[ReplayedCall], differences: Iterable[Difference]) 
 
 
 def _durations(google: Mapping[str, float], local: Mapping[str, float]) -> Iterator[str]:
-    rows = [
-        (name, f"{google[name]:.1f} s", f"{seconds:.1f} s", f"{google[name] / (seconds or 1):.1f}")
-        for name, seconds in local.items()
-        if name in google
-    ]
+    rows = []
+    for name in (name for name in local if name in google):
+        ratio = f"{google[name] / local[name]:.1f}" if local[name] >= 0.05 else ""
+        rows.append((name, f"{google[name]:.1f} s", f"{local[name]:.1f} s", ratio))
     yield from _table(("step", "google", "local", "ratio"), rows)
 
 
