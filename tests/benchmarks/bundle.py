@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import Figure, goal, local_cloud, sized
+from tests.benchmarks.figures import Figure, cloud_in, goal, local_cloud, sized
 from tests.support.locations import PROJECT
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, upload_bundle
-from tpuctl.local_cloud import server_process
 
 __all__ = ["second_bundle"]
 
@@ -31,8 +30,7 @@ _MODULES = round(2000 * SHARE)
 def second_bundle() -> Iterator[Figure]:
     """A folder of 200 MB: code, tables, weights. One module changes, then a table of 25 MB."""
     with local_cloud("instant") as root:
-        cloud = server_process.status(root / "cloud")
-        assert cloud is not None
+        cloud = cloud_in(root)
         client = Cloud(Endpoint("local", cloud.url, cloud.token), PROJECT).client("storage")
         client.create_bucket(BUCKET)
         store = ObjectStore(client, BUCKET)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import subprocess
 import threading
@@ -14,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.benchmarks.figures import (
-    TPUCTL,
     Figure,
+    cloud_in,
+    command_of,
     gcloud_environment,
     goal,
     local_cloud,
@@ -24,7 +24,7 @@ from tests.benchmarks.figures import (
     stack_in,
 )
 from tests.support.locations import PROJECT, ZONE
-from tests.support.memory import proportional_memory
+from tests.support.memory import peak_memory, proportional_memory
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
 
@@ -77,16 +77,12 @@ def free_memory() -> int:
 
 
 def on_workers(folder: Path, workers: int) -> Iterator[Figure]:
-    stack = stack_in(folder, tpu="runtime: tpu-ubuntu2204-base", extra=LIMITS)
-    text = stack.stack_file.read_text("utf-8").replace("v2-8", SIZES[workers])
-    stack.stack_file.write_text(text.replace("us-central1-b", ZONE), "utf-8")
-    stack = Tpuctl(stack.stack_file, cloud="local")
+    stack = stack_in(folder, where=f"type: {SIZES[workers]}, zones: [{ZONE}]", extra=LIMITS)
     asyncio.run(stack.up())
     (folder / "job").mkdir()
     tpuctl_run = run_tpuctl(folder, stack, workers)
     label = f"{workers} worker{'s' if workers > 1 else ''}"
-    cloud = server_process.status(folder / "cloud")
-    assert cloud is not None
+    cloud = cloud_in(folder)
     machines = proportional_memory(cloud.pid) / 1e6
     yield Figure(
         f"tpuctl run on {label}",
@@ -133,8 +129,7 @@ def run_tpuctl(folder: Path, stack: Tpuctl, workers: int) -> Run:
     runs = []
     for number in range(sized(2, 1) if workers < max(SIZES) else 1):
         (folder / "job/hello.py").write_text(f"number = {number}\n{HELLO}", "utf-8")
-        options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
-        command = [*TPUCTL, *options, "run", str(folder / "job/hello.py"), "--all-workers"]
+        command = command_of(stack, "run", str(folder / "job/hello.py"), "--all-workers")
         runs.append(timed(command, os.environ, folder, workers))
     return min(runs, key=lambda run: run.total)
 
@@ -205,23 +200,20 @@ def children_time() -> float:
 
 
 class PeakMemory:
-    """The peak memory of a process while it lives.
-
-    Not the value of `wait4`, which includes the parent's memory at the time of the fork.
-    """
+    """The peak memory of a process while it lives."""
 
     def __init__(self, pid: int) -> None:
         self.bytes = 0
-        self._status = Path(f"/proc/{pid}/status")
+        self._pid = pid
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         while True:
             try:
-                text = self._status.read_text("ascii")
+                peak = peak_memory(self._pid)
             except OSError:
                 return
-            if (match := re.search(r"VmHWM:\s+(\d+) kB", text)) is None:
+            if not peak:
                 return  # it has ended
-            self.bytes = int(match[1]) << 10
+            self.bytes = peak
             time.sleep(0.02)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,15 @@ __all__ = [
     "IS_SMALLEST",
     "TPUCTL",
     "Figure",
+    "cloud_in",
+    "command_of",
     "gcloud_environment",
     "goal",
     "local_cloud",
     "sized",
     "skipped",
     "stack_in",
+    "time_program",
     "wall",
 ]
 
@@ -68,16 +71,29 @@ def sized(usual: Size, smallest: Size) -> Size:
     return smallest if IS_SMALLEST else usual
 
 
+def command_of(stack: Tpuctl, *arguments: str) -> list[str]:
+    """The command line of tpuctl for this stack on the local cloud."""
+    return [*TPUCTL, "--cloud", "local", "--stack-file", str(stack.stack_file), *arguments]
+
+
+def time_program(
+    command: list[str], *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> float:
+    """Run a program; return its seconds. Raises RuntimeError with its errors if it fails."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+    return time.perf_counter() - started
+
+
 def wall(command: list[str], *, times: int = 7) -> float:
     """The minimum wall time of several runs, in seconds, after one that warms caches."""
     if not IS_SMALLEST:
-        subprocess.run(command, capture_output=True, check=True)
-    best = float("inf")
-    for _ in range(sized(times, 1)):
-        started = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=True)
-        best = min(best, time.perf_counter() - started)
-    return best
+        time_program(command)
+    return min(time_program(command) for _ in range(sized(times, 1)))
 
 
 @contextmanager
@@ -92,6 +108,13 @@ def local_cloud(pace: str) -> Iterator[Path]:
             yield root
         finally:
             server_process.stop(root / "cloud")
+
+
+def cloud_in(root: Path) -> server_process.LocalCloud:
+    """The local cloud that runs in the folder."""
+    cloud = server_process.status(root / "cloud")
+    assert cloud is not None
+    return cloud
 
 
 def gcloud_environment(

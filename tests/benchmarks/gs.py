@@ -12,7 +12,7 @@ from pathlib import Path
 
 import requests
 
-from tests.benchmarks.figures import Figure, local_cloud, sized
+from tests.benchmarks.figures import Figure, cloud_in, local_cloud, sized
 from tests.support.locations import PROJECT
 from tpuctl.local_cloud import server_process
 from tpuctl.local_cloud.images import ImageStore
@@ -52,8 +52,7 @@ def gs_speed() -> Iterator[Figure]:
     """Records of 100 kB in one file of 200 MB; the best of three, all in one run."""
     python = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None)) / "bin" / "python"
     with local_cloud("instant") as folder:
-        cloud = server_process.status(folder / "cloud")
-        assert cloud is not None
+        cloud = cloud_in(folder)
         with requests.Session() as session:
             session.trust_env = False
             session.headers["Authorization"] = f"Bearer {cloud.token}"

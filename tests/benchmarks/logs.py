@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.benchmarks.figures import TPUCTL, Figure, goal, local_cloud, sized, stack_in
+from tests.benchmarks.figures import Figure, command_of, goal, local_cloud, sized, stack_in
+from tests.support.memory import peak_memory
 from tpuctl.api import Tpuctl
 from tpuctl.model.jobs.job import JobRecord
 
@@ -60,7 +60,7 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
         for more, record in (("", long), (" one", short)):
             cat = asyncio.run(stack.ssh_command(0, f"cat {record.folder}/log"))
             runs["cat" + more].append(_drained(cat))
-            runs["logs" + more].append(_drained(_follow(folder, record)))
+            runs["logs" + more].append(_drained(command_of(stack, "logs", "-f", record.id)))
     assert {run.bytes for run in runs["cat"]} == {run.bytes for run in runs["logs"]}
     raw, tpuctl_seconds, raw_start, start = (
         min(run.seconds for run in runs[name]) for name in ("cat", "logs", "cat one", "logs one")
@@ -83,13 +83,14 @@ def _million(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
 
 def _latency(stack: Tpuctl, folder: Path) -> Iterator[Figure]:
     record = _submitted(stack, folder, CLOCKED)
+    command = command_of(stack, "logs", "-f", record.id)
     waits = []
     peak = 0
-    with subprocess.Popen(_follow(folder, record), stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for line in process.stdout:
             waits.append((time.time_ns() - int(line)) / 1e6)
-            peak = max(peak, _peak(process.pid))
+            peak = max(peak, peak_memory(process.pid))
     waits = waits[-PRINTED // 2 :]  # lines printed before the client followed do not count
     yield Figure(
         "from a line printed to a line shown",
@@ -112,11 +113,6 @@ def _ended(stack: Tpuctl, folder: Path, text: str) -> JobRecord:
     return record
 
 
-def _follow(folder: Path, record: JobRecord) -> list[str]:
-    stack_file = str(folder / "bench.yaml")
-    return [*TPUCTL, "--cloud", "local", "--stack-file", stack_file, "logs", "-f", record.id]
-
-
 def _drained(command: Sequence[str]) -> Run:
     """Run a program and discard its output, counting it, unlike a pipe to /dev/null."""
     size = peak = 0
@@ -125,12 +121,6 @@ def _drained(command: Sequence[str]) -> Run:
         assert program.stdout is not None
         while piece := program.stdout.read1(1 << 20):  # type: ignore[attr-defined]
             size += len(piece)
-            peak = max(peak, _peak(program.pid))
+            peak = max(peak, peak_memory(program.pid))
     assert program.returncode == 0, command
     return Run(time.perf_counter() - started, size, peak)
-
-
-def _peak(pid: int) -> int:
-    """The peak memory of a process until now, in bytes."""
-    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
-    return int(match[1]) * 1024 if match else 0

@@ -29,7 +29,9 @@ What tpuctl costs in time, compared with other ways to do the same on the
 [local cloud](local-cloud.md): both sides run on one computer, one after the other. Compare the
 ratios; the seconds depend on the computer. Goals are the project's own, and a missed one is listed
 like any other figure. `make bench` in a checkout measures everything again and rewrites this page;
-with `ONLY=` and the name of a section it measures only that one, and prints it.
+with `ONLY=` and the name of a section it measures only that one, and prints it. Comparisons
+that were made once have their own dates: [with scripts](from-gcloud.md#how-long-they-take) of
+gcloud commands, and [of the bundled job](pretraining/speed.md) with other libraries.
 """
 NOT_MEASURED = "Not measured in the last complete run."
 NOTHING_MEASURED = "No complete run has been recorded yet.\n"

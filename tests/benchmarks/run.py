@@ -70,17 +70,10 @@ SECTIONS: Mapping[str, Section] = {
         "adds weighs more than on Google Cloud. The last figures include the start of the program.",
     ),
     "gcloud": _section(
-        "scripts",
+        "gcloud",
         "gcloud_time",
         "Listing and deleting a TPU VM, as whole programs, with tpuctl and with gcloud. `status` "
         "also lists the rest of the stack, and `down` deletes it.",
-    ),
-    "scripts": _section(
-        "scripts",
-        "scripts_time",
-        "`tpuctl up` compared with shell scripts of gcloud commands that create the same stack: "
-        "one command after the other, and all in parallel that do not depend on each other. The "
-        "scripts stop where the API does; `up` also waits for SSH and installs its watchdog.",
     ),
     "scale": _section(
         "scale",
@@ -148,8 +141,6 @@ SECTIONS: Mapping[str, Section] = {
 # They take long, and run only when they are named.
 LONG: Mapping[str, Section] = {
     "memory": _section("tpu_memory", "memory", "The memory of the bundled job on a TPU."),
-    "preparation": _section("preparation", "preparation", "Preparing text for the bundled job."),
-    "pretraining": _section("pretraining", "pretraining", "The bundled job against other code."),
     "up-real": _section("ups", "up_real_time", "`up` and `down` at the pace of the real cloud."),
 }
 

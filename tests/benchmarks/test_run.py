@@ -15,21 +15,18 @@ import pytest
 from tests.benchmarks.figures import Figure, goal
 from tests.benchmarks.run import LONG, PAGE, SECTIONS, Section, main, page_to_write
 from tests.support.gcloud import require_gcloud
-from tests.support.locked_environment import is_made
 from tpuctl.preflight.compile.environments import COMPILER, LOWERING, Environments
 from tpuctl.version import __version__
 
 pytestmark = pytest.mark.long
 RUN = Path(__file__).with_name("run.py")
-LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "benchmarks"
 # Sections that run gcloud, start TensorFlow or several programs, or wait for a pace.
-GCLOUD = ["gcloud", "scripts", "fanout"]
+GCLOUD = ["gcloud", "fanout"]
 MACHINES = ["first-line", "logs", "up", "up-real", "warm-starts", "workers"]
 TENSORFLOW = ["gs", "tokens"]
 QUICK = [name for name in SECTIONS if name not in {*GCLOUD, *MACHINES, *TENSORFLOW}]
 # Environments that download gigabytes are not created for a test.
-OWN = ("memory", "preparation", "pretraining")
-LOCKED = {"preparation": ("datasets",), "pretraining": ("keras-hub", "tf-models")}
+OWN = ("memory",)
 
 
 def run_smallest(*names: str) -> dict[str, list[str]]:
@@ -81,15 +78,10 @@ def test_sections_with_tensorflow_have_figures_in_their_smallest_form() -> None:
 
 @pytest.mark.soak
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("name", OWN)
-def test_section_with_own_environments_has_figures_in_its_smallest_form(name: str) -> None:
-    absent = [lock for lock in LOCKED.get(name, ()) if not is_made(LOCKS / f"{lock}.lock")]
-    if name == "memory":
-        compilers = (LOWERING, COMPILER)
-        absent += [kind.name for kind in compilers if not Environments().is_installed(kind)]
-    if absent:
-        pytest.skip(f"needs missing environments; create them with: make bench ONLY={name}")
-    check([name])
+def test_section_with_own_environments_has_figures_in_its_smallest_form() -> None:
+    if not all(Environments().is_installed(kind) for kind in (LOWERING, COMPILER)):
+        pytest.skip("needs missing environments; create them with: make bench ONLY=memory")
+    check([*OWN])
 
 
 def test_every_section_is_tested() -> None:

@@ -16,11 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tests.benchmarks.figures import Figure, local_cloud, sized, skipped
+from tests.benchmarks.figures import Figure, cloud_in, local_cloud, sized, skipped
 from tests.support import testbench
 from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
-from tpuctl.local_cloud import server_process
 
 __all__ = ["storage_speed"]
 
@@ -136,8 +135,7 @@ def start_servers(servers: ExitStack) -> tuple[dict[str, Server], dict[str, tupl
         begun = time.perf_counter()
         if name == "local cloud":
             folder = servers.enter_context(local_cloud("instant"))
-            cloud = server_process.status(folder / "cloud")
-            assert cloud is not None
+            cloud = cloud_in(folder)
             server = Server(cloud.url, cloud.pid, cloud.token)
         else:
             server = Server(*servers.enter_context(testbench.running()))

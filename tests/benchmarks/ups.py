@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.benchmarks.critical_path import CriticalPath, critical_path, seconds_of, until_visible
-from tests.benchmarks.figures import TPUCTL, Figure, goal, local_cloud, sized, skipped, stack_in
+from tests.benchmarks.figures import (
+    Figure,
+    command_of,
+    goal,
+    local_cloud,
+    sized,
+    skipped,
+    stack_in,
+    time_program,
+)
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.server import PACES
 from tpuctl.flows.stack.down import prepare_down
@@ -19,7 +26,7 @@ from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 
-__all__ = ["BILLING", "KINDS", "MEASURED", "missing_image", "up_real_time", "up_time"]
+__all__ = ["up_real_time", "up_time"]
 
 BILLING = "010CA1-010CA1-010CA1"  # predefined in the local cloud
 TIMES = sized(2, 1)
@@ -189,20 +196,12 @@ def program_time(pace_name: str = "quick") -> Iterator[Figure]:
     """`tpuctl up` and `down` as run from a shell, including the startup of the program."""
     pace = Pace(pace_name, PACES)
     with local_cloud(pace_name) as folder:
-        environment = os.environ | {"TPUCTL_CLOUD": "local"}
         stack = stack_in(folder)
         plan = asyncio.run(stack.plan()).plan
         for name, command in (("up", ["up"]), ("down", ["down", "--delete-bucket"])):
             if name == "down":
                 plan = asyncio.run(prepare_down(stack.stack, stack.cloud, delete_bucket=True)).plan
-            started = time.perf_counter()
-            subprocess.run(
-                [*TPUCTL, "--stack-file", str(stack.stack_file), *command, "--yes"],
-                env=environment,
-                capture_output=True,
-                check=True,
-            )
-            took = time.perf_counter() - started
+            took = time_program(command_of(stack, *command, "--yes"))
             path = critical_path(plan, pace)
             ratio = f"{took / path.seconds:.2f} × its path of {path.seconds:.1f} s"
             yield Figure(

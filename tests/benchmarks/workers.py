@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.fanout import HELLO, LIMITS, Run, timed
-from tests.benchmarks.figures import TPUCTL, Figure, goal, sized, stack_in
+from tests.benchmarks.figures import Figure, command_of, goal, sized, stack_in
 from tests.support.locations import ZONE
 from tests.support.simulated_workers import LATENCY, Simulation, simulation
 from tpuctl.api import Tpuctl
@@ -49,12 +49,9 @@ def _measure() -> tuple[Run, Simulation]:
         script.write_text(HELLO, "utf-8")
         os.environ["TPUCTL_CONFIG_HOME"] = str(folder / "config")
         with simulation(folder / "cloud", WORKERS) as simulated:
-            stack = stack_in(folder, extra=LIMITS)
-            text = stack.stack_file.read_text("utf-8").replace("v2-8", TYPE)
-            stack.stack_file.write_text(text.replace("us-central1-b", ZONE), "utf-8")
-            asyncio.run(_provision(Tpuctl(stack.stack_file, cloud="local")))
-            options = ["--cloud", "local", "--stack-file", str(stack.stack_file)]
-            command = [*TPUCTL, *options, "run", str(script), "--all-workers"]
+            stack = stack_in(folder, where=f"type: {TYPE}, zones: [{ZONE}]", extra=LIMITS)
+            asyncio.run(_provision(stack))
+            command = command_of(stack, "run", str(script), "--all-workers")
             run = timed(command, os.environ, folder, WORKERS)
     return run, simulated
 

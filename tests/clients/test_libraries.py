@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,16 +30,13 @@ def python(programs: Callable[[str], Path]) -> str:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def shell(
+    cloud: server_process.LocalCloud, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """The variables of a shell configured for a local cloud."""
-    home = tmp_path_factory.mktemp("cloud")
-    cloud = server_process.start(home, pace="instant", ssh="high")
-    around = {"PATH": os.environ["PATH"], "HOME": str(home / "me")}
-    for name, value in environment_for(cloud, around).items():
-        if value is not None:
-            around[name] = value
-    yield around
-    server_process.stop(home)
+    around = {"PATH": os.environ["PATH"], "HOME": str(tmp_path_factory.mktemp("me"))}
+    changes = environment_for(cloud, around)
+    return around | {name: value for name, value in changes.items() if value is not None}
 
 
 def run_program(python: str, program: str, variables: dict[str, str], *arguments: str) -> list[str]:

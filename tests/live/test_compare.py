@@ -1,4 +1,4 @@
-"""Comparing the records of two runs reports every difference, and nothing else."""
+"""Comparing what two runs recorded reports every difference, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,32 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.live.harness.compare import Difference, compare, report, write_differences
+from tests.live.harness.compare import Difference, compare, write_differences
+from tests.live.harness.transcript import Redaction, Transcript
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]
+STATES = "ABSENT → CREATING → READY"
 
 
 @pytest.fixture
 def record() -> Record:
-    refusal = {"error": "NotFound", "code": "NOT_FOUND", "text": "not found"}
     return {
-        "version": 1,
-        "facts": {"cloud": "local", "health": "HEALTHY"},
-        "steps": [
-            {"name": "plan", "outcome": "done", "seconds": 1.0},
-            {"name": "up", "outcome": "done", "seconds": 4.0},
-        ],
-        "substeps": {"up": {"node/STACK": {"action": "create", "outcome": "done", "seconds": 2.0}}},
-        "answers": {
-            "tpu_v2.get_node": {
-                "fields": ["name", "networkEndpoints[].ipAddress", "schedulingConfig.spot"],
-                "values": {"schedulingConfig.spot": ["true"], "apiVersion": ["V2"]},
-            },
-            "tpu_v2.list_nodes": {"fields": ["nodes[].name"], "values": {}},
-        },
-        "refusals": {"a node that is not there": refusal},
-        "errors": {"tpu_v2.get_node": {"NotFound": refusal}},
+        "facts": {"cloud": "local", "health": "HEALTHY", "refusal of a node": "NotFound: none"},
+        "outcomes": {"plan": "done", "up": "done", "up: node/STACK": "create, done"},
+        "seconds": {"plan": 1.0, "up": 4.0, "up: node/STACK": 2.0},
         "states": {
             "up: the node": {
                 "observed": [
@@ -56,91 +44,50 @@ def google_record(record: Record, change: Change = lambda record: None) -> Recor
     return other
 
 
-def test_records_with_other_durations_do_not_differ(record: Record) -> None:
-    def slow_down(other: Record) -> None:
-        other["steps"][1]["seconds"] = 400.0
-        other["substeps"]["up"]["node/STACK"]["seconds"] = 300.0
+def test_records_with_other_durations_and_ids_do_not_differ(record: Record) -> None:
+    def change(other: Record) -> None:
+        other["seconds"]["up"] = 400.0
+        other["outcomes"]["plan"] = "NoCapacity: none [EID: 0x1a2b] at 2026-11-21T00:15:00.123Z"
         other["states"]["up: the node"]["observed"][1]["seconds"] = 299.0
         other["states"]["up: the node"]["longest_gap"] = 3.2
 
-    comparison = compare(record, google_record(record, slow_down))
-    assert (comparison.differences, comparison.by_chance) == ((), ())
-    assert ("up", 4.0, 400.0) in comparison.durations
-    assert "| up | 4.0 s | 400.0 s | 100.0 |" in report(record, google_record(record, slow_down))
-
-
-def set_value(path: str, value: Any) -> Change:
-    """A change of the value at a path whose parts are separated by slashes."""
-    *outer, last = path.split("/")
-
-    def change(record: Record) -> None:
-        target: Any = record
-        for name in outer:
-            target = target[int(name) if isinstance(target, list) else name]
-        target[int(last) if isinstance(target, list) else last] = value
-
-    return change
-
-
-NODE = "answers/tpu_v2.get_node"
-SEEN = "states/up: the node/observed"
+    record["outcomes"]["plan"] = "NoCapacity: none [EID: 0x99ff] at 2026-11-22T01:15:00.456Z"
+    assert compare(google_record(record, change), record) == []
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (set_value("facts/health", "UNHEALTHY"), ("facts", "health", "HEALTHY", "UNHEALTHY")),
         (
-            set_value(f"{NODE}/fields", ["name", "schedulingConfig.spot"]),
-            (
-                "fields of answers",
-                "tpu_v2.get_node: networkEndpoints[].ipAddress",
-                "there",
-                "(nothing)",
-            ),
+            lambda record: record["facts"].update(health="UNHEALTHY"),
+            ("health", "UNHEALTHY", "HEALTHY"),
         ),
         (
-            set_value(f"{NODE}/values/schedulingConfig.spot", ["false"]),
-            ("values in answers", "tpu_v2.get_node: schedulingConfig.spot", "true", "false"),
+            lambda record: record["facts"].update({"refusal of a node": "Usage: wrong"}),
+            ("refusal of a node", "Usage: wrong", "NotFound: none"),
         ),
         (
-            set_value("refusals/a node that is not there/text", "no such node"),
-            ("refusals", "a node that is not there: text", "not found", "no such node"),
+            lambda record: record["outcomes"].update(up="NoCapacity: none"),
+            ("up", "NoCapacity: none", "done"),
+        ),
+        (lambda record: record["outcomes"].pop("up"), ("up", "(nothing)", "done")),
+        (
+            lambda record: record["outcomes"].update({"up: node/STACK": "update, done"}),
+            ("up: node/STACK", "update, done", "create, done"),
         ),
         (
-            set_value("steps/1/outcome", "NoCapacity: none"),
-            ("steps", "up", "done", "NoCapacity: none"),
-        ),
-        (
-            set_value("steps", [{"name": "plan", "outcome": "done", "seconds": 1.0}]),
-            ("steps", "their order", "plan, up", "plan"),
-        ),
-        (
-            lambda record: record["substeps"]["up"]["node/STACK"].update(action="update"),
-            ("substeps", "up: node/STACK", "create, done", "update, done"),
-        ),
-        (
-            set_value(f"{SEEN}/1/state", "STARTING"),
-            (
-                "states",
-                "up: the node",
-                "ABSENT → CREATING → READY",
-                "ABSENT → STARTING → READY",
-            ),
+            lambda record: record["states"]["up: the node"]["observed"][1].update(state="STARTING"),
+            ("up: the node", "ABSENT → STARTING → READY", STATES),
         ),
     ],
 )
 def test_each_difference_is_reported(
-    record: Record, change: Change, expected: tuple[str, str, str, str]
+    record: Record, change: Change, expected: tuple[str, str, str]
 ) -> None:
     other = google_record(record, change)
-    comparison = compare(record, other)
-    assert comparison.differences == (Difference(*expected),)
-    for part in expected[1:]:
-        assert part in report(record, other)
-    assert compare(other, record).differences == (
-        Difference(expected[0], expected[1], expected[3], expected[2]),
-    )
+    assert compare(other, record) == [Difference(*expected)]
+    where, google, local = expected
+    assert compare(record, other) == [Difference(where, local, google)]
 
 
 def test_short_state_that_only_one_run_observed_may_be_chance(record: Record) -> None:
@@ -149,9 +96,8 @@ def test_short_state_that_only_one_run_observed_may_be_chance(record: Record) ->
         watched["observed"] = [watched["observed"][0], watched["observed"][2]]
         watched["longest_gap"] = 3.0  # CREATING lasted two seconds
 
-    comparison = compare(record, google_record(record, observe_rarely))
-    assert comparison.differences == ()
-    assert [difference.topic for difference in comparison.by_chance] == ["states"]
+    [difference] = compare(google_record(record, observe_rarely), record)
+    assert (difference.where, difference.may_be_chance) == ("up: the node", True)
 
 
 def test_states_in_other_order_are_a_difference(record: Record) -> None:
@@ -159,44 +105,45 @@ def test_states_in_other_order_are_a_difference(record: Record) -> None:
         other["states"]["up: the node"]["observed"].reverse()
         other["states"]["up: the node"]["longest_gap"] = 60.0
 
-    assert [
-        difference.topic
-        for difference in compare(record, google_record(record, reverse_states)).differences
-    ] == ["states"]
-
-
-def test_calls_and_errors_of_only_one_run_may_be_chance(record: Record) -> None:
-    def drop_calls(other: Record) -> None:
-        del other["answers"]["tpu_v2.list_nodes"]
-        del other["errors"]["tpu_v2.get_node"]
-
-    comparison = compare(record, google_record(record, drop_calls))
-    assert comparison.differences == ()
-    assert [difference.where for difference in comparison.by_chance] == [
-        "tpu_v2.list_nodes",
-        "tpu_v2.get_node: NotFound",
-    ]
-
-
-def test_field_of_one_phase_may_be_chance(record: Record) -> None:
-    field = "metadata.statusDetail"
-    other = google_record(record, set_value(f"{NODE}/fields", [*_fields_of_node(record), field]))
-    comparison = compare(record, other)
-    assert comparison.differences == ()
-    assert [difference.where for difference in comparison.by_chance] == [
-        f"tpu_v2.get_node: {field}"
-    ]
-
-
-def _fields_of_node(record: Record) -> list[str]:
-    return list(record["answers"]["tpu_v2.get_node"]["fields"])
+    [difference] = compare(google_record(record, reverse_states), record)
+    assert (difference.where, difference.may_be_chance) == ("up: the node", False)
 
 
 def test_page_names_missing_run_until_both_exist(record: Record, tmp_path: Path) -> None:
-    (tmp_path / "local.json").write_text(json.dumps(record), "utf-8")
-    assert "TPUCTL_LIVE_PROJECT=my-project make live" in write_differences(tmp_path).read_text(
-        "utf-8"
+    (tmp_path / "local.jsonl").touch()
+    for name in ("local", "google"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(record), "utf-8")
+        page = write_differences(tmp_path).read_text("utf-8")
+        assert "TPUCTL_LIVE_PROJECT=my-project make live" in page
+
+
+def test_page_has_differences_of_responses_and_runs(record: Record, tmp_path: Path) -> None:
+    def change(other: Record) -> None:
+        other["seconds"]["up"] = 400.0
+        other["facts"]["health"] = "UNHEALTHY"
+
+    for name, run in (("local", record), ("google", google_record(record, change))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(run), "utf-8")
+    (tmp_path / "local.jsonl").write_text('{"kind": "rpc"}\n', "utf-8")
+    transcript = Transcript(tmp_path / "google.jsonl", Redaction({}))
+    path = "projects/my-project/global/networks/mine"
+    text = f"The resource '{path}' could not be found"
+    error = {"code": 404, "message": text, "errors": [{"reason": "notFound"}]}
+    transcript.write(
+        verb="GET",
+        path=f"/compute/v1/{path}",
+        query="",
+        host="compute.googleapis.com",
+        type="",
+        body="",
+        status=404,
+        answer_type="application/json",
+        answer=json.dumps({"error": error}),
     )
-    (tmp_path / "google.json").write_text(json.dumps(google_record(record)), "utf-8")
-    page = write_differences(tmp_path).read_text("utf-8")
-    assert page.startswith("# What differed between local and google\n\nNothing.\n")
+    lines = write_differences(tmp_path).read_text("utf-8").splitlines()
+    assert (
+        f"| compute.networks.get | text | {text} | The resource '{path}' was not found |" in lines
+    )
+    assert "| compute.networks.get | called | (nothing) |" in lines
+    assert "| health | UNHEALTHY | HEALTHY |" in lines
+    assert "| up | 400.0 s | 4.0 s | 100.0 |" in lines

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.live.harness.recorder import Recorder, RecordingCloud
-from tests.live.harness.transcript import Redaction, Transcript
+from tests.live.harness.transcript import RecordingCloud, Redaction, Transcript
 from tests.support.projects import serving
 from tpuctl.cli.main import run
 from tpuctl.cloud.endpoints import Endpoint
@@ -85,7 +84,6 @@ async def test_calls_of_all_clients_are_recorded_and_replayed_alike(
 ) -> None:
     with serving(tmp_path / "local") as server:
         cloud = RecordingCloud(Endpoint("local", server.url, server.token), PRIVATE_PROJECT)
-        cloud.recorder = Recorder(tmp_path / "record.json", {}, {})
         cloud.transcript = Transcript(tmp_path / "calls.jsonl", redaction)
         await call_apis(cloud)
     lines = [json.loads(line) for line in cloud.transcript.path.read_text("utf-8").splitlines()]

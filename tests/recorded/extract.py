@@ -24,7 +24,6 @@ from tpuctl.emulator.replay.comparison import (
 )
 from tpuctl.emulator.replay.recordings import RecordedCall, read_recording
 from tpuctl.emulator.replay.replayer import APIS, KEPT_HEADERS
-from tpuctl.emulator.wire.discovery.method_list import method_name
 
 _CLIENT_PARAMETERS = ("prettyPrint", "key", "access_token")
 
@@ -55,20 +54,18 @@ def _distinct(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
 def _row(
     number: int, call: RecordedCall, calls: Sequence[RecordedCall]
 ) -> Iterator[tuple[str, Any]]:
-    whole = content = _json(call.answer)
-    is_read = call.verb == "GET" or call.path.endswith("IamPolicy")
-    if is_read and isinstance(content, dict):
+    whole = content = call.answer_content
+    if call.is_read and isinstance(content, dict):
         content, _ = matching_items(content, content)
     response = parse_response(
         call.status,
         call.answer_headers,
         call.answer if content is None else json.dumps(content).encode(),
-        has_headers=any(name.startswith("x-guploader") for name in call.answer_headers),
-        is_complete=call.has_all_fields and content == whole,
+        has_headers=call.is_of_storage,
+        is_complete=call.has_all_fields and not call.is_rpc and content == whole,
         is_masked=call.is_masked,
     )
-    api = call.host.partition(".")[0]
-    name = method_name(call.verb, call.path, api) or f"{call.verb} of an object"
+    name = call.method or f"{call.verb} of an object"
     yield "situation", f"{number}: {name.partition('.')[2] or name}"
     yield "request", f"{call.verb} {_plain_url(call.url)}"
     headers = {name: text for name, text in call.headers.items() if KEPT_HEADERS.match(name)}
@@ -77,7 +74,8 @@ def _row(
     if headers:
         yield "headers", headers
     if call.body:
-        yield "body", _plain_body(call.body)
+        is_json = call.content is not None
+        yield "body", json.dumps(call.content) if is_json else call.body.decode()
     yield "status", call.status
     if response.reasons:
         yield "reason", sorted(response.reasons)
@@ -136,18 +134,6 @@ def _plain_url(url: str) -> str:
     identifying = [(name, value) for name, value in pairs if name not in _CLIENT_PARAMETERS]
     query = "?" + urlencode(identifying, safe="/:${},*") if identifying else ""
     return f"https://{parts.netloc}{parts.path}{query}"
-
-
-def _plain_body(body: bytes) -> str:
-    content = _json(body)
-    return body.decode() if content is None else json.dumps(content)
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
 
 
 def _toml(value: Any) -> str:

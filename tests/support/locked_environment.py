@@ -19,7 +19,7 @@ from tpuctl.assets import runtime_lock
 from tpuctl.interpreters import Interpreter, current, find, or_list
 from tpuctl.local_cloud.images import ImageStore
 
-__all__ = ["OTHER_PYTHONS", "is_made", "locked_node_modules", "locked_python", "own_environment"]
+__all__ = ["OTHER_PYTHONS", "locked_node_modules", "locked_python", "own_environment"]
 
 PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
 # Those that tpuctl supports, other than the one that runs the tests.
@@ -56,12 +56,6 @@ def own_environment(minor: str) -> Path:
     if find([minor]) is None:
         pytest.skip(f"Python {minor} is not installed")
     return locked_python(runtime_lock(), [minor])
-
-
-def is_made(lock: Path) -> bool:
-    """Whether the environment exists: creating it is a large download."""
-    interpreter = find(PYTHONS)
-    return interpreter is not None and (_home(lock, interpreter) / "complete").exists()
 
 
 def locked_node_modules(folder: Path) -> Path:

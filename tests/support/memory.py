@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["process_tree", "proportional_memory", "resident_memory"]
+__all__ = ["peak_memory", "process_tree", "proportional_memory", "resident_memory"]
 
 
 def process_tree(pid: int) -> list[int]:
@@ -22,6 +22,15 @@ def process_tree(pid: int) -> list[int]:
     for parent_pid in match:
         match += [child for child, parent in parents.items() if parent == parent_pid]
     return match
+
+
+def peak_memory(pid: int) -> int:
+    """The peak of one process until now, in bytes; 0 of one that has ended but was not waited for.
+
+    Not the value of `wait4`, which includes the parent's memory at the time of the fork.
+    """
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
+    return int(match[1]) << 10 if match else 0
 
 
 def proportional_memory(pid: int, *, of_files: bool = True) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,11 @@ def test_difference_is_reported(recorded: Response, local: Response, kind: str, 
             response(kind="compute#operation", status="DONE", progress=100, endTime="t"),
         ),
         (
+            response(name="operations/1", metadata={"statusDetail": "Creating."}),
+            response(name="operations/1", metadata={}),
+        ),
+        (response(metadata={}), response(metadata={"tpuctl-ssh-port": "20022"})),
+        (
             error(429, "Quota exceeded. [EID: 0x1a2b]"),
             error(429, "Quota exceeded. [EID: 0x99ff00]"),
         ),
@@ -79,6 +85,14 @@ def test_what_every_run_has_differently_is_not_reported(
     recorded: Response, local: Response
 ) -> None:
     assert [d for d in compare(recorded, local) if d.path != "boot.disk"] == []
+
+
+def test_grpc_response_lacks_only_fields_with_default_values() -> None:
+    recorded = replace(response(a=1), omits_defaults=True)
+    defaults = {"b": False, "c": "", "d": [], "e": "0", "f": "STATE_UNSPECIFIED"}
+    assert compare(recorded, response(a=1, **defaults)) == []
+    [difference] = compare(recorded, response(a=1, b=False, id="7"))
+    assert (difference.kind, difference.path) == ("field", "id")
 
 
 def test_masked_error_is_compared_by_status_alone() -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 from settings import options_of
 
-from model import build_network, pretraining_logits, set_seed, weighted_loss
+from model import POSITIONS, SIZES, build_network, pretraining_logits, set_seed, weighted_loss
 from training import Schedule, Step, build_optimizer
 
 LENGTH, VOCABULARY = 16, 120
@@ -51,6 +51,15 @@ assert (first_weights(1) != first_weights(2)).any()
 set_seed(1)
 network = build_network(options_of(), MANIFEST)
 generator = np.random.default_rng(3)
+
+# It has the weights of BERT, with the head of masked words and without a pooler.
+layers, width, _ = SIZES[options_of().size]
+normalized = 2 * width
+layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 2 * normalized
+embeddings = (VOCABULARY + POSITIONS + 2) * width + normalized
+head = width * width + width + normalized + VOCABULARY
+assert network.count_params() == embeddings + layers * layer + head
+
 batch = {
     "input_ids": tf.constant(generator.integers(5, VOCABULARY, (4, LENGTH)), tf.int32),
     "input_mask": tf.constant([[1] * 12 + [0] * 4] * 4),

@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.live.harness.recorder import Recorder, RecordingCloud
+from tests.live.harness.recorder import Recorder
 from tests.live.harness.settings import Settings
-from tests.live.harness.transcript import Redaction, Transcript
+from tests.live.harness.transcript import RecordingCloud, Redaction, Transcript
 from tpuctl.api import Down, Tpuctl
 from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud
@@ -31,14 +31,14 @@ class Live:
         self.events: list[Event] = []
         self.recorder = Recorder(
             settings.record,
-            _names(settings),
+            Redaction(_private_names(settings) | _names(settings)),
             {
                 "cloud": settings.cloud,
                 "type": settings.type_name,
                 "capacity": settings.capacity,
             },
         )
-        self.transcript = Transcript(settings.transcript, Redaction(_substitutes(settings)))
+        self.transcript = Transcript(settings.transcript, Redaction(_private_names(settings)))
         self.stack = self.open(settings.stack, settings.stack_file())
         self._plain = Cloud(self.stack.endpoint, settings.project)
 
@@ -48,10 +48,8 @@ class Live:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
         stack = Tpuctl(path, cloud=self.settings.cloud, emit=self._on)
-        cloud = RecordingCloud(stack.endpoint, self.settings.project)
-        cloud.recorder = self.recorder
-        cloud.transcript = self.transcript
-        stack.cloud = cloud
+        stack.cloud = RecordingCloud(stack.endpoint, self.settings.project)
+        stack.cloud.transcript = self.transcript
         return stack
 
     def _on(self, event: Event) -> None:
@@ -108,27 +106,21 @@ class Live:
         return code, log
 
 
+def _private_names(settings: Settings) -> dict[str, str]:
+    """Substitutes for the names of people and projects."""
+    names = {settings.project: "example-project", str(Path.home()): "/home/user"}
+    user = getpass.getuser()
+    is_word = len(user) <= 3 or user == "root"  # which other texts contain
+    return names if is_word else names | {user: "user"}
+
+
 def _names(settings: Settings) -> dict[str, str]:
-    """Placeholders by the names that are specific to this run or project."""
+    """Substitutes for the names that differ between runs."""
     names = {
         settings.node_stack: "STACK-V1",
         settings.stack: "STACK",
-        settings.project: "PROJECT",
         str(settings.folder): "FOLDER",
-        str(Path.home()): "HOME",
     }
     for zone in settings.zones:
         names |= {zone: "ZONE", region_of(zone): "REGION", region_of(zone).upper(): "REGION"}
-    return names | dict.fromkeys(_user_names(), "USER")
-
-
-def _substitutes(settings: Settings) -> dict[str, str]:
-    """What the transcript has for the names of people and projects."""
-    names = {settings.project: "example-project", str(Path.home()): "/home/user"}
-    return names | dict.fromkeys(_user_names(), "user")
-
-
-def _user_names() -> list[str]:
-    """The user's name, unless it is a word that other texts contain."""
-    user = getpass.getuser()
-    return [user] if len(user) > 3 and user != "root" else []
+    return names

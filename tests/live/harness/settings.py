@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tpuctl.catalog import (
     AcceleratorType,
-    Price,
     accelerator_type,
     accelerator_types,
     base_runtime,
@@ -166,7 +165,8 @@ class Settings:
 
     def cost(self) -> Cost:
         """Per hour, in the most expensive of the zones."""
-        zone = max(self.zones, key=lambda zone: self._per_hour(zone) or 0.0)
+        prices = _prices(self.accelerator, self.capacity)
+        zone = max(self.zones, key=lambda zone: prices.get(zone, 0.0))
         return Cost(
             (
                 node_cost(self.type_name, zone, capacity=self.capacity),  # type: ignore[arg-type]
@@ -174,10 +174,6 @@ class Settings:
                 storage_cost(region_of(self.zones[0]), STORED_BYTES),
             )
         )
-
-    def _per_hour(self, zone: str) -> float | None:
-        price = price_in(self.accelerator, zone, self.capacity)
-        return price.per_hour if price else None
 
     def announcement(self) -> str:
         """What will be created, what it costs, and how to delete it if this program is killed."""
@@ -198,9 +194,10 @@ class Settings:
                 f"About {shortest:g} minutes cost {dollars(hour * shortest / 60)}. A run stops "
                 f"after {self.minutes:g} minutes, at most {dollars(hour * self.minutes / 60)}."
             )
+        node_rate = min(_node_prices().values())
         lines += [
             "A TPU node (API v1) is requested too, which most projects are denied. If it is",
-            f"created, it is deleted immediately: a few minutes of {dollars(node_rate())}/h.",
+            f"created, it is deleted immediately: a few minutes of {dollars(node_rate)}/h.",
             "Everything is deleted at the end. If this program is killed, the node deletes itself",
             f"after {self.minutes:g} minutes; delete the rest with",
             *(f"    {self.down_command(stack)}" for stack in self.stacks),
@@ -218,44 +215,37 @@ def usage() -> str:
 
 def node_zone() -> str:
     """The cheapest zone of the TPU node."""
-    zones = _node_prices()
-    return min(zones, key=lambda zone: (zones[zone], zone))
-
-
-def node_rate() -> float:
-    """The price of the TPU node per hour."""
-    return _node_prices()[node_zone()]
+    return next(iter(_node_prices()))
 
 
 def _node_prices() -> dict[str, float]:
     accelerator = accelerator_type(NODE_TYPE)
     assert accelerator is not None
-    prices = ((zone, price_in(accelerator, zone, "preemptible")) for zone in accelerator.zones)
-    return {zone: price.per_hour for zone, price in prices if price is not None}
+    return _prices(accelerator, "preemptible")
 
 
 def default_type() -> str:
     """The TPU VM type of one worker with the lowest spot price in any zone."""
     prices = [
-        (price.per_hour, accelerator.name)
+        (min(per_hour.values()), accelerator.name)
         for accelerator in accelerator_types().values()
         if accelerator.workers == 1 and base_runtime(accelerator) is not None
-        for zone in accelerator.zones
-        if (price := price_in(accelerator, zone, "spot")) is not None
+        if (per_hour := _prices(accelerator, "spot"))
     ]
     return min(prices)[1]
 
 
 def default_zones(accelerator: AcceleratorType, capacity: str) -> tuple[str, ...]:
     """The cheapest zones; those without a price last."""
-    far = float("inf")
-
-    def order(zone: str) -> tuple[float, str]:
-        price = price_in(accelerator, zone, capacity)
-        return (price.per_hour if price else far, zone)
-
-    return tuple(sorted(accelerator.zones, key=order)[:ZONES])
+    zones = [*_prices(accelerator, capacity), *sorted(accelerator.zones)]
+    return tuple(dict.fromkeys(zones))[:ZONES]
 
 
-def price_in(accelerator: AcceleratorType, zone: str, capacity: str) -> Price | None:
-    return node_price(accelerator, zone, capacity=capacity)  # type: ignore[arg-type]
+def _prices(accelerator: AcceleratorType, capacity: str) -> dict[str, float]:
+    """Prices per hour by zone, cheapest first; without zones that have none."""
+    offers = (
+        (zone, node_price(accelerator, zone, capacity=capacity))  # type: ignore[arg-type]
+        for zone in sorted(accelerator.zones)
+    )
+    prices = [(zone, price.per_hour) for zone, price in offers if price is not None]
+    return dict(sorted(prices, key=lambda price: price[1]))

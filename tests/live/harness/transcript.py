@@ -23,9 +23,10 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from tests.support.wire_validation import UnconvertibleMessage, as_call, is_known
+from tpuctl.cloud.clients import Cloud
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["Redaction", "Transcript"]
+__all__ = ["RecordingCloud", "Redaction", "Transcript"]
 
 assert error_details_pb2 is not None  # registers the details of errors
 
@@ -134,7 +135,7 @@ class Transcript:
         request = response.request
         url = urlsplit(request.url)
         has_data = bool(options.get("stream")) or _OBJECT_DATA.search(f"{url.path}?{url.query}")
-        self._write(
+        self.write(
             verb=request.method,
             path=url.path,
             query=url.query,
@@ -156,7 +157,7 @@ class Transcript:
             )
         except UnconvertibleMessage:
             return
-        self._write(
+        self.write(
             verb=call.verb,
             path=call.path,
             query=call.query,
@@ -169,7 +170,8 @@ class Transcript:
             is_rpc=True,
         )
 
-    def _write(self, **line: Any) -> None:
+    def write(self, **line: Any) -> None:
+        """Append a call, in the format of the local cloud's transcripts."""
         for key in ("path", "query"):
             line[key] = self._redaction.text(line[key])
         for key in ("body", "answer"):
@@ -185,6 +187,15 @@ class Transcript:
             return json.dumps(self._redaction.content(json.loads(text)))
         except ValueError:
             return self._redaction.text(text)
+
+
+class RecordingCloud(Cloud):
+    """Official clients whose calls are written to a transcript."""
+
+    transcript: Transcript
+
+    def _create(self, name: str) -> Any:
+        return self.transcript.watch(super()._create(name))
 
 
 def _as_text(body: Any) -> str:

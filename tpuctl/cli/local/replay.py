@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +17,6 @@ from tpuctl.units import counted
 if TYPE_CHECKING:
     from tpuctl.emulator.replay.recordings import Recording
     from tpuctl.emulator.replay.replayer import ReplayedCall
-    from tpuctl.local_cloud.server_process import LocalCloud
 
 __all__ = ["replay"]
 
@@ -64,29 +61,12 @@ def replay(
 
 
 def _replay(recording: Recording) -> list[ReplayedCall]:
-    from tpuctl.emulator.replay.replayer import Replayer
+    from tpuctl.emulator.replay import replayer
 
     if sys.stderr.isatty():
         count = counted(len(recording.calls), "call")
         print(f"Replaying {count} of {recording.path} ({recording.format}) …", file=sys.stderr)
-    with _empty_local_cloud() as cloud:
-        replayer = Replayer(cloud.url, cloud.token)
-        try:
-            return list(replayer.replay(recording))
-        finally:
-            replayer.close()
-
-
-@contextmanager
-def _empty_local_cloud() -> Iterator[LocalCloud]:
-    from tpuctl.local_cloud import server_process
-
-    with tempfile.TemporaryDirectory(prefix="tpuctl-replay-", ignore_cleanup_errors=True) as folder:
-        cloud = server_process.start(Path(folder), pace="instant", ssh="high")
-        try:
-            yield cloud
-        finally:
-            server_process.stop(cloud.home)
+    return replayer.replay(recording)
 
 
 def _answer(recording: Recording, call: ReplayedCall) -> object:

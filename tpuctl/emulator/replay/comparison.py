@@ -17,6 +17,7 @@ __all__ = [
     "Difference",
     "Response",
     "compare",
+    "form",
     "is_random",
     "is_transient",
     "is_work_state",
@@ -54,6 +55,7 @@ _FORMS = tuple(
 _HEADERS = re.compile(r"x-goog-.*|content-type|etag|content-range|accept-ranges|location")
 _UNCOMPARED_HEADERS = re.compile(r"x-goog-(gfe|trace|ext|request|safety).*")
 _SCOPE = re.compile(r"(regions|zones)/|global$")  # keys of aggregated lists
+_PORT_KEY = "tpuctl-ssh-port"  # only the local cloud's machines have it
 Leaves = dict[str, list[Any]]
 
 
@@ -76,6 +78,7 @@ class Response:
     text: str | None = None  # of an error; None if unknown
     leaves: Leaves = field(default_factory=dict)  # values by path
     is_complete: bool = True  # False: fields that are not listed may be there, too
+    omits_defaults: bool = False  # fields that are not listed may be there with default values
     absent: frozenset[str] = frozenset()  # of an incomplete one, the fields that are not there
 
 
@@ -190,7 +193,7 @@ def compare(recorded: Response, local: Response) -> list[Difference]:
         differences.append(
             Difference("reason", "", _listed(missing), _listed(local.reasons) or "none")
         )
-    if recorded.text is not None and _form(recorded.text) != _form(local.text or ""):
+    if recorded.text is not None and form(recorded.text) != form(local.text or ""):
         differences.append(Difference("text", "", recorded.text, local.text or "none"))
     return differences + list(_compare_leaves(recorded, local))
 
@@ -206,25 +209,34 @@ def _listed(values: Iterable[Any]) -> str:
 def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]:
     transient = is_transient(recorded.leaves) or is_transient(local.leaves)
     for path in sorted({*recorded.leaves} | {*local.leaves}):
-        if transient and is_work_state(path):
+        if (transient and is_work_state(path)) or path.endswith(f"metadata.{_PORT_KEY}"):
             continue
         if path not in local.leaves:
             if not _has_child(path, local.leaves):
                 yield Difference("field", path, _sample(recorded.leaves[path]), "absent")
         elif path not in recorded.leaves:
             is_complete = recorded.is_complete and not path.startswith("header ")
-            is_absent = is_complete or path in recorded.absent
+            is_default = recorded.omits_defaults and _are_defaults(local.leaves[path])
+            is_absent = (is_complete and not is_default) or path in recorded.absent
             if is_absent and not _has_child(path, recorded.leaves):
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
             left, right = (
-                {_form(value) for value in each.leaves[path]} for each in (recorded, local)
+                {form(value) for value in each.leaves[path]} for each in (recorded, local)
             )
             are_links = path.endswith("[]") and any("projects/" in value for value in left)
             if is_random_key(path) or (are_links and left & right):
                 continue
             if not left <= right:
                 yield Difference("constant", path, _listed(left), _listed(right))
+
+
+def _are_defaults(values: Iterable[Any]) -> bool:
+    """Whether gRPC would not transmit any of these values of a field."""
+    return all(
+        value in (None, "", "0", 0, [], {}) or str(value).endswith("_UNSPECIFIED")
+        for value in values
+    )
 
 
 def _has_child(path: str, leaves: Leaves) -> bool:
@@ -294,7 +306,7 @@ def is_work_state(path: str) -> bool:
 
 def is_random(path: str, value: Any) -> bool:
     """Whether the value is a name, id, time, address or checksum of one project or run."""
-    return is_random_key(path) or _form(value) != _plain(value)
+    return is_random_key(path) or form(value) != _plain(value)
 
 
 def is_random_key(path: str) -> bool:
@@ -308,7 +320,7 @@ def _sample(values: list[Any]) -> str:
     return _listed(values)[:80] or '""'
 
 
-def _form(value: Any) -> str:
+def form(value: Any) -> str:
     """A value without what differs in every run, as text."""
     text = _plain(value)
     for pattern, word in _FORMS:

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tpuctl.emulator.wire.discovery.method_list import versioned_name
+from tpuctl.emulator.wire.discovery.method_list import method_name, versioned_name
 from tpuctl.errors import Usage
 
-__all__ = ["RecordedCall", "Recording", "read_recording"]
+__all__ = ["RecordedCall", "Recording", "json_content", "read_recording"]
 
 _MASKED_TEXT = b"fake error message"  # written by config-connector over every error's body
 _SEPARATOR = re.compile(r"^---\s*$", re.MULTILINE)
@@ -43,6 +43,7 @@ class RecordedCall:
     answer: bytes = b""
     expected: Mapping[str, Any] | None = None  # of a table of facts, instead of the answer
     has_all_fields: bool = True  # False: the recorder removed fields, their absence says nothing
+    is_rpc: bool = False  # fields with default values are left out
 
     @property
     def host(self) -> str:
@@ -51,6 +52,31 @@ class RecordedCall:
     @property
     def path(self) -> str:
         return urlsplit(self.url).path
+
+    @property
+    def method(self) -> str:
+        """Its name, such as `compute.networks.get`; "" if it is none of the emulated APIs."""
+        return method_name(self.verb, self.path, self.host.partition(".")[0]) or ""
+
+    @property
+    def content(self) -> Any:
+        """The request's JSON object or list, else None."""
+        return json_content(self.body)
+
+    @property
+    def answer_content(self) -> Any:
+        """The response's JSON object or list, else None."""
+        return json_content(self.answer)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the response shows what there is, with what the recording did not create."""
+        return self.verb == "GET" or self.path.endswith("IamPolicy")
+
+    @property
+    def is_of_storage(self) -> bool:
+        """Whether the response is Cloud Storage's, of which headers are compared, too."""
+        return any(name.startswith("x-guploader") for name in self.answer_headers)
 
     @property
     def is_masked(self) -> bool:
@@ -65,6 +91,16 @@ class Recording:
     path: Path
     format: str  # as shown to users
     calls: tuple[RecordedCall, ...]
+
+
+def json_content(data: bytes) -> Any:
+    """The JSON object or list in the data, else None."""
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
 
 
 def read_recording(path: Path) -> Recording:
@@ -176,7 +212,7 @@ def _read_transcript(text: str) -> Iterator[RecordedCall]:
             body=(entry["body"] or "").encode(),
             answer_headers={"content-type": entry["answer_type"]},
             answer=entry["answer"].encode(),
-            has_all_fields=not entry.get("is_rpc", False),  # gRPC omits false and empty values
+            is_rpc=entry.get("is_rpc", False),
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -22,11 +24,11 @@ from tpuctl.emulator.replay.comparison import (
     response_of_facts,
 )
 from tpuctl.emulator.replay.identifiers import Identifiers
-from tpuctl.emulator.replay.recordings import RecordedCall, Recording
+from tpuctl.emulator.replay.recordings import RecordedCall, Recording, json_content
 from tpuctl.emulator.state.projects import FOLDER, OPEN_ACCOUNT, ORGANIZATION
-from tpuctl.emulator.wire.discovery.method_list import method_name
+from tpuctl.local_cloud import remote_control, server_process
 
-__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer"]
+__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer", "replay"]
 
 _WAIT_SECONDS = 10.0  # for work that the recording saw finished
 _TIMEOUT_SECONDS = 60.0
@@ -72,6 +74,22 @@ class ReplayedCall:
         return not self.differences and not self.skipped
 
 
+def replay(recording: Recording, **settings: Any) -> list[ReplayedCall]:
+    """Replay against an empty local cloud with these settings, started for it and stopped."""
+    with tempfile.TemporaryDirectory(prefix="tpuctl-replay-", ignore_cleanup_errors=True) as folder:
+        cloud = server_process.start(Path(folder), pace="instant", ssh="high")
+        try:
+            if settings:
+                remote_control.change_settings(cloud, **settings)
+            replayer = Replayer(cloud.url, cloud.token)
+            try:
+                return list(replayer.replay(recording))
+            finally:
+                replayer.close()
+        finally:
+            server_process.stop(cloud.home)
+
+
 @dataclass
 class Replayer:
     """Replays one recording against an empty local cloud."""
@@ -100,8 +118,7 @@ class Replayer:
         self._session.close()
 
     def _replay(self, call: RecordedCall) -> ReplayedCall:
-        api = call.host.partition(".")[0]
-        method = method_name(call.verb, call.path, api) or f"{call.verb} {call.path}"
+        method = call.method or f"{call.verb} {call.path}"
         if not APIS.fullmatch(call.host):
             return ReplayedCall(call, method, skipped="another API")
         if "=CLEARED" in call.url:
@@ -115,7 +132,7 @@ class Replayer:
             or _is_unknown_path(answer)
             or b"not emulated" in answer.content
         ):
-            self.identifiers.lose(_json(call.answer))
+            self.identifiers.lose(call.answer_content)
             return ReplayedCall(call, method, skipped="not emulated")
         expected = (
             response_of_facts(call.expected)
@@ -123,7 +140,7 @@ class Replayer:
             else _parse(call, call, call.answer)
         )
         answer = self._wait_for(call, answer)
-        content, local_content = _json(call.answer), _json(answer.content)
+        content, local_content = call.answer_content, json_content(answer.content)
         learned = content if call.expected is None else call.expected.get("learn")
         self.identifiers.learn(learned, local_content)
         text = self.identifiers.to_recorded(answer.content.decode("utf-8", "replace"))
@@ -137,10 +154,9 @@ class Replayer:
                 return ReplayedCall(call, method, skipped="ambiguous placeholder")
         if call.verb in ("POST", "PUT", "PATCH") and local.status < 300:
             self._created.update(_names_in(answer.url, local_content))
-        is_read = call.verb == "GET" or call.path.endswith("IamPolicy")
         is_whole = call.expected is None and isinstance(content, dict)
-        if is_read and is_whole and local.status == call.status:
-            local_content = _json(text.encode())
+        if call.is_read and is_whole and local.status == call.status:
+            local_content = json_content(text.encode())
             if _lists_nothing_of(content, local_content):
                 return ReplayedCall(call, method, skipped="existed before the recording")
             content, local_content = matching_items(content, local_content)
@@ -150,7 +166,7 @@ class Replayer:
 
     def _rename_repeated(self, call: RecordedCall) -> None:
         """Give a placeholder another name where the recording meets a second resource of it."""
-        content = _json(call.body)
+        content = call.content
         if call.verb == "POST" and isinstance(content, dict) and call.status < 300:
             name = content.get("name")
             place = f"{call.path}/{name}"
@@ -196,7 +212,7 @@ class Replayer:
         return self._session.send(prepared, timeout=_TIMEOUT_SECONDS, allow_redirects=False)
 
     def _local_body(self, body: bytes) -> bytes:
-        content = _json(body)
+        content = json_content(body)
         if content is not None:
             return json.dumps(self._local_value(content)).encode()
         try:
@@ -271,7 +287,7 @@ class Replayer:
             body.get("projectId", "")
             for call in calls
             if call.verb == "POST" and _CREATED_PROJECT.fullmatch(call.path)
-            if isinstance(body := _json(call.body), dict)
+            if isinstance(body := call.content, dict)
         }
         projects = dict.fromkeys(
             name
@@ -304,7 +320,7 @@ class Replayer:
         first: dict[str, Any] = {}
         has_billing = True
         for call in reversed(calls):
-            content = _json(call.answer)
+            content = call.answer_content
             if call.verb == "GET" and call.status < 300 and isinstance(content, dict):
                 if call.path in (f"/v1/projects/{recorded}", f"/v3/projects/{recorded}"):
                     first = content
@@ -340,7 +356,7 @@ class Replayer:
         with uniform access if their objects show no access controls."""
         created: set[str] = set()
         for call in calls:
-            body = _json(call.body)
+            body = call.content
             if call.verb == "POST" and call.path.endswith("/storage/v1/b"):
                 created.add(body.get("name", "") if isinstance(body, dict) else "")
             name = _bucket_of(call)
@@ -367,7 +383,7 @@ class Replayer:
 
     def _prepare_accounts(self, calls: Sequence[RecordedCall]) -> None:
         """Create the service accounts that are used before, or without, their creation."""
-        bodies = [_json(call.body) for call in calls if call.path.endswith("/serviceAccounts")]
+        bodies = [call.content for call in calls if call.path.endswith("/serviceAccounts")]
         created = {body["accountId"] for body in bodies if body and "accountId" in body}
         for call in calls:
             if call.status >= 300:
@@ -384,13 +400,13 @@ class Replayer:
         answer = self._session.request(
             verb, self.url + path, json=body or None, timeout=_TIMEOUT_SECONDS
         )
-        content = _json(answer.content)
+        content = json_content(answer.content)
         name = str(content.get("name", "")) if isinstance(content, dict) else ""
         while name.startswith("operations/") and not content.get("done"):
             self.sleep(0.02)
             version = path.split("/")[1]
             answer = self._session.get(f"{self.url}/{version}/{name}", timeout=_TIMEOUT_SECONDS)
-            content = _json(answer.content) or {"done": True}
+            content = json_content(answer.content) or {"done": True}
         return content if isinstance(content, dict) else {}
 
 
@@ -402,7 +418,7 @@ def _is_unfinished(response: RecordedCall | requests.Response) -> bool:
             return False
     else:
         status, body = response.status_code, response.content
-    content = _json(body)
+    content = json_content(body)
     if status >= 300 or not isinstance(content, dict):
         return False
     state = content.get("state")  # of a queued resource, an object
@@ -431,16 +447,6 @@ def _bucket_of(call: RecordedCall) -> str:
 
 def _is_number(project: str) -> bool:
     return bool(_DIGITS.fullmatch(project)) or project == "${projectNumber}"
-
-
-def _json(data: bytes) -> Any:
-    """The JSON object or list in the data, else None."""
-    if data.lstrip()[:1] not in (b"{", b"["):
-        return None
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
 
 
 def _is_unknown_path(answer: requests.Response) -> bool:
@@ -477,16 +483,17 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
     else:
         status, headers = response.status_code, _lower(response.headers)
     if call.expected is None:  # only storage's headers are compared
-        has_headers = any(name.startswith("x-guploader") for name in call.answer_headers)
+        has_headers = call.is_of_storage
     else:
         paths = (*call.expected.get("fields", ()), *call.expected.get("constants", ()))
         has_headers = any(path.startswith("header ") for path in paths)
-    return parse_response(
+    parsed = parse_response(
         *(status, headers, body),
         has_headers=has_headers,
         is_complete=call.has_all_fields,
         is_masked=call.is_masked and response is call,
     )
+    return replace(parsed, omits_defaults=call.is_rpc)
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
