@@ -94,8 +94,8 @@ live: $(VENV)/.installed
 bench: $(VENV)/.installed
 	@TPUCTL_BENCH_SMALLEST=$(SMALLEST) $(BIN)/python tests/benchmarks/run.py $(ONLY)
 
-size:
-	@python3 -m tests.support.size
+size: $(VENV)/.ready
+	@$(BIN)/python -m tests.support.size
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/generate.py
