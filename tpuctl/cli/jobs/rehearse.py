@@ -46,7 +46,8 @@ def rehearse(
         typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Stop the script after N steps. [8]")
+        int | None,
+        typer.Option("--steps", metavar="N", min=1, help="Stop the script after N steps. [8]"),
     ] = None,
     timeout: Annotated[
         str,
@@ -71,7 +72,7 @@ def rehearse(
     tensorflow: Annotated[
         str,
         typer.Option(
-            "--tensorflow", metavar="VERSION", help="TensorFlow version, not the runtime's."
+            "--tensorflow", metavar="VERSION", help="TensorFlow version (default: the runtime's)."
         ),
     ] = "",
     no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")] = False,
@@ -82,10 +83,10 @@ def rehearse(
             help="Compile with the TPU's compiler instead of running.",
         ),
     ] = False,
-    type_name: Annotated[str, type_option("With --compile: TPU type, not the stack's.")] = "",
+    type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
     batch: Annotated[
         int | None,
-        typer.Option("--batch", help="With --compile: this global batch size only."),
+        typer.Option("--batch", help="With --compile: only this global batch size."),
     ] = None,
 ) -> int:
     """Run a few steps of a script on this machine, as on the TPU, and report problems.

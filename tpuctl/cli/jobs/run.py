@@ -57,17 +57,17 @@ def run(
             help="Return when all workers have started.",
         ),
     ] = False,
-    up: Annotated[bool, typer.Option("--up", help="Bring the stack up first.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="Create or update the stack first.")] = False,
     down: Annotated[
         bool,
-        typer.Option("--down", help="Delete the stack at the end in any case."),
+        typer.Option("--down", help="Delete the stack at the end, even after a failure."),
     ] = False,
     each: Annotated[
         list[str] | None,
         typer.Option(
             "--each",
             metavar="NAME=VALUE,...",
-            help="Run a job per value, as --NAME=VALUE; repeatable.",
+            help="Run one job per value of --NAME; repeatable.",
         ),
     ] = None,
     secret: Annotated[

@@ -38,7 +38,11 @@ def print_environment(
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Default project of these programs. [local-project]"),
+        typer.Option(
+            "--project",
+            metavar="PROJECT",
+            help="Default project of these programs. [local-project]",
+        ),
     ] = None,
     unset: Annotated[
         bool, typer.Option("--unset", help="Restore the previous environment.")

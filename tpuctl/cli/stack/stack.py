@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.parameters.options import OutputFormat, ProjectId, StackName
+from tpuctl.cli.parameters.options import OutputFormat, ProjectId, StackName, project_option
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def register(app: typer.Typer) -> None:
 def plan(context: typer.Context, race: Race = False) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
-    Exits with 76 if it is known not to fit into the quota of any of its zones.
+    Exits with 76 if the stack is known not to fit into the quota of any of its
+    zones.
 
     Example: tpuctl plan
     """
@@ -241,9 +242,7 @@ def down(
 
 def orphans(
     context: typer.Context,
-    project: Annotated[
-        str, typer.Option("--project", help="Project to search (default: the stack file's).")
-    ] = "",
+    project: Annotated[str, project_option("Project to search (default: the stack file's).")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also list resources in use.")] = False,
     output_format: OutputFormat = None,
 ) -> int:

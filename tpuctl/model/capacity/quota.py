@@ -349,11 +349,11 @@ def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
         pool = other.line
         return Diagnostic(
             "Quota of the wrong pool",
-            f"{detail}. There is room in the pool of {API_NAMES[other.api]}, which is another: "
+            f"{detail}. The separate quota pool of {API_NAMES[other.api]} has room: "
             f"{pool.limit} in {pool.place} allows {pool.allowed:g} {pool.unit}, {pool.used:g} used",
-            "The request will probably be rejected, and then made at that API."
+            "The request will probably be rejected, and then repeated at that API."
             if other.is_next
-            else "The request will probably be rejected. To use the other pool, set\n"
+            else "The request will probably be rejected. To use the other API's quota, set\n"
             f"    tpu: {{api: {other.api}}}",
         )
     return Diagnostic(
