@@ -149,7 +149,7 @@ class RemoteFunction(Generic[P, R]):
 
 
 def _refuse(diagnostic: Diagnostic) -> None:
-    raise Usage(diagnostic.summary, diagnostic.detail, hint='Name it: @tpuctl.job(stack="PATH")')
+    raise Usage(diagnostic.summary, diagnostic.detail, hint='Pass it: @tpuctl.job(stack="PATH")')
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def debug_dump(
         raise Usage(
             "Missing file name",
             "the archive is written to a file, not to stdout",
-            hint="Name one:\n    tpuctl debug-dump --output FILE",
+            hint="Pass one:\n    tpuctl debug-dump --output FILE",
             where="--output",
         )
     file = output or Path(f"tpuctl-debug-{datetime.now():%Y%m%d-%H%M%S}.zip")

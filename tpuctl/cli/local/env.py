@@ -118,7 +118,7 @@ def _current_shell() -> Shell:
     raise Usage(
         "Unknown shell",
         f"{name} is not supported",
-        hint="Name a shell:\n    tpuctl local env --shell bash|zsh|fish",
+        hint="Pass a shell:\n    tpuctl local env --shell bash|zsh|fish",
     )
 
 

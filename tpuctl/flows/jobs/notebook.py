@@ -64,7 +64,7 @@ def notebook_submission(stack: Stack, folder: Path | None, cloud: str) -> Submis
         raise Usage(
             "Folder not found",
             f"{root} is not a folder",
-            hint="Name the folder with your code, or none for the stack file's:\n"
+            hint="Pass the folder with your code, or none for the stack file's:\n"
             "    tpuctl notebook",
             where=str(root),
         )

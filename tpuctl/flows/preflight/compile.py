@@ -146,7 +146,7 @@ def _compile_request(
         raise Usage(
             "No TPU type to compile for",
             "no stack file and no --type",
-            hint="Specify a type:\n    tpuctl rehearse --compile --type v5e-8 SCRIPT",
+            hint="Pass a type:\n    tpuctl rehearse --compile --type v5e-8 SCRIPT",
             where="--type",
         )
     accelerator = _accelerator(type_name or (stack.accelerator.name if stack is not None else ""))

@@ -49,7 +49,7 @@ def parse_sample(text: str) -> Sample:
             "Sample not found",
             f"{folder} does not exist",
             where="--sample",
-            hint="Specify an existing file or folder:\n"
+            hint="Pass an existing file or folder:\n"
             "    tpuctl rehearse --sample FOLDER=gs://BUCKET/PATH SCRIPT",
         )
     return path, match[1], match[2].strip("/")
