@@ -85,7 +85,7 @@ def test_sampled_scripts_run(number: int, tmp_path: Path) -> None:
         "TPUCTL_OUTPUT": str(tmp_path / "output"),
     }
     (tmp_path / "output").mkdir()
-    ran = subprocess.run(
+    completed = subprocess.run(
         [job_python(), FOLDER / script, "--steps", "2"],
         cwd=tmp_path,
         env=environment,
@@ -94,7 +94,7 @@ def test_sampled_scripts_run(number: int, tmp_path: Path) -> None:
         check=False,
         timeout=500,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def site_packages() -> Path:

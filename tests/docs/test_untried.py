@@ -15,9 +15,9 @@ LONGEST_ITEM = 520  # characters
 
 @pytest.mark.parametrize("area", AREAS)
 def test_area_says_why_and_where_it_is_tested(area: str) -> None:
-    why, where, items = AREAS[area].split("\n\n", maxsplit=2)
-    assert re.match(r"\*\*Why:\*\* .*\.$", why, re.DOTALL)
-    assert re.match(r"\*\*On the local cloud:\*\* `tests/.*`\.$", where, re.DOTALL)
+    reason, tested_in, items = AREAS[area].split("\n\n", maxsplit=2)
+    assert re.match(r"\*\*Why:\*\* .*\.$", reason, re.DOTALL)
+    assert re.match(r"\*\*On the local cloud:\*\* `tests/.*`\.$", tested_in, re.DOTALL)
     assert all(line.startswith(("- **", "  ")) for line in items.splitlines() if line)
 
 

@@ -44,13 +44,13 @@ def record(*arguments: str) -> JobRecord:
 
 
 def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunReport:
-    ran = record("--name", "a|b `c`")
+    finished = record("--name", "a|b `c`")
     status = JobStatus("succeeded", 0) if failure is None else JobStatus("failed", 3)
-    attempt = AttemptReport(ran, {}, None, BEGIN, BEGIN + timedelta(minutes=90), 2.0)
+    attempt = AttemptReport(finished, {}, None, BEGIN, BEGIN + timedelta(minutes=90), 2.0)
     loss = Curve("loss")
     for step in range(1, 101):
         loss.add(step, 8 / step)
-    why = Explanation(ran, status, failure, lines)
+    why = Explanation(finished, status, failure, lines)
     return RunReport(why, "v3-8", "tf", (attempt,), (loss,), BEGIN)
 
 

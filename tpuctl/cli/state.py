@@ -206,18 +206,20 @@ class State:
             from tpuctl.model.troubleshooting.command_record import CommandRecorder
 
             self.recorder = CommandRecorder(self.arguments)
-        made = Tpuctl(
+        tpuctl = Tpuctl(
             STACK_FILE if name or project else self.stack_file,
             name=name,
             project=project,
             cloud=self.cloud.value,
             emit=self._show_event,
         )
-        made.may_install = self.asks_permission
-        made.record_call = self.recorder.call if is_recorded and self.recorder is not None else None
-        self.clients.append(made)
-        made.names_workers = not (self.json and self.events)  # events name the worker
-        return made
+        tpuctl.may_install = self.asks_permission
+        tpuctl.record_call = (
+            self.recorder.call if is_recorded and self.recorder is not None else None
+        )
+        self.clients.append(tpuctl)
+        tpuctl.names_workers = not (self.json and self.events)  # events name the worker
+        return tpuctl
 
     @property
     def stacks(self) -> Iterator[tuple[str, str, str]]:

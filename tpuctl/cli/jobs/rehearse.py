@@ -141,8 +141,8 @@ def _run(
         is_verbose=state.verbose,
     )
     tpuctl.emit = _dim_output(state, tpuctl.emit)
-    done = state.wait_for(tpuctl.rehearse(submission, options))
-    done = _with_commands(state, done)
+    rehearsal = state.wait_for(tpuctl.rehearse(submission, options))
+    rehearsal = _with_commands(state, rehearsal)
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
 
     def command(name: str) -> str:
@@ -150,14 +150,15 @@ def _run(
             name = "run --up"
         return f"{state.command_prefix} {name} {state.program}"
 
-    lines = rehearsal_lines(done, paper, command)
+    lines = rehearsal_lines(rehearsal, paper, command)
     state.answer(
-        lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
+        lambda: responses.checks.Rehearsal.model_validate(rehearsal),
+        lambda: print("\n".join(lines)),
     )
-    if done.is_interrupted:
+    if rehearsal.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
-    return FAILED if done.assessment.has_errors else 0
+    return FAILED if rehearsal.assessment.has_errors else 0
 
 
 def _with_commands(state: State, done: Rehearsal) -> Rehearsal:
