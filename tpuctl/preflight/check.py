@@ -18,8 +18,8 @@ from tpuctl.preflight.analysis.program.syntax import Function, title
 from tpuctl.preflight.analysis.tracing.reachability import reachability_of
 from tpuctl.preflight.analysis.tracing.traced import find_traced
 from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
-from tpuctl.preflight.framework import framework_of
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for
+from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements

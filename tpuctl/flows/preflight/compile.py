@@ -237,7 +237,7 @@ def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
     Raises Refused for PyTorch.
     """
     from tpuctl.preflight.analysis.program.source import load
-    from tpuctl.preflight.framework import framework_of, imported_modules
+    from tpuctl.preflight.script_framework import framework_of, imported_modules
 
     module = load(script).script
     framework = framework_of(module)
