@@ -15,7 +15,7 @@ from google.auth.exceptions import RefreshError
 from tpuctl.cloud.credential_errors import is_signed_out
 from tpuctl.cloud.errors import convert
 from tpuctl.errors import TpuctlError
-from tpuctl.jobs.file_selection import select_files
+from tpuctl.jobs.file_selection import FileRules
 from tpuctl.model.jobs.explanation import Explanation
 from tpuctl.model.jobs.failures import Failure
 from tpuctl.model.jobs.job import JobRecord, JobStatus
@@ -160,6 +160,6 @@ def test_ci_credentials_file_is_never_uploaded(tmp_path: Path) -> None:
     for folder in (tmp_path, below):
         (folder / "gha-creds-0a1b2c3d.json").write_text("{}")
         (folder / "gha-creds.json").write_text("{}")
-    names = {entry.path.name for entry in select_files(tmp_path, ["*"], []).entries}
+    names = {entry.path.name for entry in FileRules(tmp_path, ["*"]).select().entries}
     assert "gha-creds.json" in names
     assert "gha-creds-0a1b2c3d.json" not in names

@@ -33,7 +33,6 @@ __all__ = [
     "FileRules",
     "Selection",
     "include_setting",
-    "select_files",
     "unreadable_error",
 ]
 
@@ -154,17 +153,6 @@ class _Scope:
     links: tuple[Path, ...] = ()  # folders outside that were entered through links
 
 
-def select_files(
-    root: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
-) -> Selection:
-    """Everything to upload, each folder before its contents, sorted by name.
-
-    Raises Usage for links outside the folder that are not named, and for folders that cannot be
-    read.
-    """
-    return FileRules(root, include, exclude, script).select()
-
-
 class FileRules:
     """The rules that decide which files of a folder are uploaded."""
 
@@ -181,7 +169,11 @@ class FileRules:
         self._scopes: dict[Path, tuple[_Scope, Exclusion | None]] = {}
 
     def select(self) -> Selection:
-        """The files to upload. Raises Usage as `select_files` does."""
+        """Everything to upload, each folder before its contents, sorted by name.
+
+        Raises Usage for links outside the folder that are not named, and for folders that cannot be
+        read.
+        """
         self._rejected, self._credentials = [], []
         try:
             entries = tuple(self._visit(self.root, self._top))
@@ -193,7 +185,7 @@ class FileRules:
 
     def lfs_pointers(self) -> list[str]:
         """The files to upload that are pointers of Git LFS, if a `.gitattributes` file here or
-        above in the repository names such files. Raises Usage as `select_files` does."""
+        above in the repository names such files. Raises Usage as `select` does."""
         top = repository_root(self.root)
         folders = [self.root, *self.root.parents] if top is not None else []
         attributes = [path / ".gitattributes" for path in folders if path.is_relative_to(top or "")]
