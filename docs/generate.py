@@ -435,8 +435,8 @@ def gcloud_page() -> str:
     for position, commands in enumerate((record["test"] + record["soak"], record["other"])):
         for group, _, name in (command.rpartition(" ") for command in commands):
             groups.setdefault(group, ([], []))[position].append(name)
-    for group, (ran, other) in sorted(groups.items()):
-        lines.append(f"| {group} | {_code_list(ran)} | {_code_list(other)} |")
+    for group, (called, other) in sorted(groups.items()):
+        lines.append(f"| {group} | {_code_list(called)} | {_code_list(other)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -152,7 +152,7 @@ def run_gcloud(
         subprocess.run(first_ssh, env=environment, cwd=folder, capture_output=True, check=True)
         copy = timed([*gcloud, "scp", "--recurse", "job", f"{node}:", *where], environment, folder)
         command = "--command=python3 job/hello.py"
-        ran = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
+        hello = timed([*gcloud, "ssh", node, *where, command], environment, folder, workers)
     except FileNotFoundError:
         return skipped("gcloud", "not installed")
     except subprocess.TimeoutExpired:
@@ -162,7 +162,11 @@ def run_gcloud(
             error.stderr.decode() if isinstance(error, subprocess.CalledProcessError) else error
         )
         return Figure("gcloud", str(message).strip()[-300:], has_failed=True)
-    return Run(copy.total + ran.first, copy.total + ran.total, copy.cpu_seconds + ran.cpu_seconds)
+    return Run(
+        copy.total + hello.first,
+        copy.total + hello.total,
+        copy.cpu_seconds + hello.cpu_seconds,
+    )
 
 
 def timed(command: list[str], environment: Mapping[str, str], folder: Path, lines: int = 0) -> Run:

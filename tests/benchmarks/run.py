@@ -47,7 +47,8 @@ SECTIONS: Mapping[str, Section] = {
     "help": _section(
         "commands",
         "help_time",
-        "The start of the program: `tpuctl --help`, an empty Python and gcloud's help.",
+        "The start of the program: `tpuctl --help`, `tpuctl check` of a small script, an empty "
+        "Python and gcloud's help.",
     ),
     "check": _section(
         "check_speed",

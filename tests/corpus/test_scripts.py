@@ -86,10 +86,10 @@ def test_sampled_scripts_run(number: int, tmp_path: Path) -> None:
         "TPUCTL_OUTPUT": str(tmp_path / "output"),
     }
     (tmp_path / "output").mkdir()
-    ran = run_captured(
+    completed = run_captured(
         [job_python(), FOLDER / script, "--steps", "2"], cwd=tmp_path, env=environment, timeout=500
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def site_packages() -> Path:

@@ -159,11 +159,11 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     assert {change["action"] for change in again["changes"]} == {"nothing"}, (
         "the second `up` changes nothing"
     )
-    ran = lines_of(bench, "run", "train.py")
-    done.add(ran[-1]["command"])
+    run_lines = lines_of(bench, "run", "train.py")
+    done.add(run_lines[-1]["command"])
     assert {"StepStarted", "StepFinished"} <= {line.get("event") for line in up}
-    assert {"LogChunk", "JobEnded"} <= {line.get("event") for line in ran}
-    job = ran[-1]["data"]["job"]
+    assert {"LogChunk", "JobEnded"} <= {line.get("event") for line in run_lines}
+    job = run_lines[-1]["data"]["job"]
     for command in ("jobs", "jobs show", "logs", "logs -f", "wait", "explain", "report"):
         name_history.forget("local")
         data = good(*command.split())

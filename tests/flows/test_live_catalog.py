@@ -384,7 +384,7 @@ def test_live_quota_has_pools_of_both_apis(
         "--service=compute.googleapis.com --quota-id=TPUS-PER-TPU-FAMILY-per-project-region"
         " --dimensions=region=us-east5,tpu_family=CT6E --preferred-value=16"
     ) in increase["command"]
-    assert "Each API has pools of its own" in text
+    assert "Each API has its own quota pools" in text
     remote_control.add_fault(cloud, "deny", method="*GetConsumerQuotaMetric", times="unlimited")
     data = data_of(capsys, "quota", *options, "--project", project.id)
     rows = {(row["zone"], row["api"]): row["limit_known"] for row in data["live"]["zones"]}

@@ -290,4 +290,4 @@ async def test_quota_of_other_api_is_no_use(project: Project, set_quota: SetQuot
     await bench.stack.plan()
     (warning,) = [event for event in bench.events if isinstance(event, WarningIssued)]
     assert warning.diagnostic.summary == "Quota of the wrong pool"
-    assert "then made at that API" in warning.diagnostic.hint
+    assert "then repeated at that API" in warning.diagnostic.hint

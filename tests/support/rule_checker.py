@@ -7,16 +7,16 @@ from pathlib import Path
 
 from tpuctl.preflight.analysis.program.source import Project, load
 from tpuctl.preflight.findings import Finding, Target
-from tpuctl.preflight.rules import FINDERS
+from tpuctl.preflight.rules import FINDERS, codes_for
 
 __all__ = ["RuleChecker", "findings_of"]
 
 
 def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
-    """The findings in a project by rules with this code prefix."""
-    for code, find in FINDERS.items():
+    """The findings in a project by rules with this code prefix that may apply to it."""
+    for code in codes_for(project):
         if code.startswith(codes):
-            yield from find(project, target)
+            yield from FINDERS[code](project, target)
 
 
 class RuleChecker:

@@ -22,6 +22,7 @@ VAGUE = (
     {"one", "it", "this", "found", "told", "made", "wanted", "given", "asked", "ask", "said", "say"}
     | {"meant", "heard", "gone", "taken", "held", "kept", "sent", "seen", "shown", "known", "named"}
     | {"chosen", "own", "ours", "mine", "theirs", "what", "why", "have", "heed", "wishes"}
+    | {"ran"}
 )
 BRITISH = re.compile(
     r"(?<![a-z])(?:organis|catalogue|colour|behaviour|normalis|initialis|recognis|serialis|favour|"

@@ -26,6 +26,7 @@ def enabled_in_rules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return iter(())
 
     monkeypatch.setattr(check, "FINDERS", {"TPU001": find, "TPU002": find})
+    monkeypatch.setattr(check, "codes_for", lambda project: ["TPU001", "TPU002"])
     return enabled
 
 
@@ -47,11 +48,17 @@ def test_garbage_collection_is_paused(
 
 
 @pytest.mark.parametrize(
-    ("source", "prefixes"),
-    [("import tensorflow", set()), ("import jax", {"tpu6"}), ("import torch_xla", {"tpu7"})],
+    ("source", "packages"),
+    [
+        ("import json", set()),
+        ("from keras import layers", {"tensorflow_steps"}),
+        ("import tensorflow", {"tensorflow_steps"}),
+        ("import jax", {"jax"}),
+        ("import torch_xla", {"torch"}),
+    ],
 )
 def test_rules_about_frameworks_are_imported_if_used(
-    tmp_path: Path, source: str, prefixes: set[str]
+    tmp_path: Path, source: str, packages: set[str]
 ) -> None:
     script = tmp_path / "job.py"
     script.write_text(f"{source}\n")
@@ -61,12 +68,13 @@ from pathlib import Path
 from tpuctl.preflight.check import check_project, default_target
 
 check_project(Path(sys.argv[1]), default_target())
-print(*(name.rpartition(".")[2][:4] for name in sys.modules if ".preflight.rules." in name))
+print(*(name.split(".")[3] for name in sys.modules if ".preflight.rules." in name))
 """
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True
     )
-    assert {name for name in done.stdout.split() if name in ("tpu6", "tpu7")} == prefixes
+    always = {"_common", "job", "tensorflow_host"}
+    assert {*done.stdout.split()} == always | packages
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from google.auth.exceptions import RefreshError
 from tpuctl.cloud.credential_errors import is_signed_out
 from tpuctl.cloud.errors import convert
 from tpuctl.errors import TpuctlError
-from tpuctl.jobs.file_selection import select_files
+from tpuctl.jobs.file_selection import FileRules
 from tpuctl.model.jobs.explanation import Explanation
 from tpuctl.model.jobs.failures import Failure
 from tpuctl.model.jobs.job import JobRecord, JobStatus
@@ -44,13 +44,13 @@ def record(*arguments: str) -> JobRecord:
 
 
 def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunReport:
-    ran = record("--name", "a|b `c`")
+    finished = record("--name", "a|b `c`")
     status = JobStatus("succeeded", 0) if failure is None else JobStatus("failed", 3)
-    attempt = AttemptReport(ran, {}, None, BEGIN, BEGIN + timedelta(minutes=90), 2.0)
+    attempt = AttemptReport(finished, {}, None, BEGIN, BEGIN + timedelta(minutes=90), 2.0)
     loss = Curve("loss")
     for step in range(1, 101):
         loss.add(step, 8 / step)
-    why = Explanation(ran, status, failure, lines)
+    why = Explanation(finished, status, failure, lines)
     return RunReport(why, "v3-8", "tf", (attempt,), (loss,), BEGIN)
 
 
@@ -160,6 +160,6 @@ def test_ci_credentials_file_is_never_uploaded(tmp_path: Path) -> None:
     for folder in (tmp_path, below):
         (folder / "gha-creds-0a1b2c3d.json").write_text("{}")
         (folder / "gha-creds.json").write_text("{}")
-    names = {entry.path.name for entry in select_files(tmp_path, ["*"], []).entries}
+    names = {entry.path.name for entry in FileRules(tmp_path, ["*"]).select().entries}
     assert "gha-creds.json" in names
     assert "gha-creds-0a1b2c3d.json" not in names

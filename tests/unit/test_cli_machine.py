@@ -19,7 +19,7 @@ STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-8}\n"
         (("ssh", "--all-workers", "1", "--", "true"), "1 selects one worker"),
         (("--json", "ssh"), "--json requires a command"),
         (("cp", "x", "y"), "source and target are both local"),
-        (("cp", "0:x"), "specify a source and a target path"),
+        (("cp", "0:x"), "pass a source and a target path"),
         (("cp", "--all-workers", "x", "0:"), "--all-workers selects all"),
         (("forward", "6006", "--worker", "nine"), "nine"),
         (("forward", "70000"), "70000"),

@@ -11,7 +11,7 @@ from tpuctl.errors import InvalidStack
 from tpuctl.model.scripts.framework import Framework, FrameworkChoice, framework_in
 from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.preflight.check import check_project, default_target
-from tpuctl.preflight.framework import runtime_warning
+from tpuctl.preflight.script_framework import runtime_warning
 from tpuctl.resources.tpu.tpu_node_spec import node_differences
 
 JAX = "import jax\n\njax.distributed.initialize()\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,33 @@ def test_help_page_names_every_option(path: str, capsys: pytest.CaptureFixture[s
     for parameter in ALL[path].params:
         if parameter.param_type_name == "option" and not parameter.hidden:
             assert set(parameter.opts) <= set(words), parameter.name
+
+
+# Options of one name that are about different things, by metavar.
+DIFFERENT = {
+    "--format": {None, "FORMAT"},  # its choices; those of all tables
+    "--limit": {"N", "LIMIT"},  # rows of a table; a limit of quota
+    "--service-account": {"EMAIL", "NAME"},  # Google's; Kubernetes'
+}
+
+
+def test_options_of_one_name_have_one_metavar() -> None:
+    metavars: dict[str, set[str | None]] = {}
+    for path, command in ALL.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.is_flag:
+                name, metavar = parameter.opts[0], parameter.metavar
+                metavars.setdefault(max(parameter.opts, key=len), set()).add(metavar)
+                if parameter.type_descriptor.annotation is str and metavar is None:
+                    assert name == "--text", f"{path} {name}: TEXT says nothing"
+    assert {name: names for name, names in metavars.items() if len(names) > 1} == DIFFERENT
+
+
+def test_help_with_n_names_its_metavar() -> None:
+    for path, command in ALL.items():
+        for parameter in command.params:
+            if re.search(r"(?<!-)\bN(th)?\b", getattr(parameter, "help", None) or ""):
+                assert parameter.metavar == "N", f"{path} {parameter.opts}"
 
 
 @pytest.mark.parametrize("path", ["", "run", "ci", "ci github", "local fault", "local fault add"])

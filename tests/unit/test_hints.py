@@ -72,6 +72,23 @@ def test_commands_in_hints_are_on_separate_lines() -> None:
     ]
 
 
+def test_hints_say_pass() -> None:
+    """One verb for what is typed: "Pass another file", neither "specify" nor "provide" nor "name".
+
+    Keys of the stack file are set.
+    """
+    other_verb = re.compile(r"(?i)\b(?:specify|provide|supply)\b|(?:^|\. |\n)Name (?!only|without)")
+    texts = [(str(site), site.hint) for site in diagnostic_sites()]
+    texts += [(error.summary, error.hint({})) for error in KNOWN]
+    assert not [where for where, text in texts if other_verb.search(text)]
+    assert sum("Pass " in text for _, text in texts) > 30
+
+
+def test_placeholders_of_projects_are_one() -> None:
+    placeholder = re.compile(r"\b(?:PROJECT_ID|PROJECT-ID|YOUR_PROJECT|MY_PROJECT)\b")
+    assert not [where for command, where in commands() if placeholder.search(command)]
+
+
 def test_tpuctl_commands_in_texts_parse() -> None:
     wrong = []
     for command, where in commands():

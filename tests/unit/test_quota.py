@@ -306,7 +306,7 @@ def test_reservations_of_compute_engine_used_quota_when_they_were_made(tmp_path:
     [
         ("compute", 512, 0, "Quota of the wrong pool", "tpu: {api: tpu}"),
         ("tpu", 0, 32, "Quota of the wrong pool", "tpu: {api: compute}"),
-        ("auto", 0, 32, "Quota of the wrong pool", "then made at that API"),
+        ("auto", 0, 32, "Quota of the wrong pool", "then repeated at that API"),
         ("compute", 8, 0, "Not enough quota", "Request more quota"),
         ("compute", None, 0, "Not enough quota", "Request more quota"),
     ],

@@ -114,10 +114,10 @@ class Tpuctl:
     def cloud(self) -> Cloud:
         from tpuctl.cloud.clients import Cloud
 
-        made = Cloud(self.endpoint, self.project, record=self.record_call)
+        cloud = Cloud(self.endpoint, self.project, record=self.record_call)
         if self.bare is None:
-            made.hint_facts = {"type": self.stack.file.tpu.type}
-        return made
+            cloud.hint_facts = {"type": self.stack.file.tpu.type}
+        return cloud
 
     @cached_property
     def keys(self) -> Keys:

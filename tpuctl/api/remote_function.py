@@ -149,7 +149,7 @@ class RemoteFunction(Generic[P, R]):
 
 
 def _refuse(diagnostic: Diagnostic) -> None:
-    raise Usage(diagnostic.summary, diagnostic.detail, hint='Name it: @tpuctl.job(stack="PATH")')
+    raise Usage(diagnostic.summary, diagnostic.detail, hint='Pass it: @tpuctl.job(stack="PATH")')
 
 
 @contextmanager
@@ -316,9 +316,9 @@ def _module_place(name: str, file: Path) -> _Place:
     from tpuctl.preflight.submit_gate import Runnable, runnable
 
     file = file.resolve()
-    here = runnable(name, "module")
-    if here.file is not None and here.file.resolve() == file:
-        return _Place(here, module=name)
+    main = runnable(name, "module")
+    if main.file is not None and main.file.resolve() == file:
+        return _Place(main, module=name)
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     if {"site-packages", "dist-packages"} & {*root.parts}:
         raise Usage(

@@ -134,10 +134,10 @@ def traffic_price(origin: str, destination: str) -> Rate | None:
     table = _data()["traffic"]
     if destination == "internet":
         return Rate(table["internet"], "GB", _read(), is_general=True)
-    here, there = _continent(origin), _continent(destination)
-    if here is None or there is None:
+    origin_continent, destination_continent = _continent(origin), _continent(destination)
+    if origin_continent is None or destination_continent is None:
         return None
-    amount = table[here][table["columns"].index(there)]
+    amount = table[origin_continent][table["columns"].index(destination_continent)]
     return Rate(amount, "GB", _read()) if amount else None
 
 

@@ -24,18 +24,17 @@ def debug_dump(
     job: Job = "",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="File to write (default: tpuctl-debug-DATE.zip).", metavar="FILE"
-        ),
+        typer.Option("--output", "-o", help="File to write (default: tpuctl-debug-DATE.zip)."),
     ] = None,
 ) -> None:
     """Write an archive to attach to a bug report, after showing what is in it.
 
-    It has versions, the stack file, the plan, the result of `doctor`, the calls of the last
-    commands with their answers, and the records and logs of the running or latest job. Secrets,
-    e-mail addresses, IP addresses and projects are replaced by placeholders such as account-1.
-    Parts that cannot be read within half a minute are left out. Changes nothing, sends nothing, and
-    never overwrites a file.
+    It contains versions, the stack file, the plan, the result of `doctor`, the
+    calls of the last commands with their answers, and the records and logs of
+    the running or latest job. Secrets, e-mail addresses, IP addresses and
+    projects are replaced by placeholders such as account-1. Parts that cannot
+    be read within half a minute are left out. Changes nothing, sends nothing,
+    and never overwrites a file.
 
     Example: tpuctl debug-dump --output report.zip
     """
@@ -50,7 +49,7 @@ def debug_dump(
         raise Usage(
             "Missing file name",
             "the archive is written to a file, not to stdout",
-            hint="Name one:\n    tpuctl debug-dump --output FILE",
+            hint="Pass one:\n    tpuctl debug-dump --output FILE",
             where="--output",
         )
     file = output or Path(f"tpuctl-debug-{datetime.now():%Y%m%d-%H%M%S}.zip")

@@ -30,9 +30,10 @@ def doctor(
 ) -> int:
     """Check everything that `up` and `run` need, and show how to fix what is missing.
 
-    Checks this machine, the stack file, credentials, project, billing, APIs, permissions, network,
-    organization policies and quota, and changes nothing. Exits with 0 if there are no problems,
-    otherwise with the code of the most basic one.
+    Checks this machine, the stack file, credentials, project, billing, APIs,
+    permissions, network, organization policies and quota, and changes nothing.
+    Exits with 0 if there are no problems, otherwise with the exit code of the
+    most fundamental one.
 
     Example: tpuctl doctor
     """

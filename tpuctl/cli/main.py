@@ -201,7 +201,7 @@ def answer(state: State, exit_code: int) -> str:
     import json
 
     from tpuctl.model.text.terminal_text import escape_control_characters
-    from tpuctl.view import JsonLines, envelope
+    from tpuctl.view.progress.json_lines import JsonLines, envelope
 
     view = state.view
     diagnostics = view.diagnostics if isinstance(view, JsonLines) else []

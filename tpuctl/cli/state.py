@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.parameters.options import ListFormat
     from tpuctl.model.events import Event
     from tpuctl.model.troubleshooting.command_record import CommandRecorder
-    from tpuctl.view import View
+    from tpuctl.view.progress.base import View
     from tpuctl.view.responses.base import Response
 
     Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
@@ -108,17 +108,23 @@ class State:
     @cached_property
     def stack_file(self) -> Path:
         """The named stack file, otherwise the nearest one, and says which if it is not here."""
-        from tpuctl.model.events import Note, WarningIssued
         from tpuctl.model.stack.stack_search import STACK_FILE, find_stack_file
 
         if self.named_stack_file is not None:
             return self.named_stack_file
-        path = find_stack_file(Path(), lambda diagnostic: self.view.on(WarningIssued(diagnostic)))
+        path = find_stack_file(Path(), self._warn)
         if path == Path(STACK_FILE):
             return path
+        from tpuctl.model.events import Note
+
         path = Path(os.path.relpath(path))
         self.view.on(Note(f"Using the stack file {path}."))
         return path
+
+    def _warn(self, diagnostic: Diagnostic) -> None:
+        from tpuctl.model.events import WarningIssued
+
+        self.view.on(WarningIssued(diagnostic))
 
     @property
     def is_free(self) -> bool:
@@ -200,18 +206,20 @@ class State:
             from tpuctl.model.troubleshooting.command_record import CommandRecorder
 
             self.recorder = CommandRecorder(self.arguments)
-        made = Tpuctl(
+        tpuctl = Tpuctl(
             STACK_FILE if name or project else self.stack_file,
             name=name,
             project=project,
             cloud=self.cloud.value,
             emit=self._show_event,
         )
-        made.may_install = self.asks_permission
-        made.record_call = self.recorder.call if is_recorded and self.recorder is not None else None
-        self.clients.append(made)
-        made.names_workers = not (self.json and self.events)  # events name the worker
-        return made
+        tpuctl.may_install = self.asks_permission
+        tpuctl.record_call = (
+            self.recorder.call if is_recorded and self.recorder is not None else None
+        )
+        self.clients.append(tpuctl)
+        tpuctl.names_workers = not (self.json and self.events)  # events name the worker
+        return tpuctl
 
     @property
     def stacks(self) -> Iterator[tuple[str, str, str]]:

@@ -18,12 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_lfs_pointer
 from tpuctl.jobs.repository import Repository, repository_root
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 __all__ = [
     "Entry",
@@ -31,7 +33,6 @@ __all__ = [
     "FileRules",
     "Selection",
     "include_setting",
-    "select_files",
     "unreadable_error",
 ]
 
@@ -130,14 +131,13 @@ class _IgnoreFile:
     repository: Repository | None  # that it belongs to
 
     @cached_property
-    def _spec(self) -> GitIgnoreSpec:
-        # A pattern's position is that of its line; empty lines would be dropped.
-        return GitIgnoreSpec.from_lines(_matchable(line) or "#" for line in self.lines)
+    def _patterns(self) -> GitIgnoreSpec:
+        return _patterns([_matchable(line) for line in self.lines])
 
     def verdict(self, path: Path, is_folder: bool) -> tuple[bool, int] | None:
         """Whether it ignores a path, and the line that decides; None if no line matches."""
         name = path.relative_to(self.folder).as_posix() + ("/" if is_folder else "")
-        result = self._spec.check_file(_matchable(name))
+        result = self._patterns.check_file(_matchable(name))
         if result.include is None or result.index is None:
             return None
         return result.include, result.index + 1
@@ -153,17 +153,6 @@ class _Scope:
     links: tuple[Path, ...] = ()  # folders outside that were entered through links
 
 
-def select_files(
-    root: Path, include: Sequence[str], exclude: Sequence[str], script: str = ""
-) -> Selection:
-    """Everything to upload, each folder before its contents, sorted by name.
-
-    Raises Usage for links outside the folder that are not named, and for folders that cannot be
-    read.
-    """
-    return FileRules(root, include, exclude, script).select()
-
-
 class FileRules:
     """The rules that decide which files of a folder are uploaded."""
 
@@ -172,15 +161,19 @@ class FileRules:
     ) -> None:
         self.root, self._given = root.resolve(), root.absolute()
         self._include, self._exclude = tuple(include), tuple(exclude)
-        self._included = GitIgnoreSpec.from_lines(include)
-        self._excluded = GitIgnoreSpec.from_lines(line or "#" for line in exclude)
+        self._included = _patterns(include) if include else None
+        self._excluded = _patterns(exclude) if exclude else None
         self._script = script
         self._rejected: list[Path] = []
         self._credentials: list[str] = []
         self._scopes: dict[Path, tuple[_Scope, Exclusion | None]] = {}
 
     def select(self) -> Selection:
-        """The files to upload. Raises Usage as `select_files` does."""
+        """Everything to upload, each folder before its contents, sorted by name.
+
+        Raises Usage for links outside the folder that are not named, and for folders that cannot be
+        read.
+        """
         self._rejected, self._credentials = [], []
         try:
             entries = tuple(self._visit(self.root, self._top))
@@ -192,7 +185,7 @@ class FileRules:
 
     def lfs_pointers(self) -> list[str]:
         """The files to upload that are pointers of Git LFS, if a `.gitattributes` file here or
-        above in the repository names such files. Raises Usage as `select_files` does."""
+        above in the repository names such files. Raises Usage as `select` does."""
         top = repository_root(self.root)
         folders = [self.root, *self.root.parents] if top is not None else []
         attributes = [path / ".gitattributes" for path in folders if path.is_relative_to(top or "")]
@@ -308,11 +301,11 @@ class FileRules:
         )
 
     def _is_included(self, name: str) -> bool:
-        return bool(self._include) and self._included.match_file(_matchable(name))
+        return self._included is not None and self._included.match_file(_matchable(name))
 
     def _excluding_pattern(self, name: str) -> str:
         """The pattern of `job.exclude` that matches; empty if there is none."""
-        if not self._exclude:
+        if self._excluded is None:
             return ""
         result = self._excluded.check_file(_matchable(name))
         return self._exclude[result.index] if result.include and result.index is not None else ""
@@ -387,6 +380,13 @@ def _is_lfs_pointer(path: Path) -> bool:
             return is_lfs_pointer(source, os.fstat(source.fileno()).st_size)
     except OSError:  # `run` reports it
         return False
+
+
+def _patterns(lines: Sequence[str]) -> GitIgnoreSpec:
+    """Patterns at the positions of their lines."""
+    from pathspec import GitIgnoreSpec  # which takes longer than the check of a small script
+
+    return GitIgnoreSpec.from_lines(line or "#" for line in lines)  # empty ones would be dropped
 
 
 def _matchable(text: str) -> str:

@@ -317,7 +317,7 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
 
     Raises Usage with the cloud's message for an invalid request, NotFound, or Unreachable.
     """
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         cloud.url + path,
         method=verb,
         data=None if body is None else json.dumps(body).encode(),
@@ -325,7 +325,7 @@ def request(cloud: LocalCloud, verb: str, path: str, body: Any = None) -> dict[s
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(asked, timeout=10) as answer:
+        with opener.open(request, timeout=10) as answer:
             return dict(json.loads(answer.read()))
     except urllib.error.HTTPError as error:
         with error, contextlib.suppress(ValueError, KeyError):

@@ -18,8 +18,8 @@ from tpuctl.preflight.analysis.program.syntax import Function, title
 from tpuctl.preflight.analysis.tracing.reachability import reachability_of
 from tpuctl.preflight.analysis.tracing.traced import find_traced
 from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
-from tpuctl.preflight.framework import framework_of
-from tpuctl.preflight.rules import FINDERS, NOT_PYTHON
+from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for
+from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements
@@ -130,7 +130,7 @@ def _check(project: Project, target: Target) -> Report:
     findings: list[Finding] = []
     notes: list[CheckNote] = []
     is_readable = "__main__" in project.modules
-    for code in _codes(project) if is_readable else [NOT_PYTHON]:
+    for code in codes_for(project) if is_readable else [NOT_PYTHON]:
         try:
             findings += FINDERS[code](project, target)
         except RecursionError:
@@ -149,12 +149,6 @@ def _check(project: Project, target: Target) -> Report:
     report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
     framework = framework_of(project.script) if is_readable else None
     return replace(Report.merge([report]), framework=framework)
-
-
-def _codes(project: Project) -> Iterator[str]:
-    """The rules about what the project uses."""
-    is_used = {"TPU6": project.uses_jax, "TPU7": project.uses_torch_xla}
-    return (code for code in FINDERS if is_used.get(code[:4], True))
 
 
 def check_folder(folder: Path, target: Target, upload: Upload | None = None) -> Report:

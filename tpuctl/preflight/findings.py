@@ -87,10 +87,6 @@ class Finding:
     hint: str = ""  # what to write instead
     edits: tuple[Edit, ...] = ()  # the safe fix, if any; applied together or not at all
 
-    def with_severity(self, severity: Severity) -> Finding:
-        """A copy with another severity."""
-        return replace(self, severity=severity)
-
 
 @dataclass(frozen=True)
 class Rule:

@@ -167,7 +167,7 @@ def check_script(script: Path, *, is_newer_python: bool = False) -> None:
         kind = "does not exist"
         if exists(script):
             kind = "is a folder" if script.is_dir() else "is not a file"
-        hint = "Give the path of a Python file."
+        hint = "Pass the path of a Python file."
         if is_file(script / "__main__.py"):
             hint += f" This folder has one:\n    tpuctl run {shlex.quote(f'{script}/__main__.py')}"
         raise Usage("Script not found", f"{script} {kind}", hint=hint)

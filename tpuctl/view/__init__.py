@@ -1,9 +1,13 @@
 """Views of events and results: terminal, plain lines, JSON."""
 
-from tpuctl.view.progress.base import DUMB_TERMINALS, View
-from tpuctl.view.progress.json_lines import JsonLines, envelope
+from __future__ import annotations
 
-__all__ = ["JsonLines", "View", "choose", "envelope"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpuctl.view.progress.base import View
+
+__all__ = ["choose"]
 
 
 def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
@@ -11,7 +15,11 @@ def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
     import os
     import sys
 
+    from tpuctl.view.progress.base import DUMB_TERMINALS
+
     if json:
+        from tpuctl.view.progress.json_lines import JsonLines
+
         return JsonLines(events=events)
     is_dumb = os.environ.get("TERM", "") in DUMB_TERMINALS
     if quiet or is_dumb or not sys.stderr.isatty():

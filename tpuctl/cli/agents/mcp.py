@@ -24,15 +24,16 @@ def mcp(
         bool,
         typer.Option(
             "--allow-spending",
-            help="Also serve up, run, stop and down, which create what costs money, and end it.",
+            help="Also serve up, run, stop, and down, which start and end what costs money.",
         ),
     ] = False,
 ) -> None:
-    """Serve tools to AI agents by the Model Context Protocol, on stdin and stdout.
+    """Serve tools to AI agents over the Model Context Protocol, on stdin and stdout.
 
-    The tools are plan, status, jobs, logs, explain, check and rehearse, for the cloud and the stack
-    file given here; their results are those of --json. An agent starts the server itself: put this
-    command into its configuration. Requires pip install 'tpuctl[mcp]'.
+    The tools are plan, status, jobs, logs, explain, check, and rehearse. They
+    use the cloud and the stack file given here, and return what the commands
+    print with --json. The agent starts the server itself: add this command to
+    its configuration. Requires pip install 'tpuctl[mcp]'.
 
     Example: tpuctl mcp --cloud local
     """

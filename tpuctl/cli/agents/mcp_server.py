@@ -30,7 +30,7 @@ from tpuctl.cli.state import State
 from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, LogChunk, StepFinished, StepProgress, StepStarted
 from tpuctl.version import __version__
-from tpuctl.view import JsonLines
+from tpuctl.view.progress.json_lines import JsonLines
 
 __all__ = ["TOOLS", "serve"]
 

@@ -178,10 +178,10 @@ def query_live(
     listed = state.wait_for(list_in_zones(cloud, catalog_list, zones, tpuctl.emit)).filter_names(
         is_requested
     )
-    here: Mapping[str, Iterable[str]] = {
+    catalog: Mapping[str, Iterable[str]] = {
         zone_name: catalog_names(zone_name) for zone_name in listed.by_zone
     }
-    return LiveResult(tpuctl.project, Comparison.of(here, listed))
+    return LiveResult(tpuctl.project, Comparison.of(catalog, listed))
 
 
 def query_types(

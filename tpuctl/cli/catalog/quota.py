@@ -42,7 +42,7 @@ INTRODUCTIONS = {
     "tpu": "Names of the Cloud TPU API stand for two limits",
     "compute": "Names of Compute Engine stand for one",
 }
-POOLS = "Each API has pools of its own: quota of one is of no use at the other."
+POOLS = "Each API has its own quota pools: quota at one cannot be used at the other."
 
 
 def quota(
@@ -67,8 +67,7 @@ def quota(
     project: LiveProject = "",
     type_too: HiddenType = "",
 ) -> None:
-    """Show the limits that nodes of a type count against at each API; with --live, how many still
-    fit.
+    """Show the quota limits that apply to a type at each API; with --live, how many more nodes fit.
 
     Example: tpuctl quota v5e-8 --live --project my-project
     """

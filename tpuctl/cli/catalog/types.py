@@ -122,8 +122,8 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
         tpu_machine,
     )
 
-    here = choice.zones_of(accelerator)
-    best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), here)))}
+    zones = choice.zones_of(accelerator)
+    best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), zones)))}
     demand, spot = best.get("on-demand"), best.get("spot")
     machine = tpu_machine(accelerator)
     return {
@@ -140,7 +140,7 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
         "topologies": list(topologies_of(accelerator)),
         "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
         "tpu_api": accelerator.in_tpu_api,
-        "zones": list(here),
+        "zones": list(zones),
         "on_demand": demand.per_hour if demand else None,
         "on_demand_zone": demand.zone if demand else None,
         "spot": spot.per_hour if spot else None,

@@ -41,8 +41,9 @@ def zones(
     query: LiveQuery,
     type_too: HiddenType = "",
 ) -> None:
-    """List zones, what they offer and at which API; for a single type, also its price in each, and
-    which zones granted or refused it to your stacks. With --live also reservations of TPUs.
+    """List zones, what they offer, and at which API; for a single type, also its price in each
+    zone, and which zones granted or refused it to your stacks. With --live, also list TPU
+    reservations.
 
     Example: tpuctl zones v5e-8 --sort price
     """

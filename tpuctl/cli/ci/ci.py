@@ -133,7 +133,9 @@ def write_pipeline(
     ] = "",
     schedule: Annotated[
         str,
-        typer.Option("--schedule", metavar="CRON", help='Also train then, in UTC: "0 3 * * 1".'),
+        typer.Option(
+            "--schedule", metavar="CRON", help='Also train at these times, in UTC: "0 3 * * 1".'
+        ),
     ] = "",
     hours: Annotated[
         float | None,
@@ -148,7 +150,7 @@ def write_pipeline(
         typer.Option(
             "--install",
             metavar="REQUIREMENT",
-            help="What pip installs, not this version of tpuctl.",
+            help="What pip installs (default: this tpuctl version).",
         ),
     ] = "",
     hash_: Annotated[

@@ -205,7 +205,7 @@ def summary(
 ) -> None:
     """Summarize a job in Markdown: result, cause, cost, duration, curves.
 
-    Works after the machines are deleted. Exits with 0 whatever the job's result.
+    Works after the machines are deleted. Exits with 0 regardless of the job's result.
 
     Example: tpuctl ci summary >> "$GITHUB_STEP_SUMMARY"
     """

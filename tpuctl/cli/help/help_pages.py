@@ -104,8 +104,8 @@ def _in_columns(blocks: Mapping[str, list[str]], width: int) -> list[str]:
     left += [""] * (rows - len(left))
     right += [""] * (rows - len(right))
     return [
-        f"{here}{' ' * (middle - _length(here))}{there}".rstrip()
-        for here, there in zip(left, right, strict=True)
+        f"{left_line}{' ' * (middle - _length(left_line))}{right_line}".rstrip()
+        for left_line, right_line in zip(left, right, strict=True)
     ]
 
 

@@ -171,10 +171,12 @@ def _describe(error: Any, context: Any, path: str) -> tuple[str, str]:
 
 
 def _options(context: Any) -> list[str]:
-    here, names = context, []
-    while here is not None:
-        names += [name for parameter in here.command.get_params(here) for name in parameter.opts]
-        here = here.parent
+    current, names = context, []
+    while current is not None:
+        names += [
+            name for parameter in current.command.get_params(current) for name in parameter.opts
+        ]
+        current = current.parent
     return [name for name in names if name.startswith("--")]
 
 

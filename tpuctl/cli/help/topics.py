@@ -60,10 +60,10 @@ def show_help(
 def _help_page(root: Any, words: list[str]) -> str:
     from tpuctl.errors import Usage
 
-    here, command = root, root.command
+    current, command = root, root.command
     for at, word in enumerate(words):
-        subcommands = command.list_commands(here) if hasattr(command, "list_commands") else []
-        subcommand = command.get_command(here, word) if word in subcommands else None
+        subcommands = command.list_commands(current) if hasattr(command, "list_commands") else []
+        subcommand = command.get_command(current, word) if word in subcommands else None
         if subcommand is None:
             suggestion = nearest_command(word, [*subcommands, OPTIONS])
             typed = " ".join(["tpuctl help", *words[:at]])
@@ -74,7 +74,7 @@ def _help_page(root: Any, words: list[str]) -> str:
                 if suggestion
                 else f"To list all commands:\n    {typed}",
             )
-        here = typer.Context(subcommand, info_name=word, parent=here)
+        current = typer.Context(subcommand, info_name=word, parent=current)
         command = subcommand
-    text: str = command.get_help(here)
+    text: str = command.get_help(current)
     return text

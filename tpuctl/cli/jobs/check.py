@@ -88,7 +88,8 @@ def check(
 
     Scripts are checked for the stack's TPU, or for a TPU VM if there is no
     stack file. Without a script, only the stack file is checked. Exits with 1
-    if there are errors; costs and risks are reported only.
+    if there are errors; costs and risks are reported, but do not change the
+    exit code.
 
     Example: tpuctl check train.py
     """

@@ -39,13 +39,14 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Explain why a job or the last command failed, where a job hangs, or an error message.
+    """Explain why a job or the last command failed, where a job hangs, or what an error means.
 
-    Without a job, explains the last `up`, `run` or `down` of this machine if it failed before
-    there was a job, otherwise the running job, or else the latest. Reads the records of all
-    attempts and workers from the bucket, so it works after the machines are deleted. Exits with 0
-    whatever the job's result.
-    With --error, or - instead of a job, no cloud is queried; exits with 1 if the error is unknown.
+    Without JOB, explains the last `up`, `run`, or `down` on this machine if it
+    failed before a job started; otherwise the running job or, if there is none,
+    the latest. Reads the records of all attempts and workers from the bucket,
+    so it works after the machines are deleted. Exits with 0 regardless of the
+    job's result. With --error, or with - in place of JOB, queries no cloud, and
+    exits with 1 if the error is unknown.
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """

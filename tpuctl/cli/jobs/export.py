@@ -44,14 +44,15 @@ def jobset(
     module: JobModule = None,
     name: Annotated[
         str,
-        typer.Option("--name", help="Name of the JobSet (default: a new job id)."),
+        typer.Option("--name", metavar="NAME", help="Name of the JobSet (default: a new job id)."),
     ] = "",
     queue: Annotated[
         str,
-        typer.Option("--queue", help='LocalQueue of Kueue; "" uses none.'),
+        typer.Option("--queue", metavar="QUEUE", help='LocalQueue of Kueue; "" uses none.'),
     ] = "tpu",
     image: Annotated[
-        str, typer.Option("--image", help="Container image with Python 3.8 or later.")
+        str,
+        typer.Option("--image", metavar="IMAGE", help="Container image with Python 3.8 or later."),
     ] = "python:3.12",
     service_account: Annotated[
         str,

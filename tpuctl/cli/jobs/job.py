@@ -48,7 +48,7 @@ def logs(
     ] = False,
     all_workers: AllWorkers = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, help="Show only the last N lines.")
+        int | None, typer.Option("--tail", metavar="N", min=0, help="Show only the last N lines.")
     ] = None,
     since: Annotated[
         str,
@@ -209,7 +209,7 @@ def profile(
         typer.Option(
             "--job",
             metavar="JOB",
-            help="Job id, or its last word (default: the running job, or else the latest).",
+            help="Job id, or its last word (default: the running job, otherwise the latest).",
             autocompletion=complete_jobs,
         ),
     ] = "",

@@ -43,7 +43,8 @@ def rehearse(
     ] = None,
     module: JobModule = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Stop the script after N steps. [8]")
+        int | None,
+        typer.Option("--steps", metavar="N", min=1, help="Stop the script after N steps. [8]"),
     ] = None,
     timeout: Annotated[
         str,
@@ -68,7 +69,7 @@ def rehearse(
     tensorflow: Annotated[
         str,
         typer.Option(
-            "--tensorflow", metavar="VERSION", help="TensorFlow version, not the runtime's."
+            "--tensorflow", metavar="VERSION", help="TensorFlow version (default: the runtime's)."
         ),
     ] = "",
     no_check: NoCheck = False,
@@ -79,10 +80,10 @@ def rehearse(
             help="Compile with the TPU's compiler instead of running.",
         ),
     ] = False,
-    type_name: Annotated[str, type_option("With --compile: TPU type, not the stack's.")] = "",
+    type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
     batch: Annotated[
         int | None,
-        typer.Option("--batch", help="With --compile: this global batch size only."),
+        typer.Option("--batch", help="With --compile: only this global batch size."),
     ] = None,
 ) -> int:
     """Run a few steps of a script on this machine, as on the TPU, and report problems.
@@ -135,8 +136,8 @@ def _run(
         is_verbose=state.verbose,
     )
     tpuctl.emit = _dim_output(state, tpuctl.emit)
-    done = state.wait_for(tpuctl.rehearse(submission, options))
-    done = _with_commands(state, done)
+    rehearsal = state.wait_for(tpuctl.rehearse(submission, options))
+    rehearsal = _with_commands(state, rehearsal)
     paper = TextOutput.of(sys.stdout, no_color=state.no_color)
 
     def command(name: str) -> str:
@@ -144,14 +145,15 @@ def _run(
             name = "run --up"
         return f"{state.command_prefix} {name} {state.program}"
 
-    lines = rehearsal_lines(done, paper, command)
+    lines = rehearsal_lines(rehearsal, paper, command)
     state.answer(
-        lambda: responses.checks.Rehearsal.model_validate(done), lambda: print("\n".join(lines))
+        lambda: responses.checks.Rehearsal.model_validate(rehearsal),
+        lambda: print("\n".join(lines)),
     )
-    if done.is_interrupted:
+    if rehearsal.is_interrupted:
         state.after_interrupt = ("results so far are shown above", "")
         raise Interrupted
-    return FAILED if done.assessment.has_errors else 0
+    return FAILED if rehearsal.assessment.has_errors else 0
 
 
 def _with_commands(state: State, done: Rehearsal) -> Rehearsal:

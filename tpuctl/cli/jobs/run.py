@@ -50,17 +50,17 @@ def run(
             help="Return when all workers have started.",
         ),
     ] = False,
-    up: Annotated[bool, typer.Option("--up", help="Bring the stack up first.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="Create or update the stack first.")] = False,
     down: Annotated[
         bool,
-        typer.Option("--down", help="Delete the stack at the end in any case."),
+        typer.Option("--down", help="Delete the stack at the end, even after a failure."),
     ] = False,
     each: Annotated[
         list[str] | None,
         typer.Option(
             "--each",
             metavar="NAME=VALUE,...",
-            help="Run a job per value, as --NAME=VALUE; repeatable.",
+            help="Run one job per value of --NAME; repeatable.",
         ),
     ] = None,
     secret: Annotated[
@@ -188,9 +188,9 @@ async def _run_detached(
 ) -> int:
     from tpuctl.flows.jobs.run_state import RunState
 
-    ran = RunState()
-    with _recording_result(state, ran):
-        record = await tpuctl.run_detached(submission, options, ran)
+    run_state = RunState()
+    with _recording_result(state, run_state):
+        record = await tpuctl.run_detached(submission, options, run_state)
     state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
@@ -207,46 +207,51 @@ def _run_attached(state: State, tpuctl: Tpuctl, submission: Submission, options:
     from tpuctl.flows.jobs.run_state import RunState
     from tpuctl.flows.signals import SignalReceived
 
-    ran = RunState()
-    with _recording_result(state, ran), _showing_sweep(state, tpuctl, options.each, ran):
+    run_state = RunState()
+    with (
+        _recording_result(state, run_state),
+        _showing_sweep(state, tpuctl, options.each, run_state),
+    ):
         try:
-            exit_code = state.wait_for(tpuctl.run_interactively(submission, options, ran))
+            exit_code = state.wait_for(tpuctl.run_interactively(submission, options, run_state))
         except SignalReceived:  # before the run began
             raise Interrupted from None
-    followed = ran.follow_result
+    followed = run_state.follow_result
     if (
         not options.each
-        and ran.record is not None
+        and run_state.record is not None
         and followed
         and not (followed.still_running or followed.is_urgent)
     ):
-        _suggest_next(state, tpuctl, ran, ran.record)
+        _suggest_next(state, tpuctl, run_state, run_state.record)
     return exit_code
 
 
 @contextmanager
 def _showing_sweep(
-    state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState
+    state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], run_state: RunState
 ) -> Iterator[None]:
     """Show what became of the jobs of a sweep, even if it raises."""
     try:
         yield
     except BaseException:
         with suppress(TpuctlError):
-            _show_sweep(state, tpuctl, sweep, ran)
+            _show_sweep(state, tpuctl, sweep, run_state)
         raise
-    _show_sweep(state, tpuctl, sweep, ran)
+    _show_sweep(state, tpuctl, sweep, run_state)
 
 
-def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran: RunState) -> None:
+def _show_sweep(
+    state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], run_state: RunState
+) -> None:
     from tpuctl.view.jobs.sweep import print_sweep
 
-    jobs = [record.id for record in ran.records]
+    jobs = [record.id for record in run_state.records]
     if not sweep or not jobs:
         return
     state.jobs += jobs
     reports = state.wait_for(tpuctl.sweep_reports(jobs))
-    command = "down" if ran.down_exit_code else f"jobs compare {' '.join(jobs)}"
+    command = "down" if run_state.down_exit_code else f"jobs compare {' '.join(jobs)}"
 
     def show() -> None:
         print()
@@ -254,37 +259,39 @@ def _show_sweep(state: State, tpuctl: Tpuctl, sweep: Sequence[SweepValues], ran:
         if len(reports) > 1:
             state.suggest(f"{state.command_prefix} {command}")
 
-    state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, ran.down_result), show)
+    state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, run_state.down_result), show)
 
 
 @contextmanager
-def _recording_result(state: State, ran: RunState) -> Iterator[None]:
+def _recording_result(state: State, run_state: RunState) -> Iterator[None]:
     """Record the run's state as the command's data, even if it raises."""
     try:
         yield
     finally:
-        if ran.is_coming_up:
+        if run_state.is_coming_up:
             state.after_interrupt = AFTER_INTERRUPT["up"]
-        if ran.record is not None and not ran.record.values:
-            record = ran.record
+        if run_state.record is not None and not run_state.record.values:
+            record = run_state.record
             state.jobs.append(record.id)
             state.record(
-                lambda: responses.stacks.JobSubmission.of(record, ran.job_ended, ran.down_result)
+                lambda: responses.stacks.JobSubmission.of(
+                    record, run_state.job_ended, run_state.down_result
+                )
             )
-        elif ran.down_result is not None:
-            state.record(lambda: responses.stacks.Down.model_validate(ran.down_result))
+        elif run_state.down_result is not None:
+            state.record(lambda: responses.stacks.Down.model_validate(run_state.down_result))
 
 
-def _suggest_next(state: State, tpuctl: Tpuctl, ran: RunState, record: JobRecord) -> None:
+def _suggest_next(state: State, tpuctl: Tpuctl, run_state: RunState, record: JobRecord) -> None:
     """Suggest the next command after the job ended; after a success, once for each version of the
     script."""
     from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice
     from tpuctl.model.events import Note
 
     command = f"explain {record.id}"
-    if ran.down_exit_code:
+    if run_state.down_exit_code:
         command = "down"
-    elif ran.job_ended is not None and ran.job_ended.state == "succeeded":
+    elif run_state.job_ended is not None and run_state.job_ended.state == "succeeded":
         content = content_of(tpuctl.stack, record.bundle, record.script)
         if not is_new_advice("result", tpuctl.stack, content):
             return

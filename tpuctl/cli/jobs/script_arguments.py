@@ -59,9 +59,9 @@ class AfterDashes(Command):
     """Keeps the arguments after `--` apart: without a script, they are a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        here = args.index("--") if "--" in args else len(args)
-        ctx.meta[AFTER_DASHES] = args[here + 1 :]
-        return super().parse_args(ctx, args[:here])
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[AFTER_DASHES] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
 
 
 def parse_program(

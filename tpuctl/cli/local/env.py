@@ -38,7 +38,11 @@ def print_environment(
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Default project of these programs. [local-project]"),
+        typer.Option(
+            "--project",
+            metavar="PROJECT",
+            help="Default project of these programs. [local-project]",
+        ),
     ] = None,
     unset: Annotated[
         bool, typer.Option("--unset", help="Restore the previous environment.")
@@ -114,7 +118,7 @@ def _current_shell() -> Shell:
     raise Usage(
         "Unknown shell",
         f"{name} is not supported",
-        hint="Name a shell:\n    tpuctl local env --shell bash|zsh|fish",
+        hint="Pass a shell:\n    tpuctl local env --shell bash|zsh|fish",
     )
 
 

@@ -38,37 +38,59 @@ Option = typer.Option
 def add(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(help=_KINDS)],
-    method: Annotated[str | None, Option("--method", help=_METHOD)] = None,
+    method: Annotated[str | None, Option("--method", metavar="METHOD", help=_METHOD)] = None,
     project: Annotated[
-        str | None, Option("--project", rich_help_panel=_LIMIT, help="Limit to this project.")
+        str | None,
+        Option(
+            "--project", metavar="PROJECT", rich_help_panel=_LIMIT, help="Limit to this project."
+        ),
     ] = None,
     zone: Annotated[
         str | None,
-        Option("--zone", rich_help_panel=_LIMIT, help="Limit to this zone (wildcards allowed)."),
+        Option(
+            "--zone",
+            metavar="ZONE",
+            rich_help_panel=_LIMIT,
+            help="Limit to this zone (wildcards allowed).",
+        ),
     ] = None,
     region: Annotated[
-        str | None, Option("--region", rich_help_panel=_LIMIT, help="Limit to this region.")
+        str | None,
+        Option("--region", metavar="REGION", rich_help_panel=_LIMIT, help="Limit to this region."),
     ] = None,
     type_name: Annotated[
         str | None,
-        Option("--type", rich_help_panel=_LIMIT, help="Limit to nodes of this type or generation."),
+        Option(
+            "--type",
+            metavar="TYPE",
+            rich_help_panel=_LIMIT,
+            help="Limit to nodes of this type or generation.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        Option("--name", rich_help_panel=_LIMIT, help="Limit to names that contain this text."),
+        Option(
+            "--name",
+            metavar="NAME",
+            rich_help_panel=_LIMIT,
+            help="Limit to names that contain this text.",
+        ),
     ] = None,
     caller: Annotated[
         str | None,
         Option(
             "--caller",
+            metavar="EMAIL",
             rich_help_panel=_LIMIT,
             help="Limit to this caller's email (wildcards allowed).",
         ),
     ] = None,
     times: Annotated[
-        str | None, Option("--times", help="How many times it applies: a number, or unlimited. [1]")
+        str | None, Option("--times", metavar="N|unlimited", help="How many times it applies. [1]")
     ] = None,
-    at: Annotated[int | None, Option("--at", help="Trigger on the Nth matching call.")] = None,
+    at: Annotated[
+        int | None, Option("--at", metavar="N", help="Trigger on the Nth matching call.")
+    ] = None,
     text: Annotated[
         str | None, Option("--text", rich_help_panel=_ERROR, help="Error message.")
     ] = None,
@@ -76,6 +98,7 @@ def add(
         str | None,
         Option(
             "--google-error",
+            metavar="NAME",
             rich_help_panel=_ERROR,
             help="For error: one of Google's errors by name, such as quota-zone.",
         ),
@@ -83,7 +106,10 @@ def add(
     code: Annotated[
         str | None,
         Option(
-            "--code", rich_help_panel=_ERROR, help="For error: a google.rpc code, such as ABORTED."
+            "--code",
+            metavar="CODE",
+            rich_help_panel=_ERROR,
+            help="For error: a google.rpc code, such as ABORTED.",
         ),
     ] = None,
     http: Annotated[
@@ -109,8 +135,9 @@ def add(
         str | None,
         Option(
             "--body",
+            metavar="request|response",
             rich_help_panel=_ONE_KIND,
-            help="For truncate: body to truncate, request or response.",
+            help="For truncate: body to truncate.",
         ),
     ] = None,
     after_bytes: Annotated[
@@ -126,12 +153,19 @@ def add(
         str | None,
         Option(
             "--role",
+            metavar="ROLE",
             rich_help_panel=_ONE_KIND,
             help="For missing-role: the role, such as tpu.admin.",
         ),
     ] = None,
     limit: Annotated[
-        str | None, Option("--limit", rich_help_panel=_ONE_KIND, help="For quota: id of the limit.")
+        str | None,
+        Option(
+            "--limit",
+            metavar="LIMIT",
+            rich_help_panel=_ONE_KIND,
+            help="For quota: id of the limit.",
+        ),
     ] = None,
     number: Annotated[
         int | None,
@@ -145,6 +179,7 @@ def add(
         str | None,
         Option(
             "--node",
+            metavar="NODE",
             rich_help_panel=_ONE_KIND,
             help="Node or instance, for preempt, maintenance, ssh-key-refused, host-unreachable "
             "and disk-full; for preempt also a managed group.",
@@ -154,6 +189,7 @@ def add(
         int | None,
         Option(
             "--worker",
+            metavar="WORKER",
             rich_help_panel=_ONE_KIND,
             help="Worker index, for ssh-key-refused, host-unreachable, disk-full.",
         ),
@@ -162,6 +198,7 @@ def add(
         str | None,
         Option(
             "--mode",
+            metavar="silent|refused",
             rich_help_panel=_ONE_KIND,
             help="For host-unreachable: silent (no reply) or refused (connection refused). "
             "[silent]",
@@ -217,7 +254,7 @@ def add(
 
 @fault_app.command("list")
 def list_faults(context: typer.Context) -> None:
-    """List the faults, how often each applied, and the requests they hold.
+    """List the faults, how often each was applied, and the requests that they hold.
 
     Example: tpuctl local fault list
     """
@@ -341,11 +378,12 @@ def set_setting(
 ) -> None:
     """Change a setting of the local cloud, or show all. `local reset` restores the defaults.
 
-    `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy CONSTRAINT on|off`,
-    `denied-permission PERMISSION on|off`, `propagation SECONDS` (delay of policy changes),
-    `address ADDRESS` (of this computer, for firewall rules), `reservation NAME on|off`,
-    `zone ZONE on|off` (one that Google opens to selected projects only), `devices NUMBER|all`
-    (TPU devices that a program sees at most), `pace instant|quick|real`.
+    `nodes allowed|denied`, `quota LIMIT ZONE NUMBER|unlimited`, `policy
+    CONSTRAINT on|off`, `denied-permission PERMISSION on|off`, `propagation
+    SECONDS` (delay of policy changes), `address ADDRESS` (of this computer, for
+    firewall rules), `reservation NAME on|off`, `zone ZONE on|off` (one that
+    Google opens to selected projects only), `devices NUMBER|all` (the most TPU
+    devices that a program sees), `pace instant|quick|real`.
 
     Example: tpuctl local set quota TPUV5sLitepodServingPerProjectPerZoneForTPUAPI us-east5-a 4
     """

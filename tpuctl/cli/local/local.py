@@ -52,7 +52,7 @@ def up(
     ] = None,
     pace: Annotated[
         str | None,
-        typer.Option("--pace", help="Speed of operations: instant, quick or real."),
+        typer.Option("--pace", metavar="instant|quick|real", help="Speed of operations."),
     ] = None,
 ) -> None:
     """Start the local cloud if it is not running.
@@ -158,11 +158,12 @@ def prune(
         ),
     ] = "",
 ) -> None:
-    """Delete machine images, packages, and downloads that nothing uses; they are built again when
+    """Delete machine images, packages, and downloads that nothing uses; they are rebuilt when
     needed.
 
-    Images of machines are kept, and while a rehearsal is running everything but downloads. The
-    local cloud's data is not part of this: see `tpuctl local reset`.
+    Images that machines use are kept; while a rehearsal is running, so is
+    everything but downloads. The local cloud's data is kept, too; `tpuctl local
+    reset` deletes it.
 
     Example: tpuctl local prune --older-than 30d
     """
@@ -223,7 +224,9 @@ def token(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", help="Limit the token to this access scope (full URL). May be repeated."
+            "--scope",
+            metavar="URL",
+            help="Limit the token to this access scope (full URL). May be repeated.",
         ),
     ] = None,
 ) -> None:

@@ -35,10 +35,11 @@ def replay(
         bool, typer.Option("--all", help="Also list the calls that were not compared.")
     ] = False,
 ) -> int:
-    """Compare the local cloud's responses with recorded ones of Google.
+    """Compare the local cloud's responses with recorded responses from Google.
 
-    Each file is replayed against an empty local cloud of its own; yours is not touched. Exits with
-    1 if a response differs in its status, reason, text, fields, or constants.
+    Each file is replayed against a separate, empty local cloud; yours is not
+    affected. Exits with 1 if a response differs in its status, reason, text,
+    fields, or constants.
 
     Example: tpuctl local replay session.har
     """

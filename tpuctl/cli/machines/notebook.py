@@ -39,7 +39,12 @@ def notebook(
         ),
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")
+        bool,
+        typer.Option(
+            "--browser/--no-browser",
+            show_default=False,
+            help="Open the browser (default), or only print the URL.",
+        ),
     ] = True,
 ) -> None:
     """Open JupyterLab on worker 0, in the environment of the stack's jobs.

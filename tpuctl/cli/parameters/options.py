@@ -45,7 +45,7 @@ Job = Annotated[
     str,
     typer.Argument(
         metavar="[JOB]",
-        help="Job id, or its last word (default: the running job, or else the latest).",
+        help="Job id, or its last word (default: the running job, otherwise the latest).",
         show_default=False,
         autocompletion=complete_jobs,
     ),

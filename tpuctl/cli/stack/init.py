@@ -11,7 +11,7 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_templates, complete_zones
-from tpuctl.cli.parameters.options import type_option
+from tpuctl.cli.parameters.options import project_option, type_option
 from tpuctl.cli.state import State
 from tpuctl.units import counted
 
@@ -38,10 +38,8 @@ def init(
             show_default=False,
         ),
     ] = "",
-    project: Annotated[
-        str, typer.Option("--project", help="Project id (generated for the local cloud).")
-    ] = "",
-    name: Annotated[str, typer.Option("--name", help="Stack name.")] = "",
+    project: Annotated[str, project_option("Project id (generated for the local cloud).")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Stack name.")] = "",
     type_name: Annotated[
         str, type_option("TPU type, such as v5e-8 (default: the template's, or the cheapest).")
     ] = "",
@@ -62,8 +60,9 @@ def init(
 ) -> None:
     """Write a stack file for your scripts, or a template's with its job. Existing files are kept.
 
-    In a folder with Python scripts, it shows what it finds, and asks; --yes accepts. Some templates
-    are a job alone, to add to an existing stack.
+    In a folder with Python scripts, it shows what it finds and asks before
+    writing; --yes accepts. Some templates contain only a job, to add to an
+    existing stack.
 
     Example: tpuctl init --type v5e-8 --spot --project my-project
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.parameters.options import OutputFormat, ProjectId, StackName
+from tpuctl.cli.parameters.options import OutputFormat, ProjectId, StackName, project_option
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def register(app: typer.Typer) -> None:
 def plan(context: typer.Context, race: Race = False) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
-    Exits with 76 if it is known not to fit into the quota of any of its zones.
+    Exits with 76 if the stack is known not to fit into the quota of any of its
+    zones.
 
     Example: tpuctl plan
     """
@@ -148,36 +149,36 @@ def status(
     if watch:
         watch_status(state, tpuctl, interval, typed)
         return
-    moment = state.wait_for(tpuctl.snapshot())
-    if stack and not moment.status.inventory and not moment.status.unlisted:
+    snapshot = state.wait_for(tpuctl.snapshot())
+    if stack and not snapshot.status.inventory and not snapshot.status.unlisted:
         state.view.on(
             Note(
                 f"Nothing found. To list all stacks in project {project}:\n"
                 f"    {state.cloud_prefix} orphans --all --project {shlex.quote(project)}"
             )
         )
-    if moment.problem is not None:
-        state.view.on(WarningIssued(moment.problem))
+    if snapshot.problem is not None:
+        state.view.on(WarningIssued(snapshot.problem))
 
     def show() -> None:
-        show_snapshot(moment, typed, is_free=state.is_free)
-        if moment.status.nodes and not moment.advice:
-            state.suggest(typed("down") if stack else _job_command(state, moment))
+        show_snapshot(snapshot, typed, is_free=state.is_free)
+        if snapshot.status.nodes and not snapshot.advice:
+            state.suggest(typed("down") if stack else _job_command(state, snapshot))
 
-    state.jobs += [job.record.id for job in moment.jobs]
-    state.answer(lambda: responses.stacks.Status.of(moment), show)
-    if moment.status.unlisted:
-        raise combined_error(moment.status.unlisted, moment.status.stack.project)
+    state.jobs += [job.record.id for job in snapshot.jobs]
+    state.answer(lambda: responses.stacks.Status.of(snapshot), show)
+    if snapshot.status.unlisted:
+        raise combined_error(snapshot.status.unlisted, snapshot.status.stack.project)
 
 
-def _job_command(state: State, moment: Snapshot) -> str:
+def _job_command(state: State, snapshot: Snapshot) -> str:
     """A command for the running job, to run one, or to delete the stack that ran one."""
-    running = [job.record for job in moment.jobs if job.status.exit_code is None]
+    running = [job.record for job in snapshot.jobs if job.status.exit_code is None]
     if running and running[0].kind == "notebook":
         return f"{state.command_prefix} notebook"
     if running:
         return f"{state.command_prefix} logs -f {running[0].id}"
-    if moment.jobs:
+    if snapshot.jobs:
         return f"{state.command_prefix} down"
     return f"{state.command_prefix} run {state.guess_script()}"
 
@@ -210,8 +211,8 @@ def down(
             show_plan(teardown.plan, no_color=state.no_color)
         has_file = tpuctl.bare is None
         folder = other_folder(teardown.stack, state.cloud.value) if has_file else None
-        whose = "" if folder is None else f", brought up from {folder}"
-        state.confirm(f"Delete these resources{whose}?", default=not delete_bucket)
+        origin = "" if folder is None else f", brought up from {folder}"
+        state.confirm(f"Delete these resources{origin}?", default=not delete_bucket)
 
     done = state.wait_for(tpuctl.down(delete_bucket=delete_bucket, confirm=confirm))
 
@@ -241,9 +242,7 @@ def down(
 
 def orphans(
     context: typer.Context,
-    project: Annotated[
-        str, typer.Option("--project", help="Project to search (default: the stack file's).")
-    ] = "",
+    project: Annotated[str, project_option("Project to search (default: the stack file's).")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also list resources in use.")] = False,
     output_format: OutputFormat = None,
 ) -> int:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["show_snapshot", "watch_status"]
 
 
-def show_snapshot(moment: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> None:
+def show_snapshot(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> None:
     from tpuctl.view.progress.job_progress import job_facts
     from tpuctl.view.stack.status import show_status
 
-    stack_status = moment.status
-    jobs = [fact for job in moment.jobs for fact in job_facts(job, moment.at)]
+    stack_status = snapshot.status
+    jobs = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
     show_status(
         stack_status.stack,
         stack_status.inventory,
         stack_status.charges,
-        moment.advice,
+        snapshot.advice,
         typed,
         jobs,
         at=stack_status.at,
@@ -44,19 +44,19 @@ def watch_status(
     state.events = state.events or state.json
 
     async def in_json() -> None:
-        async for moment in tpuctl.watch(interval):
-            state.jobs[:] = [job.record.id for job in moment.jobs]
-            state.record(responses.stacks.Status.of(moment))
-            problem = moment.problem
+        async for snapshot in tpuctl.watch(interval):
+            state.jobs[:] = [job.record.id for job in snapshot.jobs]
+            state.record(responses.stacks.Status.of(snapshot))
+            problem = snapshot.problem
             problem_text = f"{problem.summary}: {problem.detail}" if problem is not None else ""
-            state.view.on(StatusUpdate(moment.at.isoformat(), state.data, problem_text))
+            state.view.on(StatusUpdate(snapshot.at.isoformat(), state.data, problem_text))
 
     async def for_people() -> None:
         from tpuctl.view.stack.live_status import LiveStatus
 
         with LiveStatus(interval, typed, is_free=state.is_free) as watching:
-            async for moment in tpuctl.watch(interval):
-                state.jobs[:] = [job.record.id for job in moment.jobs]
-                watching.show(moment)
+            async for snapshot in tpuctl.watch(interval):
+                state.jobs[:] = [job.record.id for job in snapshot.jobs]
+                watching.show(snapshot)
 
     state.wait_for(until_interrupted(in_json() if state.json else for_people()))

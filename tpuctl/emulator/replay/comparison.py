@@ -275,9 +275,9 @@ def matching_items(recorded: Any, local: Any) -> tuple[Any, Any]:
                 first[name] = {key: pair[0] for key, pair in pairs.items()}
                 other[name] = {key: pair[1] for key, pair in pairs.items()}
         elif _is_list_of_resources(recorded[name]) and _is_list_of_resources(local[name]):
-            both = _keys(recorded[name]) & _keys(local[name])
-            first[name] = [item for item in recorded[name] if _key(item) in both]
-            other[name] = [item for item in local[name] if _key(item) in both]
+            shared_keys = _keys(recorded[name]) & _keys(local[name])
+            first[name] = [item for item in recorded[name] if _key(item) in shared_keys]
+            other[name] = [item for item in local[name] if _key(item) in shared_keys]
             for response in (first, other):
                 response.pop("nextPageToken", None)
     for name in ("auditConfigs", "bindings"):

@@ -111,7 +111,7 @@ def read_recording(path: Path) -> Recording:
         raise Usage(
             "Cannot read the recording",
             f"{path}: {error.strerror}",
-            hint="Name a file that exists and that you may read.",
+            hint="Pass a file that exists and that you may read.",
         ) from error
     except UnicodeDecodeError as error:
         raise _unknown_format(path) from error

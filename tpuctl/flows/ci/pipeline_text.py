@@ -182,7 +182,7 @@ def _gitlab_string(text: str) -> str:
     raise Usage(
         "Invalid character",
         f"{text!r} contains both kinds of quotes, which a condition of GitLab cannot contain",
-        hint="Name another branch.",
+        hint="Pass another branch.",
         where="--on-push",
     )
 

@@ -208,7 +208,7 @@ def _versions() -> dict[str, object]:
 
 def _first_line(command: Iterable[str]) -> str:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -218,7 +218,7 @@ def _first_line(command: Iterable[str]) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"not available: {error}"
-    return next(iter((done.stdout or done.stderr).splitlines()), "")
+    return next(iter((completed.stdout or completed.stderr).splitlines()), "")
 
 
 def _json(value: object) -> str:

@@ -34,7 +34,7 @@ def require_absent(path: Path) -> None:
         raise Conflict(
             "File already exists",
             f"{path} exists and is not overwritten",
-            hint="Name another file:\n    tpuctl debug-dump --output FILE",
+            hint="Pass another file:\n    tpuctl debug-dump --output FILE",
             where="--output",
         )
 
@@ -58,7 +58,7 @@ def _cannot_write(path: Path, error: OSError) -> TpuctlError:
     return TpuctlError(
         "Cannot write archive",
         f"{path}: {error.strerror}",
-        hint="Name another file:\n    tpuctl debug-dump --output FILE",
+        hint="Pass another file:\n    tpuctl debug-dump --output FILE",
         where="--output",
     )
 

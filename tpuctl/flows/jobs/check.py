@@ -45,7 +45,7 @@ def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
         if isinstance(note, UnreadRequirements):
             detail = f"{display_path(note.path)}: {note.message}"
             hint = (
-                "Name a file that is read, for example:\n    job: {requirements: requirements.txt}"
+                "Set a file that is read, for example:\n    job: {requirements: requirements.txt}"
             )
             emit(WarningIssued(Diagnostic("Dependencies are not installed", detail, hint)))
     file = as_argument(str(program.file))

@@ -69,8 +69,8 @@ async def _holder(context: Context, submission: Submission) -> JobRecord | None:
         if worker not in transports:
             return None
         transport = transports[worker]
-        done = await transport.run(["sh", "-c", OPEN_RECORDS])
-        for line in done.stdout.decode(errors="replace").splitlines():
+        result = await transport.run(["sh", "-c", OPEN_RECORDS])
+        for line in result.stdout.decode(errors="replace").splitlines():
             job, attempt = PurePosixPath(line).parts[-3:-1]
             try:
                 record = await load_job(context.store, job, int(attempt))
@@ -83,7 +83,7 @@ async def _holder(context: Context, submission: Submission) -> JobRecord | None:
 
 async def _is_running(record: JobRecord, worker: int, transport: Transport) -> bool:
     """Whether the attempt has not ended; its supervisor, which may have to be restarted, knows."""
-    done = await transport.run(supervisor_command(record, "status"))
-    if done.exit_code != 0:
+    result = await transport.run(supervisor_command(record, "status"))
+    if result.exit_code != 0:
         return False
-    return not parse_worker(record, worker, done.stdout, f"worker {transport.name}").has_ended
+    return not parse_worker(record, worker, result.stdout, f"worker {transport.name}").has_ended

@@ -55,8 +55,7 @@ class SeveralRunning(Conflict):
         super().__init__(
             "Several jobs are running",
             listing,
-            hint="Name one of them by its id, or the last word of it. To list jobs:\n"
-            "    tpuctl jobs",
+            hint="Pass the id of one of them, or its last word. To list jobs:\n    tpuctl jobs",
         )
         self.jobs = tuple(jobs)
 

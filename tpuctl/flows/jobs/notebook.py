@@ -64,7 +64,7 @@ def notebook_submission(stack: Stack, folder: Path | None, cloud: str) -> Submis
         raise Usage(
             "Folder not found",
             f"{root} is not a folder",
-            hint="Name the folder with your code, or none for the stack file's:\n"
+            hint="Pass the folder with your code, or none for the stack file's:\n"
             "    tpuctl notebook",
             where=str(root),
         )
@@ -179,10 +179,10 @@ async def _running_job(context: Context) -> JobRecord | None:
 
 async def _worker_record(record: JobRecord, transport: Transport) -> WorkerRecord | None:
     """The job's record on the machine; None if it never ran there."""
-    done = await transport.run(["cat", f"{record.folder}/record.json"])
-    if done.exit_code != 0:
+    result = await transport.run(["cat", f"{record.folder}/record.json"])
+    if result.exit_code != 0:
         return None
-    return parse_record(WorkerRecord, done.stdout, f"worker {transport.name}")
+    return parse_record(WorkerRecord, result.stdout, f"worker {transport.name}")
 
 
 class _Server(BaseModel):
@@ -198,9 +198,9 @@ async def _server(context: Context, record: JobRecord, transport: SshTransport) 
     """What `notebook.json` says, once JupyterLab responds."""
 
     async def probe() -> _Server | None:
-        done = await transport.run(["cat", f"{record.folder}/notebook.json"])
-        if done.exit_code == 0:
-            return parse_answer(_Server, done.stdout, f"worker {transport.name}")
+        result = await transport.run(["cat", f"{record.folder}/notebook.json"])
+        if result.exit_code == 0:
+            return parse_answer(_Server, result.stdout, f"worker {transport.name}")
         worker = await _worker_record(record, transport)
         if worker is None or worker.has_ended:
             raise _not_started(record)

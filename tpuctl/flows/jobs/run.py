@@ -58,7 +58,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import other_folder_note
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.preflight.check import target_of
-from tpuctl.preflight.framework import runtime_warning
+from tpuctl.preflight.script_framework import runtime_warning
 from tpuctl.preflight.submit_gate import (
     Runnable,
     check_runnable,

@@ -190,7 +190,7 @@ async def _item(tree: Tree, root: Entry, recursive: bool, emit: Emit) -> _Item:
         raise Usage(
             "Not a file",
             tree.display(root.path),
-            hint="Specify a file, folder or link: devices, sockets and pipes are not copied.",
+            hint="Pass a file, folder or link: devices, sockets and pipes are not copied.",
         )
     return _Item(root, ())
 

@@ -72,7 +72,7 @@ async def _listen(
         mapping.local,
         first=(port if port >= FIRST_UNPRIVILEGED_PORT else port + 8000) + shares_loopback,
         where=str(mapping),
-        hint="Specify another local port, or none to use the next free one:\n"
+        hint="Pass another local port, or none to use the next free one:\n"
         f"    tpuctl forward {port}",
     )
     return await asyncio.start_server(forwarder.accept, sock=listener)

@@ -114,8 +114,8 @@ async def hand_over(
                 # command.json last: a folder without it is ignored.
                 archive = build_archive(RECOVERER, {**files, "command.json": _json(order)})
                 argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
-                done = await transport.run(argv, input=archive)
-                done.check(f"controller {name}: starting job recovery")
+                result = await transport.run(argv, input=archive)
+                result.check(f"controller {name}: starting job recovery")
                 progress.result = f"{name} recovers {record.id} after a preemption"
         finally:
             await transport.close()
@@ -187,9 +187,9 @@ async def _install(
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = controller_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
-    done = await transport.run(argv, input=build_archive(["installer.py", *RECOVERER], {}))
-    done.check("checking tpuctl on the controller")
-    program, public = (json.loads(line) for line in done.stdout.splitlines())
+    result = await transport.run(argv, input=build_archive(["installer.py", *RECOVERER], {}))
+    result.check("checking tpuctl on the controller")
+    program, public = (json.loads(line) for line in result.stdout.splitlines())
     if program["program"] is None:
         progress.report("installing this tpuctl on the controller")
         await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
@@ -205,25 +205,25 @@ async def _install(
     )
 
 
-def install_result(done: Result, stack: Stack) -> dict[str, Any]:
+def install_result(result: Result, stack: Stack) -> dict[str, Any]:
     """The answer of `installer.py`. Raises RemoteFailed if the installation failed."""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    lines = result.stderr.decode(errors="replace").strip().splitlines()
     last = "; ".join(line.strip() for line in lines[-LAST_LINES:])
-    if done.exit_code == NO_PYTHON:
+    if result.exit_code == NO_PYTHON:
         raise RemoteFailed(
             "Python on the controller is too old",
             f"controller {stack.names.controller}: {lines[-1]}",
             hint="Choose an image with Python 3.11 or newer, then recreate the stack:\n"
             f"    controller: {{image: {DEFAULT_IMAGE}}}",
         )
-    if done.exit_code != 0:
+    if result.exit_code != 0:
         raise RemoteFailed(
             "Cannot install tpuctl on the controller",
             f"{stack.names.controller}: {last}",
             hint="It needs access to a package index, or an image with this tpuctl. Then run\n"
             "    tpuctl up",
         )
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return answer
 
 

@@ -146,7 +146,7 @@ def _compile_request(
         raise Usage(
             "No TPU type to compile for",
             "no stack file and no --type",
-            hint="Specify a type:\n    tpuctl rehearse --compile --type v5e-8 SCRIPT",
+            hint="Pass a type:\n    tpuctl rehearse --compile --type v5e-8 SCRIPT",
             where="--type",
         )
     accelerator = _accelerator(type_name or (stack.accelerator.name if stack is not None else ""))
@@ -237,7 +237,7 @@ def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
     Raises Refused for PyTorch.
     """
     from tpuctl.preflight.analysis.program.source import load
-    from tpuctl.preflight.framework import framework_of, imported_modules
+    from tpuctl.preflight.script_framework import framework_of, imported_modules
 
     module = load(script).script
     framework = framework_of(module)

@@ -49,7 +49,7 @@ def parse_sample(text: str) -> Sample:
             "Sample not found",
             f"{folder} does not exist",
             where="--sample",
-            hint="Specify an existing file or folder:\n"
+            hint="Pass an existing file or folder:\n"
             "    tpuctl rehearse --sample FOLDER=gs://BUCKET/PATH SCRIPT",
         )
     return path, match[1], match[2].strip("/")
@@ -198,9 +198,13 @@ async def upload_sample(
     for number, file in enumerate(files):
         inside = file.name if path.is_file() else file.relative_to(path).as_posix()
         name = f"{prefix}/{inside}" if prefix else inside
-        there, status = existing.get(name), file.stat()
+        stored, status = existing.get(name), file.stat()
         report(inside, number / len(files))
-        if there and there.size == status.st_size and there.updated.timestamp() > status.st_mtime:
+        if (
+            stored
+            and stored.size == status.st_size
+            and stored.updated.timestamp() > status.st_mtime
+        ):
             continue
         await store.put_file(name, file, if_absent=False)
         uploaded += 1

@@ -98,7 +98,7 @@ async def rehearse(
             hint="Rehearse the script that it runs:\n    tpuctl rehearse SCRIPT",
         )
     if submission.script is not None and not is_file(submission.script):
-        raise Usage("Script not found", str(submission.script), hint="Specify an existing file.")
+        raise Usage("Script not found", str(submission.script), hint="Pass an existing file.")
     stack = stack.for_framework(submission.framework)
     version = options.tensorflow or stack.runtime.tensorflow
     await _require_image(stack, version, emit, may_install, is_asked=options.tensorflow is not None)

@@ -82,16 +82,16 @@ async def down(
         errors |= await _delete(teardown, cloud, context.emit)
     remaining, unverified = await _verify(teardown, cloud)
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
-    done = Down(remaining)
+    down = Down(remaining)
     if errors:
         is_free = cloud.endpoint.is_local
         context.emit(Note(_outcome_text(remaining, unverified, is_free=is_free)))
         raise combined_error(errors, stack.project)
-    if not done.leaks:
+    if not down.leaks:
         forget_folder(stack, context.jobs_cloud)
         with suppress(OSError):
             HostsFile(stack.name, stack.project, context.jobs_cloud).remove()
-    return done
+    return down
 
 
 async def _delete(teardown: Teardown, cloud: Cloud, emit: Emit) -> dict[str, TpuctlError]:

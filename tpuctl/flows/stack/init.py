@@ -294,7 +294,7 @@ def _stack_text(template: str, folder: Path, name: str, project: str, local: boo
         raise Usage(
             "No project specified",
             "the stack file needs a Google Cloud project id",
-            hint="Specify it:\n    tpuctl init --project my-project\n"
+            hint="Pass it:\n    tpuctl init --project my-project\n"
             "or try tpuctl without an account:\n    tpuctl --cloud local init",
             where="--project",
         )

@@ -207,8 +207,8 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
                     f"because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )
-        done = prepared.plan.with_results(results) if raced.race is None else raced.plan
-        return replace(prepared, plan=done)
+        applied_plan = prepared.plan.with_results(results) if raced.race is None else raced.plan
+        return replace(prepared, plan=applied_plan)
 
 
 async def _enable_apis(context: Context, prepared: Prepared) -> Prepared:
@@ -219,9 +219,9 @@ async def _enable_apis(context: Context, prepared: Prepared) -> Prepared:
     changes = tuple(change for change in prepared.plan if change.address in addresses)
     after = {address: prepared.plan.after[address] & addresses for address in addresses}
     await apply_plan(Plan(changes, after), first, context.emit)
-    again = await plan(context, race=prepared.race is not None)
-    _require_quota(again, context.cloud)
-    return again
+    new_plan = await plan(context, race=prepared.race is not None)
+    _require_quota(new_plan, context.cloud)
+    return new_plan
 
 
 def _require_quota(prepared: Prepared, cloud: Cloud) -> None:
@@ -425,13 +425,13 @@ async def prepare_machines(
         script = f"{UNPACK} && {BOTH if has_watchdog else f'{{ {PROBE} || exit {NO_ACCESS}; }}'}"
         transport = transports[first]
         argv = ["sh", "-c", script, "sh", FOLDER, bucket]
-        done = await transport.run(argv, input=build_archive(PROGRAMS, {}))
-        if done.exit_code == NO_ACCESS:
-            report(done.stderr.decode(errors="replace").strip())
+        result = await transport.run(argv, input=build_archive(PROGRAMS, {}))
+        if result.exit_code == NO_ACCESS:
+            report(result.stderr.decode(errors="replace").strip())
             await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
         else:
-            done.check(f"worker {transport.name}: starting the watchdog")
-        return _state(transport.worker, done.stdout) if has_watchdog else None
+            result.check(f"worker {transport.name}: starting the watchdog")
+        return _state(transport.worker, result.stdout) if has_watchdog else None
 
     work = [prepare_first()]
     if has_watchdog:
@@ -441,11 +441,11 @@ async def prepare_machines(
 
 
 async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
-    done = await transport.run(
+    result = await transport.run(
         ["sh", "-c", script, "sh", FOLDER], input=build_archive(PROGRAMS, {})
     )
-    done.check(f"worker {transport.name}: starting the watchdog")
-    return _state(transport.worker, done.stdout)
+    result.check(f"worker {transport.name}: starting the watchdog")
+    return _state(transport.worker, result.stdout)
 
 
 class _WatchdogAnswer(BaseModel):
@@ -486,12 +486,12 @@ async def _wait_for_access(
                 report(f"waiting for the machine's access to the bucket: {last}")
             return await stream.result()
 
-    done = await with_retries(probe)
-    if done.exit_code in (1, 2):
+    result = await with_retries(probe)
+    if result.exit_code in (1, 2):
         raise Denied(
             "Machine cannot access the bucket",
             f"worker {transport.name}, gs://{bucket}: {last}",
             hint="The grants were removed, or a policy denies them: check the bucket's IAM policy "
             "and the organization policies.",
         )
-    done.check(f"worker {transport.name}: testing access to gs://{bucket}")
+    result.check(f"worker {transport.name}: testing access to gs://{bucket}")

@@ -59,11 +59,11 @@ def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
     with_data = [each for each in stack.candidates if any(disk.zone == each.zone for disk in disks)]
 
     def rank(candidate: Candidate) -> tuple[bool, bool, bool]:
-        there = [resource for resource in tpus if _place(resource) == candidate]
+        resources = [resource for resource in tpus if _place(resource) == candidate]
         return (
-            not any(_is_in_use(resource) for resource in there),
-            all(resource.state in DEAD_STATES for resource in there),
-            not there,
+            not any(_is_in_use(resource) for resource in resources),
+            all(resource.state in DEAD_STATES for resource in resources),
+            not resources,
         )
 
     if with_data:  # disks are zonal

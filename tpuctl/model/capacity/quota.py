@@ -221,13 +221,13 @@ def blocking_lines(
     recreates = any(_is_deleted(each, stack, plan) for each in all_items)
     blocking = []
     for candidate in candidates if new_nodes else (stack.candidate,):
-        there = stack.at(candidate)
-        lines = list(tpu_lines(there, plan, others, limits, new_nodes=new_nodes))
-        if region is not None and region.name == there.region and not recreates:
+        stack_in_zone = stack.at(candidate)
+        lines = list(tpu_lines(stack_in_zone, plan, others, limits, new_nodes=new_nodes))
+        if region is not None and region.name == stack_in_zone.region and not recreates:
             lines += (
                 line
-                for line in compute_lines(there, plan, region, new_nodes=new_nodes)
-                if there.is_compute or line.limit != ADDRESSES
+                for line in compute_lines(stack_in_zone, plan, region, new_nodes=new_nodes)
+                if stack_in_zone.is_compute or line.limit != ADDRESSES
             )
         short = [line for line in lines if line.is_short]
         if not short:
@@ -349,11 +349,11 @@ def _shortfall(line: QuotaLine, other: OtherPool | None) -> Diagnostic:
         pool = other.line
         return Diagnostic(
             "Quota of the wrong pool",
-            f"{detail}. There is room in the pool of {API_NAMES[other.api]}, which is another: "
+            f"{detail}. The separate quota pool of {API_NAMES[other.api]} has room: "
             f"{pool.limit} in {pool.place} allows {pool.allowed:g} {pool.unit}, {pool.used:g} used",
-            "The request will probably be rejected, and then made at that API."
+            "The request will probably be rejected, and then repeated at that API."
             if other.is_next
-            else "The request will probably be rejected. To use the other pool, set\n"
+            else "The request will probably be rejected. To use the other API's quota, set\n"
             f"    tpu: {{api: {other.api}}}",
         )
     return Diagnostic(

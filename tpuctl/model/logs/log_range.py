@@ -50,7 +50,7 @@ def parse_timestamp(text: str, now: datetime) -> datetime:
         raise Usage(
             "Invalid time",
             f"{text!r} is not a duration, a time of day or a date",
-            hint="Specify an age or a time:\n    --since 10m\n    --since 2026-11-21T06:14Z",
+            hint="Pass an age or a time:\n    --since 10m\n    --since 2026-11-21T06:14Z",
             where="--since",
         ) from None
     if timestamp > now:
@@ -59,7 +59,7 @@ def parse_timestamp(text: str, now: datetime) -> datetime:
             "Time is in the future",
             f"{text!r} is {when}",
             where="--since",
-            hint="Specify a past time, or an age such as --since 10m.",
+            hint="Pass a past time, or an age such as --since 10m.",
         )
     return timestamp
 

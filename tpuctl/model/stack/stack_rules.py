@@ -716,6 +716,6 @@ def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
                 "IPv6 address range",
                 f"network.allow_from: {entry}: the machines have only IPv4 addresses, so IPv6 "
                 "clients cannot connect",
-                "Specify IPv4 addresses, or use IAP:\n    network: {ssh: iap}",
+                "Use IPv4 addresses, or IAP:\n    network: {ssh: iap}",
                 where,
             )

@@ -42,12 +42,12 @@ def find_stack_file(folder: Path, warn: Callable[[Diagnostic], None] = lambda _:
 def _folders_above(folder: Path) -> Iterator[Path]:
     """The folders to search after this one; none if it has a stack file, of whatever kind."""
     # Path.home() fails for a user without one, as in containers.
-    here, home = folder.resolve(), Path(os.path.expanduser("~")).resolve()  # noqa: PTH111
-    if os.path.lexists(here / STACK_FILE):
+    folder_here, home = folder.resolve(), Path(os.path.expanduser("~")).resolve()  # noqa: PTH111
+    if os.path.lexists(folder_here / STACK_FILE):
         return
-    while here not in (home, here.parent) and not (here / ".git").exists():
-        here = here.parent
-        yield here
+    while folder_here not in (home, folder_here.parent) and not (folder_here / ".git").exists():
+        folder_here = folder_here.parent
+        yield folder_here
 
 
 def _stranger(path: Path, folder: Path) -> str | None:

@@ -224,11 +224,11 @@ def read_stack_text(path: Path) -> StackText:
     try:
         data = read_file(path, MAX_BYTES)
     except FileNotFoundError:
-        hint = "Create one:\n    tpuctl init\nor specify another with --stack-file."
+        hint = "Create one:\n    tpuctl init\nor pass another with --stack-file."
         raise _invalid("Stack file not found", f"{display_path} does not exist", hint) from None
     except (OSError, ValueError) as error:
         detail = f"{display_path}: {getattr(error, 'strerror', None) or error}"
-        hint = "Specify a readable file with --stack-file."
+        hint = "Pass a readable file with --stack-file."
         raise _invalid("Cannot read stack file", detail, hint) from error
     try:
         text = data.decode("utf-8")

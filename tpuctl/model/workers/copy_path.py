@@ -69,7 +69,7 @@ def parse_copy(
 ) -> CopyRequest:
     """Parse the arguments of a copy. Raises Usage if they are ambiguous."""
     if len(paths) < 2:
-        raise Usage("Missing target path", "specify a source and a target path", hint=FORMS)
+        raise Usage("Missing target path", "pass a source and a target path", hint=FORMS)
     *sources, target = (parse_path(path, numbering) for path in paths)
     if any(not path.path and not path.is_remote for path in (*sources, target)):
         raise Usage("Empty path", "a local path is empty", hint=FORMS)

@@ -158,12 +158,6 @@ async def _first(
     finally:
         connecting.cancel()
         await asyncio.gather(connecting, return_exceptions=True)
-    if captured["kind"] == "no_step":
-        raise Refused(
-            "No training step was found",
-            "the script ended; searched: " + "; ".join(captured["searched"]),
-            hint=TRAINING_HINT,
-        )
     if captured["kind"] == "failed":
         raise OperationFailed(
             "Failed to capture the step",

@@ -53,7 +53,7 @@ JAX_SIGTERM_HINT = (
 SIGKILL_CODE = 137
 USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
 MAX_MESSAGE_LENGTH = 240
-SAMPLE_HINT = "Provide a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={} SCRIPT"
+SAMPLE_HINT = "Pass a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={} SCRIPT"
 
 
 def was_observed(run: Pass) -> bool:

@@ -1,7 +1,8 @@
 """The rules of the check: each module of the packages in this one defines and registers a rule.
 
 `RULE` holds the rule's documentation, and `find` yields its findings in a project. The module is
-named after the rule's code and name: `tensorflow_steps/tpu101_boolean_mask.py`.
+named after the rule's code and name: `tensorflow_steps/tpu101_boolean_mask.py`. Its package says
+what it is about: `FRAMEWORKS` has those that apply only to projects that import a framework.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from typing import TypeVar
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Target
 
-__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "matching_codes"]
+__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "codes_for", "matching_codes"]
 
 NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 Value = TypeVar("Value")
+# Not `tensorflow_host`: a model of another library may be trained with TensorFlow.
+FRAMEWORKS: Mapping[str, Callable[[Project], bool]] = {
+    "jax": lambda project: project.uses_jax,
+    "tensorflow_steps": lambda project: project.uses_tensorflow,
+    "torch": lambda project: project.uses_torch_xla,
+}
 
 _FILES = sorted(Path(__file__).parent.glob("*/tpu*.py"), key=lambda path: path.name)
-_MODULES = {
-    path.stem.partition("_")[0].upper(): f"{__name__}.{path.parent.name}.{path.stem}"
-    for path in _FILES
-}
+_MODULES = {path.stem.partition("_")[0].upper(): (path.parent.name, path.stem) for path in _FILES}
 
 
 class _OfModules(Mapping[str, Value]):
@@ -40,7 +44,7 @@ class _OfModules(Mapping[str, Value]):
         self._name = name
 
     def __getitem__(self, code: str) -> Value:
-        module = import_module(_MODULES[code])
+        module = import_module(".".join((__name__, *_MODULES[code])))
         value: Value = getattr(module, self._name)
         return value
 
@@ -53,6 +57,13 @@ class _OfModules(Mapping[str, Value]):
 
 RULES: Mapping[str, Rule] = _OfModules[Rule]("RULE")
 FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
+
+
+def codes_for(project: Project) -> Iterator[str]:
+    """The codes of the rules that may apply to a project, by what it imports."""
+    for code, (package, _) in _MODULES.items():
+        if package not in FRAMEWORKS or FRAMEWORKS[package](project):
+            yield code
 
 
 def matching_codes(word: str) -> frozenset[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from tpuctl.preflight.analysis.jax.inference import JaxInference
 from tpuctl.preflight.analysis.source_findings import UNSURE, finding_at
 from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity
+
+if TYPE_CHECKING:
+    from tpuctl.preflight.analysis.jax.inference import JaxInference
 
 __all__ = [
     "CONNECT",

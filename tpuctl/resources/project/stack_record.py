@@ -68,7 +68,7 @@ class Contents(BaseModel):
     stack: Name
     grants: tuple[Grant, ...] = ()
     down_count: Count = 0  # number of times the stack was deleted
-    zones: tuple[Name, ...] = ()  # in which a node was requested
+    zones: tuple[Name, ...] = ()  # in which earlier versions requested a node
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     race_winner: RaceWinner | None = None
     write_id: Name = ""  # unique for each write, even of the same content
@@ -88,10 +88,6 @@ class Contents(BaseModel):
     def _without(self, grants: Iterable[Grant]) -> tuple[Grant, ...]:
         keys = {grant.key for grant in grants}
         return tuple(grant for grant in self.grants if grant.key not in keys)
-
-    def with_zone(self, zone: str) -> Self:
-        zones = self.zones if zone in self.zones else (*self.zones, zone)
-        return self.model_copy(update={"zones": zones})
 
     def with_attempts(self, attempts: Iterable[CapacityAttempt]) -> Self:
         every = merge_attempts(self.capacity, attempts, limit=MAX_CAPACITY_ATTEMPTS)

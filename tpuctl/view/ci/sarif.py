@@ -72,7 +72,7 @@ def _driver() -> dict[str, Any]:
 
 def _result(finding: Finding, codes: list[str], base: Path, fingerprint: str) -> dict[str, Any]:
     text = f"{finding.message}\n{finding.hint}".strip()
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": finding.code,
         "level": LEVELS[finding.severity],
         "message": {"text": text},
@@ -80,10 +80,10 @@ def _result(finding: Finding, codes: list[str], base: Path, fingerprint: str) ->
         "partialFingerprints": {FINGERPRINT: fingerprint},
     }
     if finding.code in codes:
-        made["ruleIndex"] = codes.index(finding.code)
+        result["ruleIndex"] = codes.index(finding.code)
     if finding.edits:
-        made["fixes"] = [_fix(finding.edits, finding.hint or finding.message, base)]
-    return made
+        result["fixes"] = [_fix(finding.edits, finding.hint or finding.message, base)]
+    return result
 
 
 def _location(path: Path, base: Path, *, line: int, column: int | None = None) -> dict[str, Any]:

@@ -101,8 +101,10 @@ def _attempts(report: RunReport) -> Iterator[str]:
 
 
 def _attempt(attempt: AttemptReport, end: str) -> str:
-    ran = "" if attempt.hours is None else format_duration(attempt.hours * 3600)
-    return f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {ran} | {_text(end)} |"
+    duration = "" if attempt.hours is None else format_duration(attempt.hours * 3600)
+    return (
+        f"| {attempt.record.attempt} | {_text(attempt.record.zone)} | {duration} | {_text(end)} |"
+    )
 
 
 def _text(text: str) -> str:

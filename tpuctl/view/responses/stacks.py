@@ -682,10 +682,10 @@ class Status(Response):
     unlisted: list[str]
 
     @classmethod
-    def of(cls, moment: snapshot.Snapshot) -> Status:
+    def of(cls, stack_snapshot: snapshot.Snapshot) -> Status:
         from tpuctl.model.status.charges import hourly, so_far
 
-        stack_status = moment.status
+        stack_status = stack_snapshot.status
         charges = stack_status.charges
         by_address = {charge.item.address: charge for charge in charges}
         per_hour, knows_prices = hourly(charges)
@@ -704,7 +704,7 @@ class Status(Response):
             per_hour=per_hour,
             cost_so_far=spent,
             complete=knows_prices and knows_all and not stack_status.unlisted,
-            advice=moment.advice,
-            jobs=[JobSnapshot.of(job) for job in moment.jobs],
+            advice=stack_snapshot.advice,
+            jobs=[JobSnapshot.of(job) for job in stack_snapshot.jobs],
             unlisted=[kind.partition("/")[0] for kind in stack_status.unlisted],
         )

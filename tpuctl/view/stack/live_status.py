@@ -58,10 +58,10 @@ class LiveStatus:
             if self._snapshot is not None:
                 self._console.print(SegmentLines(self._lines(self._snapshot), new_lines=True))
 
-    def show(self, moment: Snapshot) -> None:
-        self._snapshot = moment
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         if self._region is None:
-            print(snapshot_line(moment, is_free=self._is_free), flush=True)
+            print(snapshot_line(snapshot, is_free=self._is_free), flush=True)
         else:
             self._region.refresh()
 
@@ -72,14 +72,14 @@ class LiveStatus:
         lines = self._lines(self._snapshot, self._console.height - 1 - len(footer))
         return SegmentLines([*lines, *footer], new_lines=True)
 
-    def _lines(self, moment: Snapshot, most: int = 1_000_000) -> Lines:
-        status = moment.status
+    def _lines(self, snapshot: Snapshot, most: int = 1_000_000) -> Lines:
+        status = snapshot.status
         facts = status_facts(status.stack, status.inventory, status.charges)
-        for job in moment.jobs:
-            facts += job_facts(job, moment.at)
+        for job in snapshot.jobs:
+            facts += job_facts(job, snapshot.at)
         charges = charges_table(status.inventory, status.charges, status.at, is_free=self._is_free)
         advice = [
-            Text(f"\n{entry.text}\n    {self._typed(entry.command)}") for entry in moment.advice
+            Text(f"\n{entry.text}\n    {self._typed(entry.command)}") for entry in snapshot.advice
         ]
         return fit_lines(
             self._rendered(facts_table(facts)),
@@ -88,12 +88,12 @@ class LiveStatus:
             most,
         )
 
-    def _footer(self, moment: Snapshot) -> Text:
+    def _footer(self, snapshot: Snapshot) -> Text:
         text = "\n"
-        if moment.problem is not None:
-            text += f"{moment.problem.summary}: {moment.problem.detail}\n"
+        if snapshot.problem is not None:
+            text += f"{snapshot.problem.summary}: {snapshot.problem.detail}\n"
             text += "Retrying; the last known state is shown above.\n"
-        when = f"{_time(moment.at)}, every {self._seconds:g} s; press Ctrl-C to stop."
+        when = f"{_time(snapshot.at)}, every {self._seconds:g} s; press Ctrl-C to stop."
         return Text.assemble((text, "bold"), (when, "dim"))
 
     def _rendered(self, renderable: RenderableType) -> Lines:
@@ -126,11 +126,11 @@ def _counted(lines: Lines, most: int) -> Lines:
     return [*lines[: most - 1], [count]]
 
 
-def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
+def snapshot_line(snapshot: Snapshot, *, is_free: bool) -> str:
     """The whole status in one line, for logs and pipes."""
-    status = moment.status
-    if moment.problem is not None:
-        return f"{_time(moment.at)} {moment.problem.summary}: {moment.problem.detail}"
+    status = snapshot.status
+    if snapshot.problem is not None:
+        return f"{_time(snapshot.at)} {snapshot.problem.summary}: {snapshot.problem.detail}"
     parts = [
         f"{item.kind} {item.name} {item.state}"
         for item in status.inventory
@@ -139,10 +139,10 @@ def snapshot_line(moment: Snapshot, *, is_free: bool) -> str:
     parts += [
         f"request {item.name} {item.state}" for item in status.inventory if item.kind == "queued"
     ]
-    parts += [job_sentence(job, moment.at) for job in moment.jobs]
+    parts += [job_sentence(job, snapshot.at) for job in snapshot.jobs]
     per_hour, spent = total_costs(status.charges)
     parts.append(on_google(f"{per_hour}/h, {spent} so far", is_free=is_free))
-    return f"{_time(moment.at)} {'; '.join(parts)}"
+    return f"{_time(snapshot.at)} {'; '.join(parts)}"
 
 
 def _time(at: datetime) -> str:

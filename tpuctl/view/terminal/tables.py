@@ -35,14 +35,14 @@ def table(
     whole: Sequence[str] = (),
 ) -> Table:
     """A table; the columns in `numbers` are right-aligned, those in `whole` are never folded."""
-    made = Table(box=box.SIMPLE, pad_edge=False, header_style="bold", show_edge=False)
+    rich_table = Table(box=box.SIMPLE, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         justify: JustifyMethod = "right" if column in numbers else "left"
-        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
+        rich_table.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in rows:
         # No markup in brackets.
-        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return made
+        rich_table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return rich_table
 
 
 def fits(rendered: Table) -> bool:
@@ -53,12 +53,12 @@ def fits(rendered: Table) -> bool:
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
     """Names and values, one pair to a line."""
-    made = Table(box=None, show_header=False, pad_edge=False)
-    made.add_column(style="bold", no_wrap=True)
-    made.add_column(overflow="fold")
+    rich_table = Table(box=None, show_header=False, pad_edge=False)
+    rich_table.add_column(style="bold", no_wrap=True)
+    rich_table.add_column(overflow="fold")
     for name, value in facts:
-        made.add_row(Text(name), Text(value))
-    return made
+        rich_table.add_row(Text(name), Text(value))
+    return rich_table
 
 
 def print_table(

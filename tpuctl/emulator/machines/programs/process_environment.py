@@ -165,9 +165,9 @@ class MachineFolder:
         else:
             options = ("--symlinks", "--clear", "--without-pip")
             command = [interpreter.path, "-I", "-m", "venv", *options, str(self.python)]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
-                output = f"{done.stdout}{done.stderr}".strip()
+            completed = subprocess.run(command, check=False, capture_output=True, text=True)
+            if completed.returncode:
+                output = f"{completed.stdout}{completed.stderr}".strip()
                 raise MachineError(
                     f"{interpreter.path} failed to create a virtual environment: {output}"
                 )

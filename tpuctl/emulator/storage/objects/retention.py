@@ -79,8 +79,8 @@ def _retention(change: Any, bucket: Bucket) -> dict[str, str]:
     mode, text = change.get("mode"), change.get("retainUntilTime")
     for value, name in ((mode, "retention mode"), (text, "retain until time")):
         if not value:
-            both = "Both mode and retain until time are required."
-            raise invalid(f"Missing {name}. {both}")
+            rule = "Both mode and retain until time are required."
+            raise invalid(f"Missing {name}. {rule}")
     if mode not in ("Locked", "Unlocked"):
         raise invalid(f"Invalid value for: {mode} is not a valid value")
     until = _parse_time(text, "retainUntilTime")

@@ -74,7 +74,7 @@ class RunOnce:
         os.makedirs(self.home)
         open(self.folder.file(OUTPUT_FILE), "wb", opener=private).close()
         try:
-            done = work()
+            message = work()
         except Failure:
             with open(self.folder.file("log"), "ab", opener=private) as log:
                 with open(self.folder.file(OUTPUT_FILE), "rb") as output:
@@ -82,7 +82,7 @@ class RunOnce:
             shutil.rmtree(self.home, ignore_errors=True)
             raise
         open(os.path.join(self.home, "complete"), "w", encoding="utf-8").close()
-        self.folder.log(f"{done} in {time.monotonic() - began:.0f} s")
+        self.folder.log(f"{message} in {time.monotonic() - began:.0f} s")
 
     def run(self, *argv: str, cwd: str | None = None) -> int:
         """Run a command, saving its output for the log; returns its exit code."""

@@ -75,7 +75,7 @@ class JaxInference(Inference):
         self.choices = 0  # calls of `jax.lax.cond` around it
         self.executed: set[ast.AST] = set()  # whenever the compiled program runs
         self.roots_of: dict[ast.AST, set[ast.AST]] = defaultdict(set)
-        super().__init__(project, find_jax_traced(project) if project.uses_jax else {})
+        super().__init__(project, find_jax_traced(project))
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether an expression is evaluated whenever the step is traced."""

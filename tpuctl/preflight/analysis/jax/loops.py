@@ -41,7 +41,7 @@ class LoopCall:
 def loop_calls(project: Project) -> list[LoopCall]:
     """The calls of compiled functions in loops of the host, cached."""
     if LoopCall not in project.cache:
-        project.cache[LoopCall] = list(_loop_calls(project)) if project.uses_jax else []
+        project.cache[LoopCall] = list(_loop_calls(project))
     loop_calls: list[LoopCall] = project.cache[LoopCall]
     return loop_calls
 

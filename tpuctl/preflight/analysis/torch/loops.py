@@ -40,7 +40,7 @@ class TrainingLoop:
 def training_loops(project: Project) -> list[TrainingLoop]:
     """The training loops of a project that trains on an XLA device itself, cached."""
     if TrainingLoop not in project.cache:
-        is_for_xla = project.uses_torch_xla and project.uses_name(DEVICES)
+        is_for_xla = project.uses_name(DEVICES)
         project.cache[TrainingLoop] = list(_loops(project)) if is_for_xla else []
     loops: list[TrainingLoop] = project.cache[TrainingLoop]
     return loops

@@ -63,8 +63,6 @@ for step in range(1000):
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_jax:
-        return
     for module in project:
         for node in module.of_types(ast.Call, ast.FunctionDef):
             loop = loop_around(module, node)

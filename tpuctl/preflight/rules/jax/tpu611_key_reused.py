@@ -48,8 +48,6 @@ Uses = dict[str, ast.Call]
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_jax:
-        return
     for module in project:
         for scope in module.of_types(*SCOPES):
             if not isinstance(scope, (ast.Lambda, ast.ClassDef)):

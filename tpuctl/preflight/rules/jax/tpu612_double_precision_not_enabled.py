@@ -41,8 +41,6 @@ NUMPY_TYPES = ("numpy.float64", "numpy.double", "numpy.complex128")
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_jax:
-        return
     if project.uses_name(SWITCHES) or any(map(SWITCHES.fullmatch, project.texts)):
         return
     for module in project:

@@ -64,7 +64,7 @@ DISTRIBUTES = re.compile(
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_jax or target.workers == 1:
+    if target.workers == 1:
         return
     if target.workers is None and not any(_initializes(module) for module in project):
         return

@@ -73,8 +73,6 @@ EVALUATION_METHODS = {"evaluate", "predict", "adapt"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_tensorflow:
-        return
     inference = infer(project, target)
     for module in project:
         for node in module.calls:

@@ -55,8 +55,6 @@ LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.D
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_tensorflow:
-        return
     is_fixed = _is_length_fixed(project)
     for module in project:
         for node in module.calls:

@@ -40,8 +40,6 @@ def batches(data):
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_tensorflow:
-        return
     for module in project:
         for node in module.calls:
             method = getattr(node.func, "attr", "")

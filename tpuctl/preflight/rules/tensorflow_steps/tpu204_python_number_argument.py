@@ -56,8 +56,6 @@ LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_tensorflow:
-        return
     inference = infer(project, target)
     if not any(traced.is_own_program for traced in inference.traced.values()) and not any(
         module.names.of(call.func) == "tensorflow.function"

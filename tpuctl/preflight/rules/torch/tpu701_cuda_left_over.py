@@ -53,8 +53,6 @@ PROCESS_GROUPS = {"torch.distributed.init_process_group"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_torch_xla:
-        return
     for module in project:
         for call in module.calls:
             if _needs_cuda(module, call) and not is_in_branch(module, call, None):

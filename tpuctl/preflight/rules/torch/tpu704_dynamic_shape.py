@@ -48,8 +48,6 @@ FUNCTIONS |= {"torch.unique_consecutive"}
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if not project.uses_torch_xla:
-        return
     in_loops = {call for loop in training_loops(project) for call in loop.calls}
     for module in project:
         for call in module.calls:

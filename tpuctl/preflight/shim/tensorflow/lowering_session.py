@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-from ..observation.host_connection import LoweringFailed, connect, send, serve
+from ..observation.host_connection import LoweringFailed, serve
 from ..observation.settings import load
 from ..observation.user_lines import UserLines, Where
 from .lowering import lower
 
-__all__ = ["lower_step", "report_no_step"]
+__all__ = ["lower_step"]
 
 
 def lower_step(
@@ -40,12 +40,6 @@ def lower_step(
         return Step(function, *flat, batched, replicas=replicas, where=where, lines=lines)
 
     serve(settings, capture)
-
-
-def report_no_step(searched: Sequence[str]) -> None:
-    """Report to the host that the script exited without a training step."""
-    with connect(load(os.environ["TPUCTL_REHEARSAL"])) as host:
-        send(host, {"kind": "no_step", "searched": list(searched)})
 
 
 class Step:
