@@ -119,6 +119,10 @@ class ProjectRole(StackResource):
     lets: ClassVar[str]  # completes "allows …"
     needs_more: ClassVar[str]  # who may need more permissions
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_limits or stack.has_recovery
+
     @property
     def name(self) -> str:
         return self.role
@@ -225,6 +229,10 @@ class WatchdogRole(ProjectRole):
     lets = "machines to delete themselves at their limits"
     needs_more = "the watchdog"
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_limits
+
     @property
     def included(self) -> tuple[str, ...]:
         return watchdog_permissions(self.stack)
@@ -237,6 +245,10 @@ class RecoveryRole(ProjectRole):
     title = "tpuctl recovery"
     lets = "the controller to recreate the TPU after preemption"
     needs_more = "the controller"
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_recovery
 
     @property
     def included(self) -> tuple[str, ...]:

@@ -85,6 +85,10 @@ class Controller(StackResource):
     optional = ("update", STACK_UPDATE)
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.controller is not None
+
+    @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:

@@ -116,6 +116,10 @@ class QueuedNodes(StackResource):
     optional = ("update", STACK_UPDATE)
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.queue is not None and not stack.is_node
+
+    @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self:

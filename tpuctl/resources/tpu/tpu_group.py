@@ -22,6 +22,7 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
@@ -93,6 +94,10 @@ class TpuGroup(MachineNode):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts > 1
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:

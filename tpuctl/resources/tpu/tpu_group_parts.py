@@ -60,6 +60,10 @@ class GroupPart(StackResource):
     noun: ClassVar[str]  # in messages: "template"
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts > 1
+
+    @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for region, part in query.described(cls.collection):
             if owner := stack_of_description(part.get("description", "")):

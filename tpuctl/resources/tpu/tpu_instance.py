@@ -91,6 +91,10 @@ class TpuInstance(MachineNode):
     optional = ("update", STACK_UPDATE)
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts == 1
+
+    @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         for zone, instance in query.aggregated("instances"):
             machine_type = instance.get("machineType", "").rpartition("/")[2]

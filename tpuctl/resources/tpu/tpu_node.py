@@ -8,6 +8,7 @@ from typing import Any
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
@@ -57,6 +58,10 @@ class TpuNode(SshNode, TpuApiNode):
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return not (stack.is_node or stack.is_compute or stack.queue)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
