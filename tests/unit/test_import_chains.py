@@ -16,8 +16,8 @@ from tests.support.import_chains import longest_chain
         # A resize request grows a managed group of instances, which capacity is reserved for; a
         # fault may answer it, with the message of a project whose API is disabled.
         ("tpuctl.emulator.", True, 20),
-        # A role for what groups of machines need, which are created from templates.
-        ("tpuctl.resources.", True, 8),
+        # Groups of machines are created from templates.
+        ("tpuctl.resources.", True, 7),
         ("tpuctl.flows.", True, 7),
     ],
 )

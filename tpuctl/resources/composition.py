@@ -47,6 +47,7 @@ __all__ = [
     "in_other_zones",
     "kind_of",
     "resources_of",
+    "tpu_kind",
 ]
 
 # All kinds, in the order in which `status` and `orphans` list them.
@@ -118,7 +119,7 @@ def resources_of(
         ServiceAccount(stack, cloud),
         WatchdogRole(stack, cloud),
         PrivateAccess(network),
-        RecoveryRole(stack, cloud),
+        RecoveryRole(stack, cloud, tpu_kind(stack)),
         AccountGrants(stack, cloud),
         RemoteNode(network),
         NodeGrants(stack, cloud),
@@ -137,6 +138,11 @@ def resources_of(
         Controller(network, public_key),
     ]
     return [resource for resource in resources if resource.applies(stack)]
+
+
+def tpu_kind(stack: Stack) -> type[CloudKind]:
+    """The kind of the stack's TPU."""
+    return next(kind for kind in KINDS if kind.is_tpu and kind.applies(stack))
 
 
 def beside_tpu(resources: Iterable[Resource]) -> set[str]:
