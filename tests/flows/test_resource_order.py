@@ -1,4 +1,4 @@
-"""A resource is created after what its requests name.
+"""A resource is created after what its requests name, and declares the zone that they name.
 
 Without the edge it works by chance, and always where the local cloud ignores what a request names.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,11 @@ from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.projects import Project
 from tpuctl.cloud.clients import Cloud
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.access.iam_grants import NodeGrants
+from tpuctl.resources.base import CloudKind
 from tpuctl.resources.composition import KINDS, kind_of
+from tpuctl.resources.project.bucket import Bucket
 
 WORD = re.compile(r"[\w-]+")
 EVERYTHING = """
@@ -60,8 +64,19 @@ def owners_by_name(addresses: Iterable[str]) -> dict[str, str]:
     }
 
 
+def check_location(kind: type[CloudKind], stack: Stack, words: Collection[str]) -> None:
+    """By it `up` finds what is left in other zones, and a race knows what waits for its winner."""
+    if stack.zone in words and kind is not NodeGrants:  # which read the node's account
+        assert kind.is_zonal, f"{kind.__name__}: is_zonal, since its requests name the zone"
+    if stack.region in words and kind is not Bucket:  # which stays where it is
+        assert kind.is_zonal or kind.is_regional, f"{kind.__name__}: is_zonal or is_regional"
+    if kind.is_zonal:
+        assert kind.may_be_left(stack), f"{kind.__name__}: may_be_left, since the stack has one"
+        assert not kind.unlisted_reason, f"{kind.__name__}: list_all, to find it in other zones"
+
+
 @pytest.mark.parametrize("kind", STACKS)
-async def test_resources_follow_what_their_requests_name(
+async def test_requests_name_what_the_kind_declares(
     project: Project, null_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     tpu, type_name, zone = STACKS[kind]
@@ -78,12 +93,11 @@ async def test_resources_follow_what_their_requests_name(
     owners = owners_by_name(after)
     for name in (prepared.stack.names.tag, prepared.stack.region):
         owners.pop(name, None)
-    named: dict[str, set[str]] = defaultdict(set)
+    words: dict[str, set[str]] = defaultdict(set)
     call = Cloud.call
 
     async def recorded(self: Cloud, subject: str, method: Any, *args: Any, **fields: Any) -> Any:
-        text = f"{method!r} {args} {fields}"
-        named[subject] |= {owners[word] for word in WORD.findall(text) if word in owners}
+        words[subject].update(WORD.findall(f"{method!r} {args} {fields}"))
         return await call(self, subject, method, *args, **fields)
 
     monkeypatch.setattr(Cloud, "call", recorded)
@@ -91,7 +105,9 @@ async def test_resources_follow_what_their_requests_name(
     before = {address: predecessors(after, address) for address in after}
     for address in after:
         ordered = before[address] | {other for other in after if address in before[other]}
-        lacking = named[address] - ordered - {address}
+        named = {owners[word] for word in words[address] & owners.keys()}
+        lacking = named - ordered - {address}
         assert not lacking, f"`after` of {address}, whose requests name it, lacks {lacking}"
+        check_location(kind_of(address), prepared.stack, words[address])
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()
     assert (await first.stack.down(delete_bucket=True)).leaks == ()
