@@ -355,6 +355,7 @@ SLOW_OMITTED_PARTS = [
     ("A resource kind", 6, "test_resource_cases", "toy-address"),
     ("A resource kind", 7, "test_resource_kinds", "architecture.md"),
     ("A template", 0, "test_templates", "templates/stacks/toy.yaml"),
+    ("A template", 2, "test_templates", "tests/flows/test_templates.py: JOBS lacks ['toy']"),
     ("A TPU generation", 1, "test_generations", "prices"),
     ("A TPU generation", 2, "test_generations", "runtimes"),
     ("A TPU generation", 3, "test_generations", "tpuctl/catalog/quota.py"),
