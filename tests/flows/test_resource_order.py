@@ -105,8 +105,8 @@ async def test_requests_name_what_the_kind_declares(
     before = {address: predecessors(after, address) for address in after}
     for address in after:
         ordered = before[address] | {other for other in after if address in before[other]}
-        named = {owners[word] for word in words[address] & owners.keys()}
-        lacking = named - ordered - {address}
+        used = {owners[word] for word in words[address] & owners.keys()}
+        lacking = used - ordered - {address}
         assert not lacking, f"`after` of {address}, whose requests name it, lacks {lacking}"
         check_location(kind_of(address), prepared.stack, words[address])
     assert (await bench.stack.down(delete_bucket=True)).leaks == ()

@@ -171,9 +171,11 @@ def resource(kind: str, case: dict[str, Any], folder: Path) -> StackResource:
         "tpuctl/resources/composition.py: resources_of creates others than those that apply"
     )
     address = f"{kind}/{case.get('name', '')}"
-    found = [each for each in resources if each.address.startswith(address)]
-    assert found, f"no {address} in the stack of tests/cases/{kind}: `applies` of its kind says no"
-    return found[0]
+    candidates = [each for each in resources if each.address.startswith(address)]
+    assert candidates, (
+        f"no {address} in the stack of tests/cases/{kind}: `applies` of its kind says no"
+    )
+    return candidates[0]
 
 
 def check(change: Change, expected: dict[str, Any]) -> None:
