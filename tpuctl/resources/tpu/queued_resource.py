@@ -49,10 +49,10 @@ from tpuctl.resources.base import (
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.project.stack_record import Contents, RaceWinner, Record
+from tpuctl.resources.tpu.node_lifecycle import duration_text
 from tpuctl.resources.tpu.queued_resource_spec import (
     CreateQueuedResource,
     deadline,
-    duration_text,
     owner,
     queueing_policy,
     request_body,

@@ -36,8 +36,12 @@ from tpuctl.resources.base import (
     time_of,
 )
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
-from tpuctl.resources.tpu.node_lifecycle import DELETE_SECONDS, POLL, TRANSITIONAL_STATES
-from tpuctl.resources.tpu.queued_resource_spec import duration_text
+from tpuctl.resources.tpu.node_lifecycle import (
+    DELETE_SECONDS,
+    POLL,
+    TRANSITIONAL_STATES,
+    duration_text,
+)
 from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy, get_group
 from tpuctl.resources.tpu.tpu_instance import MachineNode, update_machine
 from tpuctl.resources.tpu.tpu_machine_spec import (

@@ -12,11 +12,11 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import STACK_UPDATE, Query, retry_until_visible, time_of
 from tpuctl.resources.machines.instance_metadata import (
     metadata_of,
     prerequisites,
-    ssh_keys_with,
 )
 from tpuctl.resources.tpu.node_lifecycle import (
     CREATE_SECONDS,
@@ -33,7 +33,6 @@ from tpuctl.resources.tpu.tpu_node_spec import (
     runtime_reason,
     stale_because,
     stale_fields,
-    tags_of,
 )
 
 __all__ = ["QUEUED", "TpuNode", "update_node"]
@@ -227,7 +226,7 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     if "labels" in names:
         changed["labels"] = {**observed.labels, **stack.labels}
     if "tags" in names:
-        changed["tags"] = [*dict.fromkeys([*observed.tags, *tags_of(stack)])]
+        changed["tags"] = [*dict.fromkeys([*observed.tags, *stack.tags])]
     if names & {"limits", "metadata", "ssh-keys"}:
         metadata = {**observed.metadata, **node.metadata(observed)}
         keys = observed.metadata.get("ssh-keys", "")
