@@ -45,6 +45,10 @@ FOLDERS = [
 # Changes for which `up` asks for no permission of the project beforehand: creating it, and so far
 # labeling a bucket again, and starting what is not a single TPU VM.
 UNASKED = ("project:", "bucket:labels", "queued:state", "tpu:state")
+IN_EVERY_STACK = {
+    *("project", "apis", "project-grants", "account", "bucket", "grants"),
+    *("network", "firewall", "node"),
+}
 MINIMAL_STACK = """
 stack: bert
 project: {PROJECT}
@@ -226,3 +230,11 @@ def test_every_kind_of_resource_has_cases() -> None:
     assert sorted(kinds - folders) == [], "have no file in tests/cases/KIND"
     assert sorted(folders - kinds) == [], "are folders of tests/cases, but no kinds"
     assert sorted(kinds - OBSERVED.keys()) == [], "are not in OBSERVED of this file"
+
+
+def test_kinds_of_every_stack_are_meant_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "tpuctl.yaml"
+    path.write_text(stack_file({}), "utf-8")
+    stack = load_stack(path)
+    surplus = {kind.kind for kind in KINDS if kind.applies(stack)} - IN_EVERY_STACK
+    assert not surplus, f"{surplus}: define `applies`, or add them to IN_EVERY_STACK of this file"
