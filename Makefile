@@ -19,7 +19,7 @@ SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null)
 help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "make check   format, lint, types, layers, names"
-	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their name"
+	@echo "make unit    the quick tests alone; T=test_name one test or file, T=word all with it in their names"
 	@echo "make soak    whole runs, and more of what make test samples"
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
@@ -57,15 +57,17 @@ PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count() +
 test: check
 	$(BIN)/pytest -m "not soak and not clients" --durations 25 $(call PARALLEL,1)
 
-# T is the name of a test or of a file of tests, wherever it stands, or a part of the names of unit
-# tests and their cases.
+# T is the name of a test or of a file of tests, or a part of the names of tests and their cases.
 NAMED = $(if $(filter test_%,$(T)),$(shell \
 	grep -rlE --include='test_*.py' '^(async )?def $(T)\b' tests; find tests -name '$(T).py'))
 # Unit tests do not wait, and each process imports and collects all of them.
 PER_CORE = -n $(shell $(BIN)/python -c "import os; print(min(4, os.cpu_count()))") --dist loadfile
 PICKED = -x -q -p no:randomly -k '$(T)'
 unit: $(VENV)/.installed
-	$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) $(or $(NAMED),tests/unit)
+	@$(BIN)/pytest -m "not soak and not clients" $(if $(T),$(PICKED),$(PER_CORE)) \
+	  $(or $(NAMED),$(if $(T),tests,tests/unit)) || { code=$$?; \
+	  [ $$code != 5 ] || echo "No test of make test, and no case, has $(T) in its name; make soak has more" >&2; \
+	  exit $$code; }
 
 # The methods that the tests call, and the commands of gcloud that they run, for the reference.
 methods: $(VENV)/.installed

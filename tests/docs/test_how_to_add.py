@@ -36,7 +36,7 @@ PART = re.compile(
     r"^`(?P<path>[\w./-]+)`:\n\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
 )
 # Compiled tests are copied, too: with their times, so that Python and pytest accept them.
-EXCLUDED_FOLDERS = ("benchmarks", "clients", "gcloud", "labeled", "live", "oracle")
+EXCLUDED_FOLDERS = ("clients", "gcloud", "live", "oracle")
 slow = pytest.mark.soak
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # each starts a dozen programs
 
@@ -311,6 +311,12 @@ def test_resource_kind_recipe(make_copy: MakeCopy) -> None:
 
 
 @slow
+@pytest.mark.parametrize("title", ["A key of the stack file", "An option of a command"])
+def test_recipe_without_result_of_its_own(make_copy: MakeCopy, title: str) -> None:
+    make_copy(title).run_commands(title)
+
+
+@slow
 def test_template_recipe(make_copy: MakeCopy) -> None:
     copy = make_copy("A template")
     assert "toy" in copy.run_json("tpuctl init --list")
@@ -344,17 +350,29 @@ OMITTED_PARTS = [
     ("A rule of the check", None, "test_rule_has_texts_and_page", "lacks TPU901: make docs"),
     ("A known error", 0, "test_seen_text_is_recognized", "'toy-balloon'"),
     ("A known error", 1, "test_every_known_error_has_a_seen_text", "tests/unit/seen_texts.toml"),
-    ("A fault of the local cloud", 0, "test_fault_kinds", "fault.py"),
+    ("A fault of the local cloud", 0, "test_fault_kinds", "fault_kinds.py"),
     ("A fault of the local cloud", 1, "test_fault_kinds", "is not applied"),
-    ("A fault of the local cloud", 2, "test_fault_kinds", "tpuctl/cli/local/faults.py"),
+    ("A key of the stack file", 0, "test_resource_cases", "toy_note"),
+    (
+        "A key of the stack file",
+        1,
+        "test_every_key_of_stack_file_is_read",
+        "schema.py: no code of tpuctl reads ['network.toy_note']",
+    ),
+    ("A key of the stack file", None, "test_reference", "out of date: make docs"),
+    ("An option of a command", 0, "test_toy_option", "--toy-first"),
+    ("An option of a command", 1, "test_help", "runtimes.py: runtimes does not use toy_first"),
+    ("An option of a command", None, "test_reference", "out of date: make docs"),
 ]
 SLOW_OMITTED_PARTS = [
-    ("An emulated method", 0, "test_effects", "compute.disks.stopAsyncReplication"),
+    ("An emulated method", 0, "test_effects", "tpuctl.emulator.compute.disks.disks"),
     ("An emulated method", 2, "test_iam_table", "permissions.toml"),
     ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
-    ("A resource kind", 6, "test_resource_cases", "toy-address"),
+    ("A resource kind", 3, "test_resource_cases", "resources_of"),
+    ("A resource kind", 6, "test_resource_cases", "OBSERVED"),
     ("A resource kind", 7, "test_resource_kinds", "architecture.md"),
     ("A template", 0, "test_templates", "templates/stacks/toy.yaml"),
+    ("A template", 2, "test_templates", "tests/flows/test_templates.py: JOBS lacks ['toy']"),
     ("A TPU generation", 1, "test_generations", "prices"),
     ("A TPU generation", 2, "test_generations", "runtimes"),
     ("A TPU generation", 3, "test_generations", "tpuctl/catalog/quota.py"),

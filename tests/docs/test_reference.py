@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+import tpuctl
 from tpuctl.model.stack.schema import StackFile
 from tpuctl.model.stack.stack import load_stack
 
@@ -63,6 +65,17 @@ def test_stack_file_page_has_every_key() -> None:
     expected_keys = [*keys(StackFile)]
     assert {"tpu.data_disks[].size_gb", "controller.image", "stack"} <= {*expected_keys}
     assert not [key for key in expected_keys if f"| `{key}` |" not in page]
+
+
+def test_every_key_of_stack_file_is_read() -> None:
+    """A key that nothing reads would be accepted, and ignored."""
+    folder = Path(tpuctl.__file__).parent
+    sources = (path for path in folder.rglob("*.py") if path != folder / "model/stack/schema.py")
+    words = {word for path in sources for word in re.findall(r"\.(\w+)", path.read_text("utf-8"))}
+    unread = [
+        key for key in keys(StackFile) if key.rpartition(".")[2].removesuffix("[]") not in words
+    ]
+    assert not unread, f"tpuctl/model/stack/schema.py: no code of tpuctl reads {unread}"
 
 
 def test_every_command_has_an_example() -> None:

@@ -67,15 +67,19 @@ async def test_every_effect_has_pace(cloud: Any) -> None:
 async def test_every_compute_operation_has_effect(cloud: Any) -> None:
     service = cloud.server.registry.service("compute")
     begun = {
-        (f"{collection.kind}.{verb}", kind.__name__)
+        (f"{collection.kind}.{verb}", kind)
         for collection in service.handlers.values()
         if isinstance(collection, Collection)
         for kind in type(collection).__mro__[:-1]
         for verb in re.findall(r'self\.begin\(\s*"(\w+)"', inspect.getsource(kind))
     }
     assert len(begun) > 20, "the search no longer finds them"
-    without = {f"{name}, begun by {kind}" for name, kind in begun if name not in service.effects}
-    assert not without, "no effect, in `effects` of the collection"
+    without = [
+        f"{name}: add an Effect to `effects` of {kind.__name__} in {kind.__module__}"
+        for name, kind in begun
+        if name not in service.effects
+    ]
+    assert not without, "\n".join(without)
 
 
 def steps_in(source: Path) -> Iterator[tuple[int, str]]:

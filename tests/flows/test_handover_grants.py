@@ -26,8 +26,10 @@ from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore
-from tpuctl.resources.access.custom_roles import recovery_permissions
+from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.access import custom_roles
 from tpuctl.resources.access.iam_grants import USER
+from tpuctl.resources.composition import tpu_kind
 from tpuctl.resources.project.stack_record import Record
 
 SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes each one
@@ -129,6 +131,10 @@ async def test_grants_are_sufficient(
     node_controller = await controller(kind)
     await node_controller.recreate_tpu()
     assert (await node_controller.bench.reopen().down(delete_bucket=True)).leaks == ()
+
+
+def recovery_permissions(stack: Stack) -> tuple[str, ...]:
+    return custom_roles.recovery_permissions(stack, tpu_kind(stack))
 
 
 async def check_permission_is_required(node_controller: Controller, missing: str) -> None:

@@ -8,15 +8,32 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
+from tpuctl import assets
 from tpuctl.local_cloud import server_process
 
 # Arguments that shorten each job, and the last line of its log.
-JOBS = {
+JOBS: dict[str, tuple[list[str], str]] = {
     "keras": (["--epochs", "1", "--examples", "512", "--batch", "128"], "the model is in gs://"),
     "tpu-node": (["--steps", "4", "--steps-per-call", "2", "--batch", "32"], "step 4/4"),
     "slice": (["--steps", "20", "--steps-per-call", "10"], "step 20/20"),
     "empty": ([], "hello"),
 }
+# Templates whose jobs need other packages, or longer, and the file here that runs them.
+TESTED_IN = {
+    "bert-pretraining": "test_bundled_job.py",
+    "jax": "test_resuming_templates.py",
+    "torch": "test_resuming_templates.py",
+}
+
+
+def test_every_template_with_stack_is_run() -> None:
+    stacks = {path.stem for path in (assets.templates() / "stacks").iterdir()}
+    lacking = sorted(stacks - {*JOBS, *TESTED_IN})
+    assert not lacking, f"tests/flows/test_templates.py: JOBS lacks {lacking}"
+    for name in {*JOBS, *TESTED_IN}:
+        assert name in stacks, f"there is no templates/stacks/{name}.yaml"
+    for file in TESTED_IN.values():
+        assert Path(__file__).with_name(file).is_file(), file
 
 
 def output_of(folder: Path, *words: str) -> str:

@@ -13,8 +13,6 @@ import yaml
 from google.cloud.orgpolicy_v2.types import PolicySpec
 from rich.console import Console
 
-from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor.checks import Check, run_checks
 from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
@@ -236,7 +234,7 @@ def test_role_describes_each_group(tmp_path: Path) -> None:
         "tpu: {type: v3-8, kind: node, zones: [europe-west4-a]}\n"
         "job: {secrets: {TOKEN: projects/other/secrets/token}}\n",
     )
-    role = custom_role(stack, Cloud(GOOGLE, stack.project))
+    role = custom_role(stack)
     text = role_text(role)
     assert yaml.safe_load(text)["stage"] == "GA"
     assert len({*role.permissions}) == len(role.permissions)
@@ -259,11 +257,11 @@ def test_role_has_exactly_the_permissions_of_the_stack(
 ) -> None:
     plain = "tpu: {type: v3-8, zones: [europe-west4-a]}\nlimits: {idle: null}\n"
     without = stack_of(tmp_path, plain)
-    assert name not in custom_role(without, Cloud(GOOGLE, "p")).permissions
+    assert name not in custom_role(without).permissions
     if text.startswith("limits"):
         plain = plain.partition("limits")[0]
     with_it = stack_of(tmp_path, f"{plain}{text}\n")
-    assert name in custom_role(with_it, Cloud(GOOGLE, "p")).permissions
+    assert name in custom_role(with_it).permissions
 
 
 @pytest.mark.parametrize(

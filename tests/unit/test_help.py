@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import pkgutil
@@ -121,6 +122,24 @@ def test_help_with_n_names_its_metavar() -> None:
         for parameter in command.params:
             if re.search(r"(?<!-)\bN(th)?\b", getattr(parameter, "help", None) or ""):
                 assert parameter.metavar == "N", f"{path} {parameter.opts}"
+
+
+def test_every_option_is_used() -> None:
+    """An option that the command does not read would be accepted, and ignored."""
+    unused = []
+    for file in Path(tpuctl.cli.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                names = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+                unused += [
+                    f"{file.name}: {function.name} does not use {argument.arg}"
+                    for argument in (*function.args.args, *function.args.kwonlyargs)
+                    if argument.annotation is not None
+                    and "Option(" in (option := ast.unparse(argument.annotation))
+                    and "callback=" not in option
+                    and argument.arg not in names
+                ]
+    assert not unused, "\n".join(unused)
 
 
 @pytest.mark.parametrize("path", ["", "run", "ci", "ci github", "local fault", "local fault add"])

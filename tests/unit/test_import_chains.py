@@ -11,13 +11,13 @@ from tests.support.import_chains import longest_chain
     ("within", "lazy", "most"),
     [
         # Both end with the tables of the catalog.
-        ("", False, 25),
-        ("", True, 30),
+        ("", False, 24),
+        ("", True, 27),
         # A resize request grows a managed group of instances, which capacity is reserved for; a
         # fault may answer it, with the message of a project whose API is disabled.
         ("tpuctl.emulator.", True, 20),
-        # A role for what groups of machines need, which are created from templates.
-        ("tpuctl.resources.", True, 8),
+        # A request has the specification of its nodes, which have disks.
+        ("tpuctl.resources.", True, 6),
         ("tpuctl.flows.", True, 7),
     ],
 )

@@ -21,13 +21,14 @@ from google.cloud.tpu_v2.types import Node, QueuedResource
 from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.engine.resource import Resource
+from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.google_imports import compute_types
-from tpuctl.model.plan import Change
+from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.stack import load_stack
 from tpuctl.resources.access.policy_grants import Grants
 from tpuctl.resources.access.secret_grants import ABSENT
-from tpuctl.resources.composition import resources_of
+from tpuctl.resources.base import StackResource
+from tpuctl.resources.composition import KINDS, kind_of, resources_of
 from tpuctl.resources.network.network import Networks, RuleState
 from tpuctl.resources.project.project import ProjectState
 from tpuctl.resources.tpu.queued_resource import Request
@@ -41,6 +42,13 @@ FOLDERS = [
     for folder in sorted(CASES.iterdir())
     if folder.name not in ("check", "jobset", "storage")
 ]
+# Changes for which `up` asks for no permission of the project beforehand: creating it, and so far
+# labeling a bucket again, and starting what is not a single TPU VM.
+UNASKED = ("project:", "bucket:labels", "queued:state", "tpu:state")
+IN_EVERY_STACK = {
+    *("project", "apis", "project-grants", "account", "bucket", "grants"),
+    *("network", "firewall", "node"),
+}
 MINIMAL_STACK = """
 stack: bert
 project: {PROJECT}
@@ -49,21 +57,12 @@ tpu: {{zones: [europe-west4-a], {KIND}{TPU}}}
 limits: {LIMITS}
 job: {{retries: {RETRIES}, secrets: {SECRETS}}}
 """
-KINDS = {
+TPUS = {
     "vm": "type: v3-8, runtime: tpu-vm-tf-2.18.0-pjrt-v5p-and-below",
     "node": "type: v3-8, kind: node, runtime: 2.12.0",
     "compute": "type: v6e-4, api: compute",
     "slice": "type: v6e-16, api: compute",
 }
-# Together these stacks have a resource of every kind.
-STACKS: list[dict[str, str]] = [
-    {"limits": "{idle: 1h}", "secrets": "{A: 'secret:a'}"},
-    {"kind": "node", "tpu": "data_disks: [{size_gb: 100}]"},
-    {"tpu": "queue: true", "stack": "controller: {}", "retries": "{preemption: 1}"},
-    {"stack": "network: {ssh: iap}"},
-    {"kind": "compute"},
-    {"kind": "slice"},
-]
 
 
 def observed_bucket(facts: dict[str, Any]) -> Bucket:
@@ -146,7 +145,7 @@ def stack_file(case: dict[str, Any]) -> str:
     """
     tpu = f", {case['tpu']}" if "tpu" in case else ""
     project = case.get("project", "{id: my-project}")
-    kind = KINDS[case.get("kind", "vm")]
+    kind = TPUS[case.get("kind", "vm")]
     limits = case.get("limits", "{idle: null}")
     retries = case.get("retries", "{preemption: 0, infrastructure: 0, failure: 0, requested: 0}")
     text = MINIMAL_STACK.format(
@@ -160,18 +159,27 @@ def stack_file(case: dict[str, Any]) -> str:
     return text + case.get("stack", "")
 
 
-def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
+def resource(kind: str, case: dict[str, Any], folder: Path) -> StackResource:
     path = folder / "tpuctl.yaml"
     path.write_text(stack_file(case), "utf-8")
+    stack = load_stack(path)
     resources = resources_of(
-        load_stack(path),
+        stack,
         Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project"),
         sources=("203.0.113.7/32",),
         public_key=lambda: "ssh-ed25519 AAAA",
         delete_bucket=case.get("delete_bucket", False),
     )
+    applying = {each for each in KINDS if issubclass(each, StackResource) and each.applies(stack)}
+    assert {kind_of(each.address) for each in resources} == applying, (
+        "tpuctl/resources/composition.py: resources_of creates others than those that apply"
+    )
     address = f"{kind}/{case.get('name', '')}"
-    return next(candidate for candidate in resources if candidate.address.startswith(address))
+    candidates = [each for each in resources if each.address.startswith(address)]
+    assert candidates, (
+        f"no {address} in the stack of tests/cases/{kind}: `applies` of its kind says no"
+    )
+    return candidates[0]
 
 
 def check(change: Change, expected: dict[str, Any]) -> None:
@@ -179,6 +187,18 @@ def check(change: Change, expected: dict[str, Any]) -> None:
     assert list(change.fields) == expected.get("fields", [])
     assert change.because
     assert expected.get("because", "") in change.because
+    check_permissions(change)
+
+
+def check_permissions(change: Change) -> None:
+    """Otherwise `up` fails halfway for a caller whom it promised that nothing is missing."""
+    kind, fields = kind_of(change.address), ",".join(change.fields)
+    if change.action not in (Action.CREATE, Action.UPDATE) or fields == "readiness":
+        return
+    if f"{kind.kind}:{fields}" not in UNASKED:
+        assert any(each.is_for(Plan((change,))) for each in required_permissions([kind])), (
+            f"{kind.__name__}: `permissions` lack a line for {change.action.value}:{fields}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -204,13 +224,17 @@ def test_case(path: Path, tmp_path: Path) -> None:
     check(tested.removal(observed), case["down"])
 
 
-def test_every_kind_of_resource_has_cases(tmp_path: Path) -> None:
+def test_every_kind_of_resource_has_cases() -> None:
+    kinds = {kind.kind for kind in KINDS if issubclass(kind, StackResource)}
+    folders = {folder.name for folder in FOLDERS}
+    assert sorted(kinds - folders) == [], "have no file in tests/cases/KIND"
+    assert sorted(folders - kinds) == [], "are folders of tests/cases, but no kinds"
+    assert sorted(kinds - OBSERVED.keys()) == [], "are not in OBSERVED of this file"
+
+
+def test_kinds_of_every_stack_are_meant_to_be(tmp_path: Path) -> None:
     path = tmp_path / "tpuctl.yaml"
-    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
-    kinds = set()
-    for case in STACKS:
-        path.write_text(stack_file(case), "utf-8")
-        kinds |= {
-            tested.address.partition("/")[0] for tested in resources_of(load_stack(path), cloud)
-        }
-    assert kinds == set(OBSERVED) == {folder.name for folder in FOLDERS}
+    path.write_text(stack_file({}), "utf-8")
+    stack = load_stack(path)
+    surplus = {kind.kind for kind in KINDS if kind.applies(stack)} - IN_EVERY_STACK
+    assert not surplus, f"{surplus}: define `applies`, or add them to IN_EVERY_STACK of this file"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         TpuMachineType,
         announced_tpu,
         apis_of,
+        calendar_zones,
+        flex_start_zones,
         host_architecture,
         is_tpu_machine,
         topologies_of,
@@ -42,12 +44,7 @@ if TYPE_CHECKING:
         tpu_machine_types,
         zones_of,
     )
-    from tpuctl.catalog.flex_start import (
-        CALENDAR_DAYS,
-        FLEX_START_DAYS,
-        calendar_zones,
-        flex_start_zones,
-    )
+    from tpuctl.catalog.flex_start import CALENDAR_DAYS, FLEX_START_DAYS
     from tpuctl.catalog.gke import GKE_GENERATIONS, gke_accelerator
     from tpuctl.catalog.offers import (
         PRICED_CAPACITIES,

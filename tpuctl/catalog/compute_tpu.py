@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
 
+from tpuctl.catalog.flex_start import CALENDAR, FLEX_START
 from tpuctl.catalog.tpu import AcceleratorType, accelerator_types
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
     "TpuMachineType",
     "announced_tpu",
     "apis_of",
+    "calendar_zones",
+    "flex_start_zones",
     "host_architecture",
     "is_tpu_machine",
     "topologies_of",
@@ -187,6 +190,24 @@ def zones_of(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str,
     if api is not None and api not in apis_of(accelerator):
         return ()
     return (*accelerator.zones, *(accelerator.compute_zones if api != "tpu" else ()))
+
+
+def flex_start_zones(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str, ...]:
+    """Zones that are known to accept flex-start requests for this type, at an API or at any."""
+    zones = {
+        zone
+        for seller in apis_of(accelerator)
+        if api in (None, seller)
+        for zone in FLEX_START[seller].get(accelerator.generation, ())
+    }
+    return tuple(sorted(zones.intersection(zones_of(accelerator, api))))
+
+
+def calendar_zones(accelerator: AcceleratorType) -> tuple[str, ...]:
+    """Zones where capacity of this type can be reserved for a period: a future reservation in
+    calendar mode, which Compute Engine takes and TPUs of both APIs can use."""
+    zones = CALENDAR.get(accelerator.generation, ())
+    return tuple(zone for zone in zones if zone in zones_of(accelerator))
 
 
 def tpu_machine(accelerator: AcceleratorType, topology: str | None = None) -> TpuMachine | None:

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.catalog.compute_tpu import Api, apis_of, zones_of
-from tpuctl.catalog.tpu import AcceleratorType
-
-__all__ = ["CALENDAR_DAYS", "FLEX_START_DAYS", "calendar_zones", "flex_start_zones"]
+__all__ = ["CALENDAR", "CALENDAR_DAYS", "FLEX_START", "FLEX_START_DAYS"]
 
 FLEX_START_DAYS = 7  # maximum run duration, from the same page
 CALENDAR_DAYS = (1, 90)  # how long capacity can be reserved
-_FLEX_START: Mapping[Api, Mapping[str, tuple[str, ...]]] = {
+# By the API that takes the request, and by generation.
+FLEX_START: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "tpu": {
         "v5e": ("us-central1-a", "us-west4-a"),
         "v5p": ("us-east5-a",),
@@ -39,27 +37,9 @@ _FLEX_START: Mapping[Api, Mapping[str, tuple[str, ...]]] = {
         "tpu7x": ("us-central1-c",),
     },
 }
-_CALENDAR: Mapping[str, tuple[str, ...]] = {
+CALENDAR: Mapping[str, tuple[str, ...]] = {
     "v5e": ("europe-west4-b", "us-south1-a", "us-west4-b"),
     "v5p": ("us-east5-a",),
     "v6e": ("asia-northeast1-b", "europe-west4-a", "us-east5-a", "us-east5-b"),
     "tpu7x": ("us-central1-c",),
 }
-
-
-def flex_start_zones(accelerator: AcceleratorType, api: Api | None = None) -> tuple[str, ...]:
-    """Zones that are known to accept flex-start requests for this type, at an API or at any."""
-    zones = {
-        zone
-        for seller in apis_of(accelerator)
-        if api in (None, seller)
-        for zone in _FLEX_START[seller].get(accelerator.generation, ())
-    }
-    return tuple(sorted(zones.intersection(zones_of(accelerator, api))))
-
-
-def calendar_zones(accelerator: AcceleratorType) -> tuple[str, ...]:
-    """Zones where capacity of this type can be reserved for a period: a future reservation in
-    calendar mode, which Compute Engine takes and TPUs of both APIs can use."""
-    zones = _CALENDAR.get(accelerator.generation, ())
-    return tuple(zone for zone in zones if zone in zones_of(accelerator))

@@ -6,8 +6,7 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tpuctl.catalog.compute_tpu import zones_of
-from tpuctl.catalog.flex_start import flex_start_zones
+from tpuctl.catalog.compute_tpu import flex_start_zones, zones_of
 from tpuctl.catalog.prices import Capacity, Price, node_price
 from tpuctl.catalog.tpu import AcceleratorType, accelerator_types, region_of, runtime_for
 from tpuctl.catalog.tpu import zones as every_zone

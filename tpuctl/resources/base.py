@@ -127,6 +127,18 @@ class CloudKind(ResourceKind):
     unlisted_reason: ClassVar[str] = ""  # why it has no `list_all`
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        """Whether the stack has resources of this kind, or needs its permissions."""
+        return True
+
+    @classmethod
+    def may_be_left(cls, stack: Stack) -> bool:
+        """Whether `up` looks for one that is left over: in another zone, or of another API."""
+        if not cls.is_zonal or cls.is_tpu:
+            return cls.is_zonal
+        return cls.api in stack.apis if cls.api is not None else cls.applies(stack)
+
+    @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Resource | None:
@@ -156,7 +168,7 @@ class CloudKind(ResourceKind):
         raise NotImplementedError(cls.unlisted_reason or f"{cls.kind} does not define list_all")
 
 
-class StackResource(CloudKind):
+class StackResource(CloudKind, Resource):
     """A resource of one stack, in one cloud."""
 
     def __init__(self, stack: Stack, cloud: Cloud) -> None:

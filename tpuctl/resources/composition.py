@@ -20,7 +20,7 @@ from tpuctl.resources.access.iam_grants import (
 )
 from tpuctl.resources.access.secret_grants import SecretGrants
 from tpuctl.resources.access.service_account import ServiceAccount
-from tpuctl.resources.base import CloudKind
+from tpuctl.resources.base import CloudKind, StackResource
 from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.machines.disk import DataDisk
@@ -40,7 +40,15 @@ from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
 
-__all__ = ["BY_NAME", "KINDS", "beside_tpu", "in_other_zones", "kind_of", "resources_of"]
+__all__ = [
+    "BY_NAME",
+    "KINDS",
+    "beside_tpu",
+    "in_other_zones",
+    "kind_of",
+    "resources_of",
+    "tpu_kind",
+]
 
 # All kinds, in the order in which `status` and `orphans` list them.
 KINDS: tuple[type[CloudKind], ...] = (
@@ -92,62 +100,60 @@ def resources_of(
     needs them.
     """
     network = Network(stack, cloud)
-    resources: list[Resource] = [
+    requests = [QueuedNodes(network, public_key)]
+    if race is not None:
+        networks = (Network(stack.in_zone(zone), cloud) for zone in race.zones)
+        requests = [RacedRequest(network, public_key, race) for network in networks]
+    resources: list[StackResource] = [
         Project(stack, cloud),
         Services(stack, cloud),
         network,
         Firewall(network, sources),
         SshDenyRule(network),
-        *([] if stack.is_node else [WorkerRule(network)]),
+        WorkerRule(network),
         Bucket(stack, cloud, delete=delete_bucket),
         BucketGrants(stack, cloud),
         ProjectGrants(stack, cloud),
         *(SecretGrants(stack, cloud, name) for name in stack.secret_names),
         *(DataDisk.at(stack, cloud, index) for index in range(len(stack.file.tpu.data_disks))),
+        ServiceAccount(stack, cloud),
+        WatchdogRole(stack, cloud),
+        PrivateAccess(network),
+        RecoveryRole(stack, cloud, tpu_kind(stack)),
+        AccountGrants(stack, cloud),
+        RemoteNode(network),
+        NodeGrants(stack, cloud),
+        *(
+            resource
+            for name in stack.nodes
+            for resource in (
+                TpuInstance(network, public_key, name=name),
+                GroupTemplate(network, public_key, name),
+                WorkloadPolicy(stack, cloud, name),
+                TpuGroup(network, public_key, name=name),
+            )
+        ),
+        *requests,
+        TpuNode(network, public_key),
+        Controller(network, public_key),
     ]
-    if stack.creates_service_account:
-        resources.append(ServiceAccount(stack, cloud))
-    if stack.has_limits:
-        resources.append(WatchdogRole(stack, cloud))
-    if stack.file.network.ssh != "external":
-        resources.append(PrivateAccess(network))
-    if stack.has_recovery:
-        resources.append(RecoveryRole(stack, cloud))
-        if not stack.is_node:  # its machines use a Google-managed account
-            resources.append(AccountGrants(stack, cloud))
-    if stack.is_node:
-        resources += [RemoteNode(network), NodeGrants(stack, cloud)]
-    elif stack.is_compute:
-        for name in stack.nodes:
-            resources += _compute_slice(network, public_key, name)
-    elif race is not None:
-        resources += [
-            RacedRequest(Network(stack.in_zone(zone), cloud), public_key, race)
-            for zone in race.zones
-        ]
-    elif stack.queue is not None:
-        resources.append(QueuedNodes(network, public_key))
-    else:
-        resources.append(TpuNode(network, public_key))
-    if stack.controller is not None:
-        resources.append(Controller(network, public_key))
-    return resources
+    return [resource for resource in resources if resource.applies(stack)]
 
 
-def _compute_slice(network: Network, public_key: Callable[[], str], name: str) -> list[Resource]:
-    """A slice that Compute Engine sells, with what it is created from."""
-    if network.stack.machine.hosts == 1:
-        return [TpuInstance(network, public_key, name=name)]
-    return [
-        GroupTemplate(network, public_key, name),
-        WorkloadPolicy(network.stack, network.cloud, name),
-        TpuGroup(network, public_key, name=name),
-    ]
+def tpu_kind(stack: Stack) -> type[CloudKind]:
+    """The kind of the stack's TPU."""
+    return next(kind for kind in KINDS if kind.is_tpu and kind.applies(stack))
 
 
 def beside_tpu(resources: Iterable[Resource]) -> set[str]:
     """The addresses of what can be created only once the TPU's zone is decided."""
-    return {each.address for each in resources if isinstance(each, Controller | PrivateAccess)}
+    return {
+        each.address
+        for each in resources
+        if isinstance(each, StackResource)
+        and (each.is_zonal or each.is_regional)
+        and not each.is_tpu
+    }
 
 
 def in_other_zones(

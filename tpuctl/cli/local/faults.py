@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from tpuctl.cli import responses
 from tpuctl.cli.help.command_classes import App
 from tpuctl.cli.state import State
 from tpuctl.errors import NotFound, Usage
+from tpuctl.local_cloud.fault_kinds import FIELDS, KINDS
 from tpuctl.units import counted
 
 if TYPE_CHECKING:
@@ -23,195 +25,38 @@ fault_app = App(
     "\n\nExample: tpuctl local fault list",
     invoke_without_command=True,
 )
-_KINDS = (
-    "stockout, queue-failure, stuck-provisioning, provisioning-failure, partial-group, quota, "
-    "deny, billing-disabled, api-disabled, missing-role, unavailable, error, drop-request, "
-    "drop-response, truncate, hold, slow, preempt, maintenance, ssh-key-refused, "
-    "host-unreachable or disk-full."
-)
-_LIMIT, _ERROR, _ONE_KIND = "Limit to", "For error", "For one kind"  # panels of its help
-_METHOD = "Calls to match, such as CreateNode or Networks/*."
-Option = typer.Option
+_KINDS = f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}."
+
+
+def _with_field_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of a fault in place of its `**fields`."""
+    *parameters, _ = signature(command, eval_str=True).parameters.values()
+    parameters += (
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=typer.Option(
+                False if field.type is bool else None,
+                f"--{name.replace('_', '-')}",
+                metavar=field.metavar,
+                rich_help_panel=field.panel,
+                help=field.help,
+            ),
+            annotation=field.type if field.type is bool else field.type | None,
+        )
+        for name, field in FIELDS.items()
+    )
+    command.__dict__["__signature__"] = Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 @fault_app.command()
+@_with_field_options
 def add(
     context: typer.Context,
     kind: Annotated[str, typer.Argument(help=_KINDS)],
-    method: Annotated[str | None, Option("--method", metavar="METHOD", help=_METHOD)] = None,
-    project: Annotated[
-        str | None,
-        Option(
-            "--project", metavar="PROJECT", rich_help_panel=_LIMIT, help="Limit to this project."
-        ),
-    ] = None,
-    zone: Annotated[
-        str | None,
-        Option(
-            "--zone",
-            metavar="ZONE",
-            rich_help_panel=_LIMIT,
-            help="Limit to this zone (wildcards allowed).",
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        Option("--region", metavar="REGION", rich_help_panel=_LIMIT, help="Limit to this region."),
-    ] = None,
-    type_name: Annotated[
-        str | None,
-        Option(
-            "--type",
-            metavar="TYPE",
-            rich_help_panel=_LIMIT,
-            help="Limit to nodes of this type or generation.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        Option(
-            "--name",
-            metavar="NAME",
-            rich_help_panel=_LIMIT,
-            help="Limit to names that contain this text.",
-        ),
-    ] = None,
-    caller: Annotated[
-        str | None,
-        Option(
-            "--caller",
-            metavar="EMAIL",
-            rich_help_panel=_LIMIT,
-            help="Limit to this caller's email (wildcards allowed).",
-        ),
-    ] = None,
-    times: Annotated[
-        str | None, Option("--times", metavar="N|unlimited", help="How many times it applies. [1]")
-    ] = None,
-    at: Annotated[
-        int | None, Option("--at", metavar="N", help="Trigger on the Nth matching call.")
-    ] = None,
-    text: Annotated[
-        str | None, Option("--text", rich_help_panel=_ERROR, help="Error message.")
-    ] = None,
-    google_error: Annotated[
-        str | None,
-        Option(
-            "--google-error",
-            metavar="NAME",
-            rich_help_panel=_ERROR,
-            help="For error: one of Google's errors by name, such as quota-zone.",
-        ),
-    ] = None,
-    code: Annotated[
-        str | None,
-        Option(
-            "--code",
-            metavar="CODE",
-            rich_help_panel=_ERROR,
-            help="For error: a google.rpc code, such as ABORTED.",
-        ),
-    ] = None,
-    http: Annotated[
-        int | None, Option("--http", rich_help_panel=_ERROR, help="For error: HTTP status.")
-    ] = None,
-    fail_operation: Annotated[
-        bool,
-        Option(
-            "--fail-operation",
-            rich_help_panel=_ERROR,
-            help="For error: accept the call and fail its operation.",
-        ),
-    ] = False,
-    hold_response: Annotated[
-        bool,
-        Option(
-            "--hold-response",
-            rich_help_panel=_ONE_KIND,
-            help="For hold: hold the response instead of the request.",
-        ),
-    ] = False,
-    body: Annotated[
-        str | None,
-        Option(
-            "--body",
-            metavar="request|response",
-            rich_help_panel=_ONE_KIND,
-            help="For truncate: body to truncate.",
-        ),
-    ] = None,
-    after_bytes: Annotated[
-        int | None,
-        Option(
-            "--after-bytes",
-            rich_help_panel=_ONE_KIND,
-            help="For truncate: bytes to pass first (default: half). For disk-full: bytes that can "
-            "still be written (default: 0).",
-        ),
-    ] = None,
-    role: Annotated[
-        str | None,
-        Option(
-            "--role",
-            metavar="ROLE",
-            rich_help_panel=_ONE_KIND,
-            help="For missing-role: the role, such as tpu.admin.",
-        ),
-    ] = None,
-    limit: Annotated[
-        str | None,
-        Option(
-            "--limit",
-            metavar="LIMIT",
-            rich_help_panel=_ONE_KIND,
-            help="For quota: id of the limit.",
-        ),
-    ] = None,
-    number: Annotated[
-        int | None,
-        Option(
-            "--number",
-            rich_help_panel=_ONE_KIND,
-            help="For quota: value of the limit. For partial-group: instances created. [1]",
-        ),
-    ] = None,
-    node: Annotated[
-        str | None,
-        Option(
-            "--node",
-            metavar="NODE",
-            rich_help_panel=_ONE_KIND,
-            help="Node or instance, for preempt, maintenance, ssh-key-refused, host-unreachable "
-            "and disk-full; for preempt also a managed group.",
-        ),
-    ] = None,
-    worker: Annotated[
-        int | None,
-        Option(
-            "--worker",
-            metavar="WORKER",
-            rich_help_panel=_ONE_KIND,
-            help="Worker index, for ssh-key-refused, host-unreachable, disk-full.",
-        ),
-    ] = None,
-    mode: Annotated[
-        str | None,
-        Option(
-            "--mode",
-            metavar="silent|refused",
-            rich_help_panel=_ONE_KIND,
-            help="For host-unreachable: silent (no reply) or refused (connection refused). "
-            "[silent]",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        Option(
-            "--seconds",
-            rich_help_panel=_ONE_KIND,
-            help="For slow: delay to add. For other kinds: start in this many seconds.",
-        ),
-    ] = None,
+    **fields: Any,
 ) -> None:
     """Add a fault, by default for one call. It stays until removed or `local reset`.
 
@@ -222,32 +67,11 @@ def add(
     from tpuctl.local_cloud import remote_control
 
     state: State = context.obj
-    fields = {
-        "method": method,
-        "project": project,
-        "zone": zone,
-        "region": region,
-        "type": type_name,
-        "name": name,
-        "caller": caller,
-        "times": None if times is None else _count(times),
-        "at": at,
-        "text": text,
-        "google_error": google_error,
-        "code": code if code is None else code.upper(),
-        "http": http,
-        "fail_operation": fail_operation or None,
-        "hold_response": hold_response or None,
-        "body": body,
-        "after_bytes": after_bytes,
-        "role": role,
-        "limit": limit,
-        "number": number,
-        "node": node,
-        "worker": worker,
-        "mode": mode,
-        "seconds": seconds,
-    }
+    if fields["times"] is not None:
+        fields["times"] = _count(fields["times"])
+    if fields["code"] is not None:
+        fields["code"] = fields["code"].upper()
+    fields = {name: None if value is False else value for name, value in fields.items()}
     fault = remote_control.add_fault(_started(), kind, **fields)
     state.answer(fault, lambda: print(fault["id"]))
 
@@ -269,7 +93,7 @@ def list_faults(context: typer.Context) -> None:
 def remove(
     context: typer.Context,
     fault: Annotated[str | None, typer.Argument(help="Id of the fault.")] = None,
-    everything: Annotated[bool, Option("--all", help="Remove all faults.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all faults.")] = False,
 ) -> None:
     """Remove a fault, or all of them. Held requests continue.
 
@@ -292,7 +116,7 @@ def remove(
 def release(
     context: typer.Context,
     fault: Annotated[str, typer.Argument(help="Id of a hold fault.")],
-    drop: Annotated[bool, Option("--drop", help="Drop the requests instead.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the requests instead.")] = False,
 ) -> None:
     """Let requests continue that a hold fault has stopped. The fault stays.
 

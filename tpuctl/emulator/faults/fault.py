@@ -18,47 +18,11 @@ from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.state.text import did_you_mean
 from tpuctl.local_cloud.defaults import OWNER
+from tpuctl.local_cloud.fault_kinds import FIELDS, KINDS, MATCHES
 
-__all__ = ["KINDS", "MATCHES", "SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
+__all__ = ["SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
 
-# Attributes that select calls; a fault applies to calls that match all it names.
-MATCHES = ("method", "project", "zone", "region", "type", "name", "caller")
 _COUNTS = ("times", "at")
-
-# The fields of each kind besides the counts. `*` marks required ones.
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "stockout": ("project", "zone", "type", "text"),
-    "queue-failure": ("project", "zone", "type", "name", "text", "code"),
-    "stuck-provisioning": ("project", "zone", "type", "name"),
-    "provisioning-failure": ("project", "zone", "type", "name", "text"),
-    "partial-group": ("project", "zone", "type", "name", "number"),
-    "quota": (*MATCHES, "limit", "number", "text"),
-    "deny": (*MATCHES, "text"),
-    "billing-disabled": MATCHES,
-    "api-disabled": MATCHES,
-    "missing-role": ("role*", "caller"),
-    "unavailable": (*MATCHES, "text"),
-    "error": (
-        *MATCHES,
-        "code",
-        "http",
-        "text",
-        "google_error",
-        "fail_operation",
-        "limit",
-        "number",
-    ),
-    "drop-request": MATCHES,
-    "drop-response": MATCHES,
-    "truncate": (*MATCHES, "after_bytes", "body", "code"),
-    "hold": (*MATCHES, "hold_response"),
-    "slow": (*MATCHES, "seconds*"),
-    "preempt": ("node*", "seconds"),
-    "maintenance": ("node*", "seconds"),
-    "ssh-key-refused": ("node", "worker"),
-    "host-unreachable": ("node*", "worker", "seconds", "mode"),
-    "disk-full": ("node*", "worker", "seconds", "after_bytes"),
-}
 # Kinds that happen once to nodes and machines, independent of any call.
 SCHEDULED = ("preempt", "maintenance", "host-unreachable", "disk-full")
 # Methods that a quota fault applies to by default.
@@ -258,8 +222,7 @@ def _validate(spec: Any) -> dict[str, Any]:
     allowed = {name.rstrip("*") for name in KINDS[kind]}
     for name in options:
         if name not in allowed and name not in _COUNTS:
-            everything = {field.rstrip("*") for fields in KINDS.values() for field in fields}
-            if name in everything:
+            if name in FIELDS:
                 raise invalid(
                     f"A fault of kind {kind} does not support {name!r}. Supported: "
                     f"{', '.join([*sorted(allowed), *_COUNTS])}."
@@ -283,7 +246,8 @@ def _validate(spec: Any) -> dict[str, Any]:
 def _validate_value(name: str, value: Any) -> Any:
     if name == "times" and value == _UNLIMITED:
         return value
-    if name in ("times", "at", "number", "http", "after_bytes", "worker"):
+    field_type = FIELDS[name].type
+    if name == "times" or field_type is int:
         ranges = {"number": (0, 10**9), "http": (400, 599), "after_bytes": (0, 10**13)}
         ranges["worker"] = (0, 10**6)
         least, most = ranges.get(name, (1, 10**9))
@@ -292,11 +256,11 @@ def _validate_value(name: str, value: Any) -> Any:
             raise invalid(
                 f"{name} must be an integer from {least} to {most}{or_else}, not {value!r}."
             )
-    elif name == "seconds":
+    elif field_type is float:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 <= value <= 10**7:
-            raise invalid(f"seconds must be a number of at least 0, not {value!r}.")
-    elif name in ("hold_response", "fail_operation"):
+            raise invalid(f"{name} must be a number of at least 0, not {value!r}.")
+    elif field_type is bool:
         if not isinstance(value, bool):
             raise invalid(f"{name} must be true or false, not {value!r}.")
     elif not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT_LENGTH:

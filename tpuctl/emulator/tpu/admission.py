@@ -14,7 +14,7 @@ from typing import Any
 from google.cloud.tpu_v2.types import cloud_tpu
 
 from tpuctl import catalog
-from tpuctl.catalog.flex_start import flex_start_zones
+from tpuctl.catalog.compute_tpu import flex_start_zones
 from tpuctl.emulator.faults.google_messages import fault_error
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import Endpoint

@@ -68,12 +68,10 @@ async def diagnose(opened: OpenStack, report: Callable[[Finding], None]) -> tupl
 
 def role_of(opened: OpenStack) -> CustomRole:
     """The custom role needed to bring the stack up and take it down. Sends no request."""
-    from tpuctl.cloud.clients import Cloud
-    from tpuctl.cloud.endpoints import GOOGLE
     from tpuctl.flows.stack.role import custom_role
 
     opened.stack.require_valid()
-    return custom_role(opened.stack, Cloud(GOOGLE, opened.stack.project))
+    return custom_role(opened.stack)
 
 
 def _stack_file(opened: OpenStack) -> tuple[Stack | None, Finding]:

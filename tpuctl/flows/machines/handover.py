@@ -24,12 +24,12 @@ from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.stack.secret_sources import source_of
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.ssh_key_lines import public_key_line, ssh_keys_with
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
 from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.machines.boot_image import DEFAULT_IMAGE
-from tpuctl.resources.machines.instance_metadata import public_key_line, ssh_keys_with
 from tpuctl.resources.network.network import Network
 
 __all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]

@@ -28,7 +28,7 @@ async def list_resources(
     project: str,
     *,
     stack: str | None = None,
-    include: Callable[[type[ResourceKind]], bool] | None = None,
+    include: Callable[[type[CloudKind]], bool] | None = None,
     other_nodes: bool = False,
     must_exist: bool = False,
     unused_apis: Collection[Api] = (),

@@ -17,8 +17,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import GROUPS
 from tpuctl.resources.base import CloudKind
-from tpuctl.resources.composition import KINDS, kind_of, resources_of
-from tpuctl.resources.network.iap_tunnel import IapTunnel
+from tpuctl.resources.composition import KINDS, kind_of
 
 __all__ = [
     "Missing",
@@ -133,22 +132,16 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
     return permission.is_for(plan)
 
 
-def kinds_of(stack: Stack, cloud: Cloud) -> set[type[CloudKind]]:
-    """The kinds that a stack needs permissions for: its resources, for each API that may sell its
-    TPU, and IAP if it is used."""
+def kinds_of(stack: Stack) -> set[type[CloudKind]]:
+    """The kinds that a stack needs permissions for, for each API that may sell its TPU."""
     sellers = apis_of(stack.accelerator)  # without a stack file, of a placeholder
     by_api = {each.api: stack.at(each) for each in stack.candidates if each.api in sellers}
-    kinds = {
-        kind_of(resource.address)
-        for each in by_api.values()
-        for resource in resources_of(each, cloud)
-    }
-    return kinds | ({IapTunnel} if stack.file.network.ssh == "iap" else set())
+    return {kind for each in by_api.values() for kind in KINDS if kind.applies(each)}
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     """The permissions for this stack that the caller lacks. Usually a single request."""
-    required = required_permissions(kinds_of(stack, cloud))
+    required = required_permissions(kinds_of(stack))
     on = f"project {stack.project}"
     request = {
         "resource": f"projects/{stack.project}",

@@ -31,14 +31,11 @@ from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.access.secret_grants import removed_secret_grants
 from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
-from tpuctl.resources.machines.controller import Controller
-from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
 from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race
 from tpuctl.resources.tpu.reservation import require_reservation
-from tpuctl.resources.tpu.tpu_group_parts import GroupPart
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode, closed_api_warning
 from tpuctl.spelling import nearest
 
@@ -152,16 +149,6 @@ async def prepare_up(
     tries and are deleted. A `race` adopts the requests in its zones; their other resources are left
     to the plan for the winner.
     """
-
-    def may_have(kind: type[ResourceKind]) -> bool:
-        if kind is Controller:
-            return stack.controller is not None
-        if kind is DataDisk:
-            return bool(stack.file.tpu.data_disks)
-        if issubclass(kind, GroupPart):
-            return any(each.api == "compute" for each in stack.candidates)
-        return kind.is_zonal
-
     disabled: set[str] = set()
 
     def note_disabled(kind: type[ResourceKind], error: TpuctlError) -> None:
@@ -176,7 +163,7 @@ async def prepare_up(
             cloud,
             stack.project,
             stack=stack.name,
-            include=may_have,
+            include=lambda kind: kind.may_be_left(stack),
             other_nodes=candidate is None,
             unused_apis=stack.unused_apis,
             zones=stack.zones,

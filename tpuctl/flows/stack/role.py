@@ -5,7 +5,6 @@ Built from the permissions declared for each kind of resource, like the check of
 
 from __future__ import annotations
 
-from tpuctl.cloud.clients import Cloud
 from tpuctl.flows.stack.permissions import (
     ACT_AS,
     BILLING,
@@ -29,11 +28,11 @@ def path_of(permission: Permission) -> str:
     return path if permission.action == action else ""
 
 
-def custom_role(stack: Stack, cloud: Cloud) -> CustomRole:
-    """The role for this stack. Sends no request: `cloud` only identifies the cloud."""
+def custom_role(stack: Stack) -> CustomRole:
+    """The role for this stack."""
     required = [
         permission
-        for permission in required_permissions(kinds_of(stack, cloud))
+        for permission in required_permissions(kinds_of(stack))
         if kind_of(permission.kind).may_need(permission.action, stack)
     ]
     always = {permission.name for permission in required if not path_of(permission)}

@@ -204,6 +204,11 @@ class Stack:
         return {**self.file.labels, **self.names.labels}
 
     @property
+    def tags(self) -> list[str]:
+        """The network tags of all machines, which firewall rules select."""
+        return [self.names.tag, *self.file.network.tags]
+
+    @property
     def region(self) -> str:
         return region_of(self.zone)
 

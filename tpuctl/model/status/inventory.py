@@ -56,6 +56,7 @@ class ResourceKind:
     is_machine: ClassVar[bool] = False  # runs, or will run
     has_ssh: ClassVar[bool] = False  # has machines that support SSH
     is_zonal: ClassVar[bool] = False  # created in the TPU's zone, and deleted when the zone changes
+    is_regional: ClassVar[bool] = False  # created in the TPU's region, and kept when that changes
     is_billable: bool = False  # costs money while it exists, itself or its machines
     # States in which it is not charged: before it is ready, and after its end.
     uncharged_before_states: ClassVar[tuple[str, ...]] = ()

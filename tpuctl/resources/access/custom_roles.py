@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource
-from tpuctl.resources.tpu.tpu_group import TpuGroup
-from tpuctl.resources.tpu.tpu_instance import TpuInstance
+from tpuctl.resources.base import CloudKind, StackResource
 
 __all__ = [
     "RecoveryRole",
@@ -77,17 +76,15 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     return needed if stack.controller is None else (*dict.fromkeys(needed + WATCH_CONTROLLER),)
 
 
-def recovery_permissions(stack: Stack) -> tuple[str, ...]:
-    """The permissions that the controller needs to recreate the TPU."""
+def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
+    """The permissions that the controller needs to recreate the TPU, which is of the kind `tpu`."""
     if stack.is_compute:
-        is_group = stack.machine.hosts > 1
-        kind = TpuGroup if is_group else TpuInstance
-        lines = (line.split() for line in kind.permissions.strip().splitlines())
+        lines = (line.split() for line in tpu.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
         create -= CLEANUP
         # A group's template has the network, but not the controller's SSH key.
-        more = RECOVERY_KEYS if is_group else RECOVERY_NETWORK
+        more = RECOVERY_KEYS if stack.machine.hosts > 1 else RECOVERY_NETWORK
         return tuple(sorted({*create, *RECOVERY_COMPUTE, *more}))
     return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
 
@@ -118,6 +115,10 @@ class ProjectRole(StackResource):
     title: ClassVar[str]
     lets: ClassVar[str]  # completes "allows …"
     needs_more: ClassVar[str]  # who may need more permissions
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_limits or stack.has_recovery
 
     @property
     def name(self) -> str:
@@ -225,6 +226,10 @@ class WatchdogRole(ProjectRole):
     lets = "machines to delete themselves at their limits"
     needs_more = "the watchdog"
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_limits
+
     @property
     def included(self) -> tuple[str, ...]:
         return watchdog_permissions(self.stack)
@@ -238,6 +243,15 @@ class RecoveryRole(ProjectRole):
     lets = "the controller to recreate the TPU after preemption"
     needs_more = "the controller"
 
+    def __init__(self, stack: Stack, cloud: Cloud, tpu: type[CloudKind]) -> None:
+        """`tpu` is the kind of the stack's TPU."""
+        super().__init__(stack, cloud)
+        self.tpu = tpu
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.has_recovery
+
     @property
     def included(self) -> tuple[str, ...]:
-        return recovery_permissions(self.stack)
+        return recovery_permissions(self.stack, self.tpu)

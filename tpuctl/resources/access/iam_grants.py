@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from tpuctl.errors import NotFound
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import Group, InventoryItem
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
 from tpuctl.resources.access.policy_grants import ApiPolicyGrants, PolicyGrants
@@ -84,6 +85,10 @@ class NodeGrants(BucketGrants):
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
         update storage.admin storage.objects.delete
     """
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_node
 
     @property
     def after(self) -> frozenset[str]:
@@ -196,6 +201,11 @@ class AccountGrants(ApiPolicyGrants):
         update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
         update storage.admin storage.objects.create storage.objects.delete
     """
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        """A TPU node's machines have an account of Google's."""
+        return stack.has_recovery and not stack.is_node
 
     @property
     def name(self) -> str:

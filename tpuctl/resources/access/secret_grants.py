@@ -35,6 +35,10 @@ class SecretGrants(ApiPolicyGrants):
         update secretmanager.admin secretmanager.secrets.setIamPolicy
     """
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return bool(stack.secret_names)
+
     def __init__(self, stack: Stack, cloud: Cloud, secret: str) -> None:
         """`secret` is the full name, `projects/P/secrets/NAME`."""
         super().__init__(stack, cloud)

@@ -30,6 +30,10 @@ class ServiceAccount(StackResource):
     """
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.creates_service_account
+
+    @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
         request = {"name": f"projects/{query.project}", "page_size": 100}
         for account in query.cloud.client("iam").list_service_accounts(request, **query.options):

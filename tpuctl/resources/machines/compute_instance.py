@@ -11,8 +11,8 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import StackResource, confirm_deletion, retry_until_visible
-from tpuctl.resources.machines.instance_metadata import ssh_keys_with
 
 __all__ = [
     "STARTING_STATES",

@@ -15,6 +15,7 @@ from tpuctl.model.stack.schema import ControllerSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import (
     STACK_UPDATE,
@@ -38,7 +39,6 @@ from tpuctl.resources.machines.instance_metadata import (
     metadata_differs,
     metadata_of,
     prerequisites,
-    public_key_line,
     watch_metadata,
 )
 from tpuctl.resources.network.network import Network, network_differences
@@ -83,6 +83,10 @@ class Controller(StackResource):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.controller is not None
 
     @classmethod
     def from_inventory(

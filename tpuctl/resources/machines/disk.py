@@ -49,6 +49,10 @@ class DataDisk(StackResource):
     """
 
     @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return bool(stack.file.tpu.data_disks)
+
+    @classmethod
     def from_inventory(
         cls, item: InventoryItem, stack: Stack, cloud: Cloud, *, delete_bucket: bool
     ) -> Self | None:

@@ -12,6 +12,7 @@ from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.units import dollars
 
 __all__ = [
@@ -19,8 +20,6 @@ __all__ = [
     "metadata_differs",
     "metadata_of",
     "prerequisites",
-    "public_key_line",
-    "ssh_keys_with",
     "watch_metadata",
 ]
 
@@ -28,18 +27,6 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TPU = "https://tpu.googleapis.com"
 COMPUTE = "https://compute.googleapis.com/compute/v1"
 STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watchdog"
-
-
-def public_key_line(user: str, public_keys: str) -> str:
-    """A line of `ssh-keys` metadata for each line of keys: USER:TYPE KEY USER."""
-    keys = [line.split()[:2] for line in public_keys.splitlines()]
-    return "\n".join(f"{user}:{kind} {key} {user}" for kind, key in keys)
-
-
-def ssh_keys_with(existing: str, more: str) -> str:
-    """The metadata value with these lines added."""
-    lines = [line for line in existing.splitlines() if line.strip()]
-    return "\n".join([*lines, *(line for line in more.splitlines() if line not in lines)])
 
 
 def prerequisites(stack: Stack) -> set[str]:

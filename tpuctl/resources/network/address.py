@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tpuctl.model.cost.cost import CostLine, address_cost
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.resources.base import CloudKind, Query, time_of
@@ -20,6 +21,10 @@ class Address(CloudKind):
     group = "network"
     label = "reserved external addresses"
     is_billable = True
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return False
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:

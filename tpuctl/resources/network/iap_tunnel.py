@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import CloudKind
 
 __all__ = ["IapTunnel"]
@@ -17,3 +18,7 @@ class IapTunnel(CloudKind):
     permissions = """
         connect iap.tunnelResourceAccessor iap.tunnelInstances.accessViaIAP
     """
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.file.network.ssh == "iap"

@@ -8,6 +8,7 @@ from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Change
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import StackResource
 from tpuctl.resources.network.network import Network
 
@@ -26,6 +27,7 @@ class PrivateAccess(StackResource):
     kind = "private-access"
     group = "network"
     label = "Private Google Access for machines without external addresses"
+    is_regional = True
     unlisted_reason = "it is a setting of a subnetwork"
     permissions = """
         read compute.viewer compute.subnetworks.get
@@ -33,6 +35,10 @@ class PrivateAccess(StackResource):
         update compute.networkAdmin compute.regionOperations.get
     """
     optional = ("update", "enabling Private Google Access")
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.file.network.ssh != "external"
 
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)

@@ -25,6 +25,10 @@ ALL_PORTS = "0-65535"  # as in the rule `default-allow-internal`
 class WorkerRule(Firewall):
     """Created in the stack's own network, for TPU VMs: TPU nodes are not in it."""
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return not stack.is_node
+
     def __init__(self, network: Network) -> None:
         super().__init__(network, ())
 

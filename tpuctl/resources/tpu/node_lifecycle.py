@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import Capacity
@@ -20,12 +22,14 @@ from tpuctl.errors import (
 )
 from tpuctl.model.cost.cost import CostLine, node_cost, with_addresses
 from tpuctl.model.plan import Change
+from tpuctl.model.stack.schema import QueueSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.model.text.duration import DURATION
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
-from tpuctl.resources.machines.instance_metadata import public_key_line
 from tpuctl.resources.network.network import Network
 
 __all__ = [
@@ -38,6 +42,7 @@ __all__ = [
     "SshNode",
     "TpuApiNode",
     "capacity_of",
+    "duration_text",
 ]
 
 CREATE_SECONDS = 1800.0
@@ -45,6 +50,24 @@ DELETE_SECONDS = 900.0
 TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DEAD_STATES = ("PREEMPTED", "TERMINATED")
 POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
+
+
+def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:
+    """The run duration and waiting time in words. Raises Usage if the deadline has passed."""
+    until, run_for = queue.valid_until, queue.run_for
+    start = f" for {run_for}, waiting" if run_for else ", waiting"
+    if until is None:
+        return f"{start} {without_deadline}"
+    if re.fullmatch(DURATION, until):
+        return f"{start} up to {until}"
+    deadline_time = datetime.fromisoformat(until).astimezone(UTC)
+    if deadline_time <= datetime.now(UTC):
+        raise Usage(
+            "Deadline has passed",
+            f"tpu.queue.valid_until is {until}, which is in the past",
+            hint="Set a later time, or a duration:\n    queue: {valid_until: 6h}",
+        )
+    return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
 class NodeLifecycle(StackResource):

@@ -49,10 +49,10 @@ from tpuctl.resources.base import (
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.project.stack_record import Contents, RaceWinner, Record
+from tpuctl.resources.tpu.node_lifecycle import duration_text
 from tpuctl.resources.tpu.queued_resource_spec import (
     CreateQueuedResource,
     deadline,
-    duration_text,
     owner,
     queueing_policy,
     request_body,
@@ -114,6 +114,10 @@ class QueuedNodes(StackResource):
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.queue is not None and not stack.is_node
 
     @classmethod
     def from_inventory(

@@ -11,7 +11,6 @@ from uuid import uuid4
 from google.longrunning import operations_pb2
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import Usage
 from tpuctl.model.stack.schema import QueueSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import DURATION, seconds_of
@@ -22,7 +21,6 @@ from tpuctl.units import format_duration
 __all__ = [
     "CreateQueuedResource",
     "deadline",
-    "duration_text",
     "owner",
     "queueing_policy",
     "request_body",
@@ -67,24 +65,6 @@ def _reservation_name(stack: Stack) -> str:
     name = stack.file.tpu.reservation or (stack.queue or QueueSection()).reservation or "-"
     project, _, name = name.removeprefix("projects/").rpartition("/reservations/")
     return f"projects/{project or stack.project}/locations/{stack.zone}/reservations/{name}"
-
-
-def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:
-    """The run duration and waiting time in words. Raises Usage if the deadline has passed."""
-    until, run_for = queue.valid_until, queue.run_for
-    start = f" for {run_for}, waiting" if run_for else ", waiting"
-    if until is None:
-        return f"{start} {without_deadline}"
-    if re.fullmatch(DURATION, until):
-        return f"{start} up to {until}"
-    deadline_time = datetime.fromisoformat(until).astimezone(UTC)
-    if deadline_time <= datetime.now(UTC):
-        raise Usage(
-            "Deadline has passed",
-            f"tpu.queue.valid_until is {until}, which is in the past",
-            hint="Set a later time, or a duration:\n    queue: {valid_until: 6h}",
-        )
-    return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
 def queueing_policy(stack: Stack) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
@@ -35,8 +36,12 @@ from tpuctl.resources.base import (
     time_of,
 )
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
-from tpuctl.resources.tpu.node_lifecycle import DELETE_SECONDS, POLL, TRANSITIONAL_STATES
-from tpuctl.resources.tpu.queued_resource_spec import duration_text
+from tpuctl.resources.tpu.node_lifecycle import (
+    DELETE_SECONDS,
+    POLL,
+    TRANSITIONAL_STATES,
+    duration_text,
+)
 from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy, get_group
 from tpuctl.resources.tpu.tpu_instance import MachineNode, update_machine
 from tpuctl.resources.tpu.tpu_machine_spec import (
@@ -93,6 +98,10 @@ class TpuGroup(MachineNode):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts > 1
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:

@@ -15,10 +15,11 @@ from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
+from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource, name_taken, retry_until_visible, time_of
 from tpuctl.resources.machines.compute_instance import metadata_values
-from tpuctl.resources.machines.instance_metadata import prerequisites, public_key_line
+from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network, network_differences
 from tpuctl.resources.tpu.tpu_machine_spec import machine_properties
 
@@ -58,6 +59,10 @@ class GroupPart(StackResource):
     collection: ClassVar[str]  # in lists: "instanceTemplates"
     client_name: ClassVar[str]
     noun: ClassVar[str]  # in messages: "template"
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts > 1
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:

@@ -21,8 +21,13 @@ from tpuctl.polling import wait_until
 from tpuctl.resources.base import STACK_UPDATE, Query
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.machines.instance_metadata import metadata_of, prerequisites
-from tpuctl.resources.tpu.node_lifecycle import CREATE_SECONDS, DELETE_SECONDS, POLL, SshNode
-from tpuctl.resources.tpu.queued_resource_spec import duration_text
+from tpuctl.resources.tpu.node_lifecycle import (
+    CREATE_SECONDS,
+    DELETE_SECONDS,
+    POLL,
+    SshNode,
+    duration_text,
+)
 from tpuctl.resources.tpu.tpu_machine_spec import (
     capacity_of,
     external_addresses,
@@ -33,7 +38,7 @@ from tpuctl.resources.tpu.tpu_machine_spec import (
     slice_status,
     wait_seconds,
 )
-from tpuctl.resources.tpu.tpu_node_spec import stale_because, stale_fields, tags_of
+from tpuctl.resources.tpu.tpu_node_spec import stale_because, stale_fields
 
 __all__ = ["MachineNode", "TpuInstance", "update_machine"]
 
@@ -89,6 +94,10 @@ class TpuInstance(MachineNode):
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_compute and stack.machine.hosts == 1
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -237,7 +246,7 @@ async def update_machine(
     if "labels" in names:
         await instance.update_labels(stack.labels)
     if "tags" in names:
-        await instance.update_tags(tags_of(stack))
+        await instance.update_tags(stack.tags)
     if names & {"limits", "metadata", "ssh-keys"}:
         await instance.update_metadata(metadata)
 

@@ -19,7 +19,6 @@ from tpuctl.resources.base import time_of
 from tpuctl.resources.machines.compute_instance import boot_disk, metadata_items, network_interface
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.network.network import network_differences
-from tpuctl.resources.tpu.tpu_node_spec import tags_of
 
 __all__ = [
     "capacity_of",
@@ -88,7 +87,7 @@ def machine_properties(
         "network_interfaces": [network_interface(stack, network)],
         "service_accounts": [{"email": stack.service_account, "scopes": [SCOPE]}],
         "labels": stack.labels,
-        "tags": {"items": tags_of(stack)},
+        "tags": {"items": stack.tags},
         "metadata": {"items": metadata_items(metadata_of(stack, key_line, startup=startup))},
         "scheduling": _scheduling(stack),
     }

@@ -8,14 +8,15 @@ from typing import Any
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import STACK_UPDATE, Query, retry_until_visible, time_of
 from tpuctl.resources.machines.instance_metadata import (
     metadata_of,
     prerequisites,
-    ssh_keys_with,
 )
 from tpuctl.resources.tpu.node_lifecycle import (
     CREATE_SECONDS,
@@ -32,7 +33,6 @@ from tpuctl.resources.tpu.tpu_node_spec import (
     runtime_reason,
     stale_because,
     stale_fields,
-    tags_of,
 )
 
 __all__ = ["QUEUED", "TpuNode", "update_node"]
@@ -57,6 +57,10 @@ class TpuNode(SshNode, TpuApiNode):
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional = ("update", STACK_UPDATE)
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return not (stack.is_node or stack.is_compute or stack.queue)
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -222,7 +226,7 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
     if "labels" in names:
         changed["labels"] = {**observed.labels, **stack.labels}
     if "tags" in names:
-        changed["tags"] = [*dict.fromkeys([*observed.tags, *tags_of(stack)])]
+        changed["tags"] = [*dict.fromkeys([*observed.tags, *stack.tags])]
     if names & {"limits", "metadata", "ssh-keys"}:
         metadata = {**observed.metadata, **node.metadata(observed)}
         keys = observed.metadata.get("ssh-keys", "")

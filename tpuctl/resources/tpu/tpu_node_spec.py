@@ -20,7 +20,6 @@ __all__ = [
     "runtime_reason",
     "stale_because",
     "stale_fields",
-    "tags_of",
 ]
 
 # Generations in `acceleratorConfig.type` (tpu_v2.AcceleratorConfig.Type).
@@ -56,7 +55,7 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
         "service_account": {"email": stack.service_account, "scope": [SCOPE]},
         "scheduling_config": _scheduling(stack),
         "labels": stack.labels,
-        "tags": tags_of(stack),
+        "tags": stack.tags,
         "metadata": metadata_of(stack, key_line, startup=startup),
         "data_disks": [
             {
@@ -79,11 +78,6 @@ def runtime_reason(stack: Stack) -> str:
 def disk_addresses(stack: Stack) -> set[str]:
     """Addresses of the stack's data disks, which must exist before the machine."""
     return {f"disk/{disk_name(stack, i)}" for i in range(len(stack.file.tpu.data_disks))}
-
-
-def tags_of(stack: Stack) -> list[str]:
-    """The network tags of the stack's machines, which firewall rules select."""
-    return [stack.names.tag, *stack.file.network.tags]
 
 
 def _accelerator(stack: Stack) -> dict[str, Any]:
@@ -157,7 +151,7 @@ def stale_fields(
     fields = []
     if any(labels.get(key) != value for key, value in stack.labels.items()):
         fields.append("labels")
-    if not {*tags_of(stack)} <= {*tags}:
+    if not {*stack.tags} <= {*tags}:
         fields.append("tags")
     return [*fields, *metadata_differs(metadata, desired_metadata)]
 

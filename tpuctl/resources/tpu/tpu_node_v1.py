@@ -43,6 +43,10 @@ class RemoteNode(TpuApiNode):
         create compute.viewer compute.subnetworks.list
     """
 
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.is_node
+
     def __init__(self, network: Network) -> None:
         super().__init__(network.stack, network.cloud)
         self.network = network
