@@ -129,11 +129,14 @@ def test_text_is_wrapped_and_commands_are_not() -> None:
     assert finding.command == command
 
 
-def test_ending_counts_findings() -> None:
+def test_ending_counts_findings_and_their_commands() -> None:
     findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "skipped")]
     assert summary(Diagnosis(tuple(findings))) == "No problems found, with 1 warning. 1 skipped."
     findings += [Finding("x", CheckState.PROBLEM, "")] * 2
     assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 skipped."
+    hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
+    assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
+    assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
 def test_ssh_key_that_cannot_be_read_or_created(
@@ -281,12 +284,6 @@ def test_role_has_exactly_the_permissions_of_the_stack(
 def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
     assert failed("a", error).exit_code == code
     assert failed("a", error, 77).exit_code == 77
-
-
-def test_yaml_in_hint_is_not_a_command() -> None:
-    hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
-    assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
-    assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
 async def test_failed_check_reports_the_error() -> None:

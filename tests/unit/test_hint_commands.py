@@ -50,6 +50,8 @@ def test_script_is_checked_without_the_arguments_of_the_job() -> None:
     job = record(path="a/train.py", args=("--steps", "5"))
     expected = "Look:\n    tpuctl check a/train.py\n    tpuctl rehearse --compile a/train.py"
     assert about_job(hint, job) == expected
+    text = "SCRIPT is run by tpuctl run SCRIPT.\n    python SCRIPT"
+    assert with_script(text, "train.py") == text
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,6 @@ def test_script_is_checked_without_the_arguments_of_the_job() -> None:
 )
 def test_job_is_named_where_the_latest_would_be_taken(command: str, completed: str) -> None:
     assert with_job(f"Then\n    {command}", "plum") == f"Then\n    {completed}"
-
-
-def test_placeholders_in_sentences_stay() -> None:
-    text = "SCRIPT is run by tpuctl run SCRIPT.\n    python SCRIPT"
-    assert with_script(text, "train.py") == text
 
 
 def test_hint_of_a_command_is_about_its_script_cloud_and_stack_file() -> None:

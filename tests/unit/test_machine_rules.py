@@ -41,13 +41,20 @@ def test_default_machine_type_is_offered_in_region(tmp_path: Path) -> None:
     assert machine(load(tmp_path, "tpu: {type: v3-8, kind: node}")) == "n1-standard-1"
 
 
-def test_explicit_machine_type_applies_to_every_zone(tmp_path: Path) -> None:
+def test_machine_type_applies_to_every_zone(tmp_path: Path) -> None:
     stack = load(
         tmp_path,
         "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
         "controller: {machine_type: e2-medium}\nbucket: {allow_egress: true}",
     )
     assert machine(stack) == machine(stack.in_zone("us-east5-a")) == "e2-medium"
+    diagnostic = problem(
+        tmp_path,
+        "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
+    )
+    assert diagnostic.summary == "Machine type not offered in region"
+    assert "us-east5" in diagnostic.detail
+    assert "e2-standard-2" in diagnostic.hint
 
 
 @pytest.mark.parametrize(
@@ -70,16 +77,6 @@ def test_invalid_machine_types(tmp_path: Path, name: str, nearest: str) -> None:
 def test_machine_types_without_price_are_accepted(tmp_path: Path, name: str) -> None:
     text = f"tpu: {{type: v3-8}}\ncontroller: {{machine_type: {name}}}"
     assert machine(load(tmp_path, text)) == name
-
-
-def test_machine_type_missing_in_zone(tmp_path: Path) -> None:
-    diagnostic = problem(
-        tmp_path,
-        "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
-    )
-    assert diagnostic.summary == "Machine type not offered in region"
-    assert "us-east5" in diagnostic.detail
-    assert "e2-standard-2" in diagnostic.hint
 
 
 def test_cross_region_traffic_is_rejected_with_price(tmp_path: Path) -> None:

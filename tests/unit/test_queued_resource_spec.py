@@ -65,6 +65,8 @@ def test_several_nodes_use_name_prefix(tmp_path: Path) -> None:
     (spec,) = request_body(stack(tmp_path, "queue: {nodes: 3}"), dict(NODE))["tpu"]["node_spec"]
     assert "node_id" not in spec
     assert spec["multislice_params"] == {"node_count": 3, "node_id_prefix": "bert-tpu"}
+    request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
+    assert waiting_text(request, REQUESTED + timedelta(hours=1)) == "PROVISIONING"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +125,3 @@ def test_waiting_time_is_rounded_in_growing_steps(seconds: int, expected: str) -
 def test_waiting_text_has_deadline(policy: dict[str, Any], expected: str) -> None:
     text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), REQUESTED)
     assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
-
-
-def test_provisioning_request_is_not_waiting() -> None:
-    request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
-    assert waiting_text(request, REQUESTED + timedelta(hours=1)) == "PROVISIONING"

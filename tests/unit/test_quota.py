@@ -71,7 +71,7 @@ def lines(
     )
 
 
-def test_new_node_adds_to_usage(tmp_path: Path) -> None:
+def test_new_node_adds_to_usage_and_an_existing_one_nothing(tmp_path: Path) -> None:
     stack = load(tmp_path)
     items = [node(), node("gpt"), node("gpt", "europe-west4-b"), node("far", "us-central1-a")]
     zone, region = lines(stack, plan(node_bert_tpu=CREATE), items, zone=40, region=64)
@@ -80,9 +80,6 @@ def test_new_node_adds_to_usage(tmp_path: Path) -> None:
     assert (region.limit, region.place) == (IN_REGION, REGION)
     assert (region.used, region.added, region.left) == (24, 8, 32)
     assert not zone.is_short
-
-
-def test_existing_node_adds_nothing(tmp_path: Path) -> None:
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=8)
     assert (zone.used, zone.added, zone.left, zone.is_short) == (8, 0, 0, False)
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=4)

@@ -57,13 +57,10 @@ def test_source_formats(
     assert parse_option(f"HF_TOKEN={text}") == ("HF_TOKEN", text)
 
 
-def test_values_are_in_no_repr() -> None:
+def test_values_are_in_no_repr_and_unset_variables_reported_together() -> None:
     secrets = Secrets.of({"A": "env"}, "p", environment={"A": TOKEN})
     assert TOKEN not in repr(secrets)
     assert secrets.values == {"A": TOKEN}
-
-
-def test_unset_variables_are_reported_together() -> None:
     sources = {"A": "env", "C": "env:D", "E": "env", "S": "secret:s"}
     with pytest.raises(Usage) as caught:
         Secrets.of(sources, "p", environment={"E": "1", "D": ""})

@@ -113,6 +113,9 @@ def test_parent_requires_new_project(tmp_path: Path) -> None:
     path.write_text("project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n", "utf-8")
     with pytest.raises(InvalidStack, match="Parent of an existing project"):
         load_stack(path)
+    with pytest.raises(InvalidStack) as caught:
+        load(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
+    assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
 
 
 def test_zones_in_several_regions_require_allow_egress(tmp_path: Path) -> None:
@@ -140,6 +143,11 @@ def test_nodes_of_queue_are_numbered(tmp_path: Path) -> None:
     several = load(tmp_path, "tpu: {type: v3-8, queue: {nodes: 3}}")
     assert several.nodes == ("bert-tpu-0", "bert-tpu-1", "bert-tpu-2")
     assert load(tmp_path, "tpu: {type: v3-8, queue: false}").queue is None
+    queue = load(tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}").queue
+    assert queue is not None
+    assert queue.valid_until == "2026-01-31T18:00:00+00:00"
+    stack = load(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
+    assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
 
 
 @pytest.mark.parametrize(
@@ -158,23 +166,6 @@ def test_workers_are_numbered_through_all_nodes(
 ) -> None:
     stack = load(tmp_path, text)
     assert (stack.worker_count, stack.job_workers()) == (count, workers)
-
-
-def test_similar_key_in_list_is_suggested(tmp_path: Path) -> None:
-    with pytest.raises(InvalidStack) as caught:
-        load(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
-    assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
-
-
-def test_unquoted_time_is_accepted(tmp_path: Path) -> None:
-    queue = load(tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}").queue
-    assert queue is not None
-    assert queue.valid_until == "2026-01-31T18:00:00+00:00"
-
-
-def test_user_labels_are_added_to_stack_label(tmp_path: Path) -> None:
-    stack = load(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
-    assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
 
 
 def test_minimal_stack_has_same_names(tmp_path: Path) -> None:
