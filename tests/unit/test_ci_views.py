@@ -76,9 +76,6 @@ def test_foreign_text_is_escaped_in_summary() -> None:
     assert text.count("````text\n") == 2
     row = next(line for line in text.splitlines() if line.startswith("| Command"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
-
-
-def test_sparkline_has_requested_width() -> None:
     assert sparkline([(1, 0.0), (2, 3.0), (3, 7.0)]) == "▁▄█"
     assert sparkline([(step, 5.0) for step in range(100)], 10) == "▁" * 10
     assert len(sparkline([(step, float(step)) for step in range(1000)], 24)) == 24

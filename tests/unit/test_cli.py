@@ -96,10 +96,15 @@ def test_json_envelope_of_failure(
     assert len(answer["diagnostics"]) == 1
 
 
-def test_error_in_arguments_names_nested_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_in_arguments_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("ci github --bogus", "local fault add", "local up --port 0"):
         command = words.partition(" -")[0]
         assert envelope(capsys, *words.split())["command"] == command
+    answer = envelope(capsys, "run", "train.py", "--steps", "3")
+    assert (answer["command"], answer["exit_code"]) == ("run", 2)
+    assert " -- " in answer["diagnostics"][0]["hint"]
+    assert run(["check", os.fsdecode(b"caf\xe9.py")]) == 2
+    assert "UTF-8" in capsys.readouterr().err
 
 
 def test_home_folder_is_not_uploaded(
@@ -216,14 +221,6 @@ def test_init_in_other_folder_suggests_commands_for_current_folder(
     assert Path(words[words.index("run") + 1]).is_file()
 
 
-def test_script_arguments_before_double_dash_are_explained(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer = envelope(capsys, "run", "train.py", "--steps", "3")
-    assert (answer["command"], answer["exit_code"]) == ("run", 2)
-    assert " -- " in answer["diagnostics"][0]["hint"]
-
-
 def test_interrupted_command_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,11 +248,6 @@ def test_bug_is_reported_as_internal_error(
     assert "Traceback" not in err
     assert run(["local", "status", "--verbose"]) == 70
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_non_utf8_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", os.fsdecode(b"caf\xe9.py")]) == 2
-    assert "UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

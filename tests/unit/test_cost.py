@@ -138,13 +138,6 @@ def test_sum_with_unknown_price_is_a_minimum() -> None:
     assert Cost((NODE, flex, CONTROLLER)).read == "mid-2026, 2026-08-11"
 
 
-def test_cost_over_time() -> None:
-    assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
-    assert spent([NODE, UNKNOWN_PRICE], 2) == pytest.approx(17.6)
-    assert spent([UNKNOWN_PRICE], 2) is None
-    assert spent([], 2) == 0
-
-
 def test_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_cost(Cost((NODE, BOOT_DISK, UNKNOWN_PRICE)))
     output = capsys.readouterr().out
@@ -169,6 +162,10 @@ def test_sentence_names_who_charges() -> None:
     assert cost_sentence(unknown, is_free=True) == (
         "The local cloud is free. On Google the price of this stack is unknown."
     )
+    assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
+    assert spent([NODE, UNKNOWN_PRICE], 2) == pytest.approx(17.6)
+    assert spent([UNKNOWN_PRICE], 2) is None
+    assert spent([], 2) == 0
 
 
 def test_cost_data() -> None:

@@ -215,10 +215,7 @@ def test_shortfall_names_limit_and_hint() -> None:
     assert ZONE in diagnostic.detail
     assert "16 used, 8 more" in diagnostic.detail
     assert "tpuctl orphans" in diagnostic.hint
-
-
-def test_quota_limits_match_metrics() -> None:
-    """Metric names as used in public programs."""
+    # Metric names as used in public programs.
     same = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": "tpu-v5s-litepod-preemptible",
         "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": (

@@ -261,13 +261,17 @@ def test_hooks_call_the_script_where_its_exceptions_are_recognized(file: Path) -
     assert unmarked == []
 
 
-def test_failure_of_child_process_is_ignored() -> None:
+def test_failures_of_child_processes_and_gaps_of_the_shim_are_ignored() -> None:
     child = failed("ImportError", "no such module", process=2)
     finished = {"kind": "ended", "process": 1, "reason": "finished", "exit": 0}
     good = (COMPILED, steps(2.0, 1.9), SAVED)
     assert not assessment_of(first(*good, child, finished, exit_code=0)).has_errors
     bad = assessment_of(first(*good, finished, child, exit_code=1))
     assert "no such module" in finding_of(bad, "script").message
+    gap = {"kind": "shim-failed", "action": "Keras", "traceback": "…"}
+    assessment = assessment_of(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), RESUMED)
+    expect(assessment, "observing", "unknown")
+    assert not assessment.problems
 
 
 def test_timeout_is_an_error_unless_there_were_steps() -> None:
@@ -372,22 +376,13 @@ def test_local_checkpoint_is_a_risk_even_if_restored() -> None:
     problems = [problem for problem in assessment.problems if problem.topic == "checkpoint"]
     assert [problem.severity for problem in problems] == ["risk"]
     assert "/tmp/ckpt-8" in problems[0].message
-
-
-def test_checkpoint_copied_to_bucket_is_not_a_local_risk() -> None:
+    # A copy in the bucket is not local.
     copied = {"kind": "wrote", "path": "gs://b/out/ckpt-8.index"}
     good = (COMPILED, steps(2.0, 1.9), LOCAL, STOPPED)
     again = observed_pass("replicas", STARTED, steps(1.5, examples=64), STOPPED, replicas=8)
     assert not assessment_of(first(*good), RESUMED).problems  # restored from the bucket
     [risk] = assessment_of(first(*good, copied), again).problems
     assert "starts from scratch" in risk.message
-
-
-def test_shim_gap_is_not_a_script_problem() -> None:
-    gap = {"kind": "shim-failed", "action": "Keras", "traceback": "…"}
-    assessment = assessment_of(first(gap, COMPILED, steps(2.0, 1.9), SAVED, STOPPED), RESUMED)
-    expect(assessment, "observing", "unknown")
-    assert not assessment.problems
 
 
 PLANNED = {"kind": "planned", "steps": 100_000, "epochs": 1}

@@ -228,14 +228,16 @@ def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
 def test_different_folders_have_different_stacks() -> None:
     """Names of other scripts (reported of tools that drop such letters), accents, long names."""
     names = [
-        "한국어 모델",
-        "영어 모델",
-        "bert-한국어",
-        "bert-영어",
-        "bert",
-        "日本語",
-        "модель",
-        "عربي",
+        *(
+            "한국어 모델",
+            "영어 모델",
+            "bert-한국어",
+            "bert-영어",
+            "bert",
+            "日本語",
+            "модель",
+            "عربي",
+        ),
     ]
     names += ["résumé", "resume", "a" * 60, "a" * 61, "bert-🚀", "---", "___", "größe", "grosse"]
     assert len({slug(name) for name in names}) == len(names)

@@ -258,13 +258,10 @@ def test_home_is_a_zone_of_an_api(
     assert home(stack, items) == expected
 
 
-def test_node_of_other_api_is_kept(tmp_path: Path) -> None:
+def test_node_of_other_api_is_kept_and_the_api_that_failed_named(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="through Compute Engine") as caught:
         home(compute_stack(tmp_path, "compute"), [node("us-east5-a")])
     assert "api: auto" in caught.value.diagnostics[0].hint
-
-
-def test_error_names_the_api_that_failed(tmp_path: Path) -> None:
     stack = compute_stack(tmp_path, "auto")
     quota = QuotaExceeded("Quota exceeded", "no more chips in the project")
     quota.scope = Scope.PROJECT
