@@ -13,6 +13,7 @@ import yaml
 from google.cloud.orgpolicy_v2.types import PolicySpec
 from rich.console import Console
 
+from tests.support.stacks import stack_from
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
@@ -21,7 +22,7 @@ from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
 from tpuctl.flows.doctor.workstation import machine_finding
 from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.flows.stack.role import custom_role
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.resources.composition import KINDS
 from tpuctl.view.diagnosis import role_text, show_finding, summary
@@ -39,9 +40,7 @@ def ok(name: str) -> Check:
 
 
 def stack_of(folder: Path, text: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(f"stack: s\nproject: {{id: my-project}}\n{text}", "utf-8")
-    return load_stack(path)
+    return stack_from(folder, f"stack: s\nproject: {{id: my-project}}\n{text}")
 
 
 def test_checks_after_failed_check_are_skipped() -> None:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import strategies as st
 
+from tests.support.job_records import job_record
 from tests.support.properties import given
 from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.jobs.log_position import LogPosition
@@ -40,19 +41,7 @@ NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
 
 def job(*workers: int) -> JobRecord:
-    return JobRecord(
-        id="20260304-120000-acorn",
-        stack="s",
-        project="p",
-        zone="z",
-        node="n",
-        bucket="b",
-        script="job.py",
-        bundle="0" * 64,
-        worker_count=max(workers) + 1,
-        workers=workers,
-        submitted=NOON,
-    )
+    return job_record(script="job.py", worker_count=max(workers) + 1, workers=workers)
 
 
 def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord:

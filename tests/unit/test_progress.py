@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.job_records import job_record
 from tpuctl.model.jobs.explanation import relevant_lines
-from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
+from tpuctl.model.jobs.job import JobStatus, WorkerRecord
 from tpuctl.model.logs.progress import Progress, progress_of
 from tpuctl.model.status.snapshot import JobSnapshot
 from tpuctl.model.workers.chip_metrics import ChipMetrics
@@ -59,15 +60,9 @@ def test_non_finite_values_are_shown_as_text() -> None:
 def job(**changes: Any) -> JobSnapshot:
     numbers = changes.pop("numbers", (0, 1, 2, 4, 5))
     chips = changes.pop("chips", {})
-    record = JobRecord(
+    record = job_record(
         id="20260102-030405-quartz",
-        stack="bert",
-        project="my-project",
-        zone="europe-west4-a",
-        node="bert-tpu",
-        bucket="bucket",
         script="[b]train.py",
-        bundle="0" * 64,
         worker_count=max(numbers) + 1,
         workers=numbers,
         attempt=changes.pop("attempt", 1),

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from google.cloud.tpu_v2.types import QueuedResource
 
+from tests.support.stacks import bert_stack
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.queued_resource_spec import request_body, waiting_text
@@ -22,13 +23,7 @@ REQUESTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def stack(folder: Path, tpu: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        f"tpu: {{type: v3-8, zones: [europe-west4-a], {tpu}}}\n",
-        "utf-8",
-    )
-    return load_stack(path)
+    return bert_stack(folder, f"tpu: {{type: v3-8, zones: [europe-west4-a], {tpu}}}")
 
 
 def request_of(folder: Path, tpu: str) -> dict[str, Any]:
@@ -48,13 +43,10 @@ def test_request_body_replaces_node_scheduling(tmp_path: Path) -> None:
 
 
 def test_flex_start_plan_has_run_duration(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}\n",
-        "utf-8",
+    stack = bert_stack(
+        tmp_path,
+        "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}",
     )
-    stack = load_stack(path)
     assert stack.zone in ("us-central1-a", "us-west4-a"), "a zone with flex-start"
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
     change = QueuedNodes(Network(stack, cloud), str).diff(None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.locations import REGION, ZONE
+from tests.support.stacks import bert_stack
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.stack.quota import allowed_amounts, count_new_nodes, name_words
 from tpuctl.model.capacity.quota import (
@@ -18,7 +19,7 @@ from tpuctl.model.capacity.quota import (
     tpu_lines,
 )
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
@@ -31,9 +32,7 @@ CREATE, DELETE, NOTHING = Action.CREATE, Action.DELETE, Action.NOTHING
 
 
 def load(folder: Path, text: str = f"tpu: {{type: v3-8, zones: [{ZONE}]}}") -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(f"stack: bert\nproject: {{id: my-project}}\n{text}\n", "utf-8")
-    return load_stack(path)
+    return bert_stack(folder, text)
 
 
 def plan(**changes: Action) -> Plan:

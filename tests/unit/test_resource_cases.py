@@ -18,6 +18,7 @@ from google.cloud.storage import Bucket
 from google.cloud.tpu_v1.types import Node as RemoteNode
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
+from tests.support.stacks import stack_from
 from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
@@ -161,10 +162,8 @@ def stack_file(case: dict[str, Any]) -> str:
 
 
 def resource(kind: str, case: dict[str, Any], folder: Path) -> Resource:
-    path = folder / "tpuctl.yaml"
-    path.write_text(stack_file(case), "utf-8")
     resources = resources_of(
-        load_stack(path),
+        stack_from(folder, stack_file(case)),
         Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project"),
         sources=("203.0.113.7/32",),
         public_key=lambda: "ssh-ed25519 AAAA",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import stack_from
 from tpuctl.catalog import (
     accelerator_type,
     accelerator_types,
@@ -19,7 +20,6 @@ from tpuctl.catalog import (
 from tpuctl.cli.main import run
 from tpuctl.errors import InvalidStack
 from tpuctl.model.stack.schema import StackFile
-from tpuctl.model.stack.stack import load_stack
 
 # From issues and pages of users; the API's names are those of the facts about types.
 NAMES = {
@@ -130,9 +130,7 @@ def test_commands_answer_as_for_canonical_name(
 def test_short_forms_of_stack_file(
     text: str, type_name: str, capacity: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"stack: short\nproject: my-project\n{text}", "utf-8")
-    stack = load_stack(path)
+    stack = stack_from(tmp_path, f"stack: short\nproject: my-project\n{text}")
     assert stack.project == "my-project"
     assert (stack.accelerator.name, stack.file.tpu.type) == (type_name, type_name)
     assert stack.file.tpu.capacity == capacity
@@ -155,20 +153,16 @@ def test_short_forms_of_stack_file(
 def test_invalid_short_form_is_one_problem(
     text: str, detail: str, line: int, tmp_path: Path
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"project: my-project\n{text}", "utf-8")
     with pytest.raises(InvalidStack) as caught:
-        load_stack(path)
+        stack_from(tmp_path, f"project: my-project\n{text}")
     (problem,) = caught.value.diagnostics
     assert problem.detail.startswith(detail)
     assert problem.where.endswith(f":{line}")
 
 
 def test_key_of_tpu_beside_short_form_is_explained(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text("project: my-project\ntpu: v5e-4\nzones: [us-west4-a]\n", "utf-8")
     with pytest.raises(InvalidStack) as caught:
-        load_stack(path)
+        stack_from(tmp_path, "project: my-project\ntpu: v5e-4\nzones: [us-west4-a]\n")
     assert "tpu: {zones: ...}" in caught.value.diagnostics[0].hint
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.locations import US_ZONE, V6E_ZONE
 from tests.support.machine_folder import machine_folder
+from tests.support.stacks import bert_stack
 from tpuctl.jobs.shipped.watchdog.watchdog import (
     Process,
     activity,
@@ -22,7 +23,7 @@ from tpuctl.jobs.shipped.watchdog.watchdog import (
     state_of,
     tick,
 )
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.access.custom_roles import watchdog_permissions
 from tpuctl.resources.machines.instance_metadata import (
     metadata_differs,
@@ -42,13 +43,7 @@ INSTANCE = (
 
 
 def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = US_ZONE) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        f"stack: bert\nproject: {{id: my-project}}\naccess: {{user: me}}\n"
-        f"tpu: {{zones: [{zone}], {tpu}}}\n{more}",
-        "utf-8",
-    )
-    return load_stack(path)
+    return bert_stack(folder, f"access: {{user: me}}\ntpu: {{zones: [{zone}], {tpu}}}\n{more}")
 
 
 def config_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import bert_stack
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import (
     Conflict,
@@ -45,13 +46,11 @@ def stack(tmp_path: Path) -> Stack:
 
 
 def load(folder: Path, tpu: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\nbucket: {allow_egress: true}\n"
-        f"tpu: {{type: v5litepod-8, zones: [{A}, {B}, {C}], {tpu}}}\n",
-        "utf-8",
+    return bert_stack(
+        folder,
+        "bucket: {allow_egress: true}\n"
+        f"tpu: {{type: v5litepod-8, zones: [{A}, {B}, {C}], {tpu}}}",
     )
-    return load_stack(path)
 
 
 def at(*zones: str) -> tuple[Candidate, ...]:
