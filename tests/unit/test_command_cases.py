@@ -47,6 +47,8 @@ def test_commands(case: dict[str, Any], empty_folder: Path, capsys: Any) -> None
                 assert (step["run"], run(words)) == (step["run"], step.get("code", 0))
                 check_step(step, *capsys.readouterr())
     if "left" in case:
-        paths = (path for path in empty_folder.rglob("*") if path.is_file())
-        left = {path.relative_to(empty_folder).as_posix(): path.read_text() for path in paths}
+        left = {
+            path.relative_to(empty_folder).as_posix(): path.read_text() if path.is_file() else None
+            for path in empty_folder.rglob("*")
+        }
         assert left == {name: TEXTS.get(text, text) for name, text in case["left"].items()}
