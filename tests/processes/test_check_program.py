@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.commands import succeed
 from tests.support.terminal import Terminal
-from tests.unit.test_cli_check_output import BROKEN, COSTLY, FIXED, RISKY, write
+from tests.unit.test_cli_check import BROKEN, COSTLY, FIXED, RISKY, write
 
 
 def test_caret_marks_column_on_terminal(here: Path) -> None:

@@ -86,11 +86,8 @@ async def test_local_cloud_uses_loopback_without_query(monkeypatch: pytest.Monke
     assert await address.caller_address_range(local) == "127.0.0.0/8"
 
 
-def test_services_use_tls() -> None:
+def test_endpoints_by_cloud() -> None:
     assert all(service.startswith("https://") for service in address.SERVICES)
-
-
-def test_relay_url_by_endpoint() -> None:
     assert GOOGLE.relay == "wss://tunnel.cloudproxy.app/v4"
     local = Endpoint("local", "http://127.0.0.1:8001", "token")
     assert local.relay == "ws://127.0.0.1:8001/v4"

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import stack_from
 from tpuctl.flows.jobs.attempt_outcome import CLOCK_SKEW_SECONDS, reached_limit
 from tpuctl.model.cost.stack_cost import cost_of
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 
 HOUR = 3600.0
 
 
 def stack(folder: Path, limits: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
+    return stack_from(
+        folder,
         "stack: one\nproject: {id: my-project}\n"
-        f"tpu: {{type: v2-8, zones: [us-central1-b]}}\nlimits: {limits}\n"
+        f"tpu: {{type: v2-8, zones: [us-central1-b]}}\nlimits: {limits}\n",
     )
-    return load_stack(path)
 
 
 def limit_at(of: Stack, age: float) -> str:

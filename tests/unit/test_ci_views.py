@@ -12,6 +12,7 @@ import google.api_core.exceptions as api
 import pytest
 from google.auth.exceptions import RefreshError
 
+from tests.support.job_records import job_record
 from tpuctl.cloud.credential_errors import is_signed_out
 from tpuctl.cloud.errors import convert
 from tpuctl.errors import TpuctlError
@@ -31,16 +32,7 @@ BEGIN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 
 
 def record(*arguments: str) -> JobRecord:
-    return JobRecord.model_construct(
-        id="20261121-060000-hazel",
-        kind="script",
-        script="train.py",
-        args=arguments,
-        zone="us-east1-b",
-        bucket="bucket",
-        attempt=1,
-        workers=(0,),
-    )
+    return job_record(id="20261121-060000-hazel", args=arguments, zone="us-east1-b")
 
 
 def report(failure: Failure | None = None, lines: tuple[str, ...] = ()) -> RunReport:
@@ -76,9 +68,6 @@ def test_foreign_text_is_escaped_in_summary() -> None:
     assert text.count("````text\n") == 2
     row = next(line for line in text.splitlines() if line.startswith("| Command"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 3
-
-
-def test_sparkline_has_requested_width() -> None:
     assert sparkline([(1, 0.0), (2, 3.0), (3, 7.0)]) == "▁▄█"
     assert sparkline([(step, 5.0) for step in range(100)], 10) == "▁" * 10
     assert len(sparkline([(step, float(step)) for step in range(1000)], 24)) == 24

@@ -104,7 +104,7 @@ def test_rows_without_value_sort_last(
     assert present == sorted(present, reverse=is_falling)
 
 
-def test_text_matches_json_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_match_json_rows(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["types", "--generation", "v3", "--sort", "-chips", "--limit", "3"]
     rows = answer(capsys, *options)["types"]
     assert [row["type"] for row in rows] == ["v3-2048", "v3-1024", "v3-512"]
@@ -112,6 +112,13 @@ def test_text_matches_json_rows(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == [row["type"] for row in rows]
     assert all(len(line) <= 80 for line in lines)
+    assert run(["types", "v6e-8", "-o", "wide"]) == 0
+    header, _, line, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[:2] == ["type", "chips"]
+    assert "spot zone" in header
+    (row,) = answer(capsys, "types", "v6e-8")["types"]
+    assert line.split()[-1] == row["spot_zone"]
+    assert len(header) > 80
 
 
 def test_zones_of_a_type_are_priced(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,15 +202,6 @@ def test_budget_shows_cheapest_zone_per_type(capsys: pytest.CaptureFixture[str])
     assert all(len(line) <= 80 for line in output.splitlines())
 
 
-def test_prices_on_local_cloud_are_marked_as_google_prices(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["--cloud", "local", "prices", "v3-8"]) == 0
-    assert "The local cloud is free. These are Google's prices." in capsys.readouterr().err
-    assert run(["--cloud", "google", "prices", "v3-8"]) == 0
-    assert "local cloud" not in capsys.readouterr().err
-
-
 def test_too_small_budget_shows_cheapest_offer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -215,7 +213,7 @@ def test_too_small_budget_shows_cheapest_offer(
     assert f"would last {10 / least:.1f} hours" in output
 
 
-def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quota_of_a_type_and_a_generation(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "quota", "v5litepod-16", "--capacity", "spot")
     rows = [(row["quota"], row["scope"], row["per_node"], row["unit"]) for row in data["limits"]]
     assert rows == [
@@ -226,6 +224,16 @@ def test_quota_of_a_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["limits"][0]["default"] == 1536
     assert run(["quota", "v5litepod-16"]) == 0
     assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
+    limits = answer(capsys, "quota", "v5e")["limits"]
+    assert {name for row in limits for name in row["types"]} == {
+        name for name in CHIPS if GENERATIONS[name] == "v5e"
+    }
+    assert run(["quota", "v5e"]) == 0
+    assert "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI" in capsys.readouterr().out
+    assert run(["quota", "tpu7x"]) == 0
+    output = capsys.readouterr().out
+    assert "TPUS-PER-TPU-FAMILY-per-project-region" in output
+    assert "ForTPUAPI" not in output, "the Cloud TPU API does not sell it"
 
 
 def test_quota_lists_all_limits_with_types(
@@ -288,14 +296,6 @@ def test_invalid_filter_suggests_valid_value(
     assert hint in diagnostic["hint"]
 
 
-def test_no_matching_entries_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["types", "--type", "v2-8", "--zone", "us-east5-a"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert re.search("No matching", captured.err)
-    assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
-
-
 @pytest.mark.parametrize("command", ["types", "zones", "runtimes", "prices", "quota"])
 def test_type_option_is_accepted_like_argument(
     capsys: pytest.CaptureFixture[str], command: str
@@ -316,30 +316,10 @@ def test_lists_have_formats_of_same_data(capsys: pytest.CaptureFixture[str], com
     assert (answer_in_yaml["command"], answer_in_yaml["data"]) == (command, data)
 
 
-def test_wide_table_has_all_fields_in_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["types", "v6e-8", "-o", "wide"]) == 0
-    header, _, line, *_ = capsys.readouterr().out.splitlines()
-    assert header.split()[:2] == ["type", "chips"]
-    assert "spot zone" in header
-    (row,) = answer(capsys, "types", "v6e-8")["types"]
-    assert line.split()[-1] == row["spot_zone"]
-    assert len(header) > 80
-
-
-def test_quota_of_a_generation(capsys: pytest.CaptureFixture[str]) -> None:
-    limits = answer(capsys, "quota", "v5e")["limits"]
-    assert {name for row in limits for name in row["types"]} == {
-        name for name in CHIPS if GENERATIONS[name] == "v5e"
-    }
-    assert run(["quota", "v5e"]) == 0
-    assert "TPUV5sLitepodServingPerProjectPerZoneForTPUAPI" in capsys.readouterr().out
-    assert run(["quota", "tpu7x"]) == 0
-    output = capsys.readouterr().out
-    assert "TPUS-PER-TPU-FAMILY-per-project-region" in output
-    assert "ForTPUAPI" not in output, "the Cloud TPU API does not sell it"
-
-
-def test_type_not_offered_in_zone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_matching_entries_is_printed_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["types", "--type", "v2-8", "--zone", "us-east5-a"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search("No matching", captured.err)
+    assert answer(capsys, "types", "--type", "v2-8", "--zone", "us-east5-a")["types"] == []
     assert answer(capsys, "prices", "v3-8", "--zone", "us-west4-a")["offers"] == []
-    assert run(["prices", "v3-8", "--zone", "us-west4-a"]) == 0
-    assert "tpuctl zones" in capsys.readouterr().out

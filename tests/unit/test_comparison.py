@@ -34,9 +34,7 @@ def test_values_at_the_last_common_step() -> None:
         "lowest val loss until step 30": (1.0, None, 0.5),
         "val loss at the end": (2.0, None, 7.0),
     }
-
-
-def test_metrics_without_a_common_step_are_compared_at_the_end() -> None:
+    # Without one, at the end.
     rows = metric_rows("norm", [curve("norm", (1, 5.0)), curve("norm", (2, 6.0))])
     assert {row.name: row.values for row in rows} == {"norm at the end": (5.0, 6.0)}
 

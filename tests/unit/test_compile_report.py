@@ -51,17 +51,18 @@ def test_oversized_batch_is_reported_with_largest() -> None:
     assert report.exit_code == 1
     assert "64 per core, 512 in total: does not fit, 18.24G of 15.48G" in text
     assert "32 per core, 256 in total" in text
-
-
-def test_untested_larger_batch_may_fit() -> None:
+    # An untested larger batch may fit.
     report = replace(REPORT, requested=FITS, largest_batch=1 << 16)
     assert "65,536 per core, 524,288 in total, at least" in rendered(report)
 
 
-def test_single_core_has_no_gradient_sum_or_total_batch() -> None:
+def test_costs_and_sums_are_reported_where_they_are() -> None:
     text = rendered(replace(REPORT, replicas=1, type="v5litepod-1", requested=FITS))
     assert "in all" not in text
     assert "gradients" not in text
+    assert "108 dimensions are dynamic" in rendered(
+        replace(REPORT, requested=FITS, dynamic_dimensions=108)
+    )
 
 
 def test_obstacles_are_reported_once_per_line() -> None:
@@ -74,17 +75,9 @@ def test_obstacles_are_reported_once_per_line() -> None:
     assert text.count('tf.print("loss", loss)') == 1
     assert "in a library: Where" in text
     assert "the TPU compiler rejects the step" in text
-
-
-def test_tpuctl_limitations_do_not_blame_script() -> None:
+    # Limitations of tpuctl do not blame the script.
     refusal = Refusal("ResourceApplyFtrl uses a variable …", "tpuctl", LINE)
     assert "but a TPU may run it" in rendered(replace(REPORT, refusal=refusal))
-
-
-def test_dynamic_dimensions_are_a_cost() -> None:
-    assert "108 dimensions are dynamic" in rendered(
-        replace(REPORT, requested=FITS, dynamic_dimensions=108)
-    )
 
 
 def test_json_has_peak_and_both_batches() -> None:

@@ -56,23 +56,17 @@ async def test_search_stops_at_max_batch() -> None:
     assert max(asked) == MAX_BATCH
 
 
-def test_power_of_two_rounds_down() -> None:
-    assert [power_of_two(number) for number in (0.3, 1, 2.9, 4, 1000)] == [1, 1, 2, 4, 512]
-
-
-def test_first_batch_fills_available_memory() -> None:
+def test_search_begins_near_the_largest_batch() -> None:
     # 8 examples take 80, plus 20 for any batch size: 98 is the most that fits into 1,000.
     sizes = Sizes(arguments=15, results=15, shared=12, temporary=80, code=2)
     assert first_batch(BatchResult(8, sizes, "", "", 1.0), 1000) == 64
     assert first_batch(BatchResult(8, sizes, "", "", 1.0), 19) == 1
     assert first_batch(BatchResult(8, sizes, "", "", 1.0), None) == 8
-
-
-def test_first_batch_scales_down_from_refusal() -> None:
     words = "Used 40.00G of 10.00G hbm"
     assert (
         first_batch(BatchResult(1000, None, "40.00G of 10.00G", words, 1.0), None) == 128
     )  # below 250
+    assert [power_of_two(number) for number in (0.3, 1, 2.9, 4, 1000)] == [1, 1, 2, 4, 512]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +89,4 @@ def test_memory_limit_uses_binary_units() -> None:
     assert memory_limit(ONE_PART) == 1 << 30
     assert memory_limit(OLD) == int(7.48 * 1024**3)
     assert memory_limit("INTERNAL: something else") is None
-
-
-def test_peak_counts_shared_buffers_once() -> None:
     assert Sizes(1000, 900, 890, 5000, 7).peak == 1000 + 10 + 5000 + 7

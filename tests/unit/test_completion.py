@@ -23,16 +23,13 @@ def words(line: str) -> list[str]:
     return [candidate.word for candidate in tab_completion.candidates_for(before, incomplete)]
 
 
-def test_commands_and_subcommands_are_completed() -> None:
+def test_commands_and_options_are_completed() -> None:
     assert words("") == list(COMMANDS)
     assert words("--json sta") == ["status"]
     assert words("local st") == ["status"]
     assert words("local fault a") == ["add"]
     assert words("help local fa") == ["fault"]
     assert words("init ke") == ["keras"]
-
-
-def test_used_options_are_not_offered_again() -> None:
     assert words("logs --ta") == ["--tail"]
     assert words("logs --js") == ["--json"]
     assert words("logs --json --js") == []
@@ -48,9 +45,7 @@ def test_option_values_are_completed_after_global_options() -> None:
     assert words("rehearse --type v5litepod-6") == ["v5litepod-64"]
     assert words("--cloud local rehearse --json --type v5litepod-6") == ["v5litepod-64"]
     assert words("forward --worker ") == ["0", "1", "2", "3"], "v3-32 has four"
-
-
-def test_types_are_completed_by_name_that_was_begun() -> None:
+    # Types are completed by the name that was begun.
     assert words("types v5e-6") == ["v5e-64"]
     assert words("init --type trillium-12") == ["trillium-128"]
     assert "v5litepod-8" in words("types v5")

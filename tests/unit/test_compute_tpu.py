@@ -73,12 +73,15 @@ def test_generations_are_sold_by_documented_apis() -> None:
     assert is_tpu_machine("ct6e-standard-4t-tpu")
 
 
-def test_topologies_have_chips_of_type() -> None:
+def test_topologies_have_chips_of_type_and_hosts_are_x86() -> None:
     assert topologies_of(type_named("v6e-16")) == ("4x4",)
     assert topologies_of(type_named("v5p-32")) == ("2x2x4",)
     assert topologies_of(type_named("tpu7x-256")) == ("4x4x8",)
     assert topologies_of(type_named("v5p-1024")) == ("8x8x8", "4x4x32", "4x8x16")
     assert topologies_of(type_named("v5p-384")) == ("4x4x12",), "no 4x6x8: not of whole cubes"
+    assert {host_architecture(each) for each in accelerator_types().values()} == {"x86_64"}
+    assert announced_tpu("v6e-8") is None
+    assert announced_tpu("v80-8") is None
 
 
 def test_zone_of_compute_engine_alone_has_price_of_its_region() -> None:
@@ -109,9 +112,3 @@ def test_announced_generations_are_known_by_name(name: str) -> None:
     assert announced is not None
     assert announced.architecture == "aarch64"
     assert "not sold yet" in str(announced)
-
-
-def test_hosts_of_sold_types_are_x86() -> None:
-    assert {host_architecture(each) for each in accelerator_types().values()} == {"x86_64"}
-    assert announced_tpu("v6e-8") is None
-    assert announced_tpu("v80-8") is None

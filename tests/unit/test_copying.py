@@ -153,19 +153,16 @@ async def test_target_path_of_file(bench: Bench, target: str, lands: str) -> Non
     assert (bench.home / lands).read_text() == "a"
 
 
-async def test_empty_file(bench: Bench) -> None:
-    (bench.here / "nothing").touch()
-    (done,) = await bench.copy("nothing", "0:")
-    assert (done.files, done.bytes) == (1, 0)
-    assert (bench.home / "nothing").read_bytes() == b""
-
-
-async def test_folder_contents_land_in_target(bench: Bench) -> None:
+async def test_folder_contents_and_empty_files_are_copied(bench: Bench) -> None:
     (bench.here / "a.txt").write_text("a")
     (bench.home / "there").mkdir(mode=0o700)
     await bench.copy(".", "0:there", recursive=True)
     assert [path.name for path in (bench.home / "there").iterdir()] == ["a.txt"]
     assert (bench.home / "there").stat().st_mode & 0o777 == 0o700
+    (bench.here / "nothing").touch()
+    (done,) = await bench.copy("nothing", "0:")
+    assert (done.files, done.bytes) == (1, 0)
+    assert (bench.home / "nothing").read_bytes() == b""
 
 
 async def test_patterns_are_expanded_on_worker(bench: Bench) -> None:
@@ -244,7 +241,7 @@ async def test_copy_fails_when_every_connection_drops(bench: Bench) -> None:
     assert bench.clock.slept > 1
 
 
-async def test_incomplete_file_does_not_replace_target(bench: Bench) -> None:
+async def test_incomplete_file_does_not_replace_target_nor_folder_a_file(bench: Bench) -> None:
     (bench.here / "a").write_bytes(b"x" * 100_000)
     (bench.home / "a").write_text("old")
     bench.server.on_write = lambda offset, piece: piece[: len(piece) - 1]
@@ -252,6 +249,10 @@ async def test_incomplete_file_does_not_replace_target(bench: Bench) -> None:
         await bench.copy("a", "0:")
     assert [path.name for path in bench.home.iterdir()] == ["a"]
     assert (bench.home / "a").read_text() == "old"
+    (bench.here / "tree").mkdir()
+    (bench.home / "tree").write_text("a file")
+    with pytest.raises(Usage, match="0:tree"):
+        await bench.copy("tree", "0:tree", recursive=True)
 
 
 async def test_full_disk_leaves_no_partial_file(bench: Bench) -> None:
@@ -302,13 +303,6 @@ async def test_error_names_path(
     with pytest.raises(error) as refused:
         await bench.copy(*paths)
     assert says in refused.value.diagnostics[0].detail
-
-
-async def test_folder_does_not_replace_file(bench: Bench) -> None:
-    (bench.here / "tree").mkdir()
-    (bench.home / "tree").write_text("a file")
-    with pytest.raises(Usage, match="0:tree"):
-        await bench.copy("tree", "0:tree", recursive=True)
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,6 @@ def test_node_cost() -> None:
     accelerator = accelerator_type("v3-8")
     assert accelerator is not None
     assert node_cost(accelerator, "europe-west4-a") == NODE
-
-
-def test_spot_nodes_cost() -> None:
     line = node_cost("v3-8", "europe-west4-a", capacity="spot", nodes=3)
     assert line.item == "3 nodes v3-8 in europe-west4-a"
     assert line.per_hour == pytest.approx(3 * 2.244)
@@ -60,12 +57,6 @@ def test_unpublished_price_is_unknown_not_zero(line: CostLine) -> None:
     assert line.note == "no price is published"
 
 
-def test_machine_not_offered_in_region() -> None:
-    machine, disk = controller_cost("n1-standard-1", "us-east5-a", disk_gb=50)
-    assert (machine.per_hour, machine.note) == (None, "n1 is not offered in us-east5")
-    assert disk.per_hour is not None
-
-
 def test_controller_and_disk_cost() -> None:
     assert CONTROLLER.item == "controller n1-standard-1 in europe-west4-a"
     assert CONTROLLER.per_hour == pytest.approx(0.052292)
@@ -75,9 +66,9 @@ def test_controller_and_disk_cost() -> None:
     assert BOOT_DISK.note == "$0.044 per GB per month"
     spot, _ = controller_cost("n1-standard-1", "europe-west4-a", disk_gb=50, spot=True)
     assert spot.per_hour == pytest.approx(0.0303825)
-
-
-def test_data_disk_cost() -> None:
+    machine, disk = controller_cost("n1-standard-1", "us-east5-a", disk_gb=50)
+    assert (machine.per_hour, machine.note) == (None, "n1 is not offered in us-east5")
+    assert disk.per_hour is not None
     line = disk_cost("pd-balanced", 1000, "europe-west4-a", count=2)
     assert line.item == "2 data disks, 1,000 GB pd-balanced each"
     assert line.per_hour == pytest.approx(2 * 1000 * 0.11 / 730)
@@ -101,14 +92,11 @@ def test_storage_cost_per_gb_and_month(bytes_stored: int, item: str, gigabytes: 
     assert line.note == "$0.02 per GB per month"
 
 
-def test_address_cost() -> None:
+def test_address_and_egress_cost() -> None:
     assert address_cost().item == "external address"
     assert address_cost(4).per_hour == pytest.approx(0.02)
     assert address_cost(4).note == "on demand, $0.005/h each"
     assert address_cost(4, spot=True).per_hour == pytest.approx(0.01)
-
-
-def test_egress_price() -> None:
     rate = egress_price("us-central1", "europe-west4")
     assert str(rate) == "$0.05 per GB"
     assert rate is not None and rate.read == "mid-2026"
@@ -140,29 +128,14 @@ def test_sum_with_unknown_price_is_a_minimum() -> None:
     assert not cost.is_complete
     assert cost.unknown == (UNKNOWN_PRICE,)
     assert cost.amount == "at least $8.80/h"
-
-
-def test_sum_of_unknown_prices_is_unknown() -> None:
     cost = Cost((UNKNOWN_PRICE,))
     assert (cost.per_hour, cost.per_month, cost.amount) == (None, None, "unknown")
     assert str(cost).splitlines()[-1] == "total: unknown"
-
-
-def test_empty_cost_is_zero() -> None:
     cost = Cost(())
     assert (cost.per_hour, cost.is_complete, cost.amount) == (0, True, "$0.00/h")
-
-
-def test_dates_of_all_prices_are_reported() -> None:
+    # The dates of all prices are reported.
     flex = node_cost("v6e-8", "europe-west4-a", capacity="flex-start")
     assert Cost((NODE, flex, CONTROLLER)).read == "mid-2026, 2026-08-11"
-
-
-def test_cost_over_time() -> None:
-    assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
-    assert spent([NODE, UNKNOWN_PRICE], 2) == pytest.approx(17.6)
-    assert spent([UNKNOWN_PRICE], 2) is None
-    assert spent([], 2) == 0
 
 
 def test_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,9 +146,6 @@ def test_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "moon unknown no price is published" in rows
     assert rows[-1] == "total at least $8.80 prices of mid-2026"
     assert max(len(line.rstrip()) for line in output.splitlines()) <= 80
-
-
-def test_table_of_free_cloud_names_google(capsys: pytest.CaptureFixture[str]) -> None:
     print_cost(Cost((NODE,)), is_free=True)
     assert capsys.readouterr().out.startswith("charged on Google ")
     print_cost(Cost((NODE,)))
@@ -192,6 +162,10 @@ def test_sentence_names_who_charges() -> None:
     assert cost_sentence(unknown, is_free=True) == (
         "The local cloud is free. On Google the price of this stack is unknown."
     )
+    assert spent([NODE, CONTROLLER], 2.5) == pytest.approx(2.5 * 8.852292)
+    assert spent([NODE, UNKNOWN_PRICE], 2) == pytest.approx(17.6)
+    assert spent([UNKNOWN_PRICE], 2) is None
+    assert spent([], 2) == 0
 
 
 def test_cost_data() -> None:

@@ -47,26 +47,20 @@ class Rule(StackResource):
 TAKEN = AlreadyExists("Name is taken", "firewall/x-ssh")
 
 
-async def test_resource_visible_later_is_adopted() -> None:
+async def test_existing_resource_is_adopted() -> None:
     rule = Rule(*[TAKEN] * 9, visible_after=3)
     assert await rule.result() == "another's"
     assert rule.reports == ["waiting for another program that is creating it"] * 3
-
-
-async def test_resource_is_created_after_other_creation_failed() -> None:
     rule = Rule(TAKEN, TAKEN)
     assert await rule.result() is None
     assert rule.looks == 2
 
 
-async def test_conflict_is_raised_at_deadline() -> None:
+async def test_conflict_is_raised_at_deadline_and_others_immediately() -> None:
     rule = Rule(*[TAKEN] * 100)
     with pytest.raises(AlreadyExists, match="firewall/x-ssh"):
         await rule.result()
     assert rule.clock.time == pytest.approx(60.0)
-
-
-async def test_other_conflict_is_raised_immediately() -> None:
     rule = Rule(Conflict("Conflict", "an organization policy forbids it"))
     with pytest.raises(Conflict, match="forbids"):
         await rule.result()

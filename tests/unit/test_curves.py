@@ -50,7 +50,7 @@ def test_chunk_boundaries_do_not_matter() -> None:
     assert curve.all_points == whole.all_points
 
 
-def test_repeated_steps_count_once() -> None:
+def test_repeated_steps_count_once_and_non_finite_values_are_dropped() -> None:
     first = [line(step=number, loss=10 - number) for number in range(1, 8)]
     again = [line(step=number, loss=20 - number) for number in range(5, 10)]
     curve = curves_of(*first, *again).of("loss")
@@ -58,9 +58,6 @@ def test_repeated_steps_count_once() -> None:
     assert [step for step, _ in curve.all_points] == list(range(1, 10))
     assert dict(curve.all_points)[4] == 6
     assert dict(curve.all_points)[5] == 15
-
-
-def test_non_finite_values_are_counted_and_dropped() -> None:
     curves = curves_of(
         line(step=1, loss=3.0), b'{"step": 2, "loss": NaN}\n', b'{"step": 3, "loss": Infinity}\n'
     ).of("loss")

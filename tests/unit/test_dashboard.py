@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
+from tests.support.job_records import job_record
 from tpuctl.errors import Diagnostic
 from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
 from tpuctl.model.jobs.explanation import Explanation
@@ -32,20 +33,7 @@ TYPED = "tpuctl {}".format
 
 
 def record(**more: object) -> JobRecord:
-    fields = {
-        "id": ID,
-        "stack": "bert",
-        "project": "my-project",
-        "zone": "us-central1-b",
-        "node": "bert-tpu",
-        "bucket": "bucket",
-        "script": "train.py",
-        "bundle": "0",
-        "worker_count": 1,
-        "workers": (0,),
-        "submitted": NOW,
-    }
-    return JobRecord.model_validate(fields | more)
+    return job_record(id=ID, submitted=NOW, **more)
 
 
 def job(status: JobStatus, **more: object) -> JobSnapshot:

@@ -13,13 +13,14 @@ import yaml
 from google.cloud.orgpolicy_v2.types import PolicySpec
 from rich.console import Console
 
+from tests.support.stacks import stack_from
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor.checks import Check, run_checks
 from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
 from tpuctl.flows.doctor.workstation import machine_finding
 from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.flows.stack.role import custom_role
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.resources.composition import KINDS
 from tpuctl.view.diagnosis import role_text, show_finding, summary
@@ -37,9 +38,7 @@ def ok(name: str) -> Check:
 
 
 def stack_of(folder: Path, text: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(f"stack: s\nproject: {{id: my-project}}\n{text}", "utf-8")
-    return load_stack(path)
+    return stack_from(folder, f"stack: s\nproject: {{id: my-project}}\n{text}")
 
 
 def test_checks_after_failed_check_are_skipped() -> None:
@@ -127,11 +126,14 @@ def test_text_is_wrapped_and_commands_are_not() -> None:
     assert finding.command == command
 
 
-def test_ending_counts_findings() -> None:
+def test_ending_counts_findings_and_their_commands() -> None:
     findings = [Finding("x", CheckState(state), "") for state in ("ok", "warning", "skipped")]
     assert summary(Diagnosis(tuple(findings))) == "No problems found, with 1 warning. 1 skipped."
     findings += [Finding("x", CheckState.PROBLEM, "")] * 2
     assert summary(Diagnosis(tuple(findings))) == "2 problems. 1 skipped."
+    hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
+    assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
+    assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
 
 
 def test_ssh_key_that_cannot_be_read_or_created(
@@ -187,6 +189,12 @@ def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str
     assert [location for location in (*yes, *no) if _is_allowed(location, [rule_of(rule)])] == yes
 
 
+IMAGES, SHIELDED = "compute.trustedImageProjects", "compute.requireShieldedVm"
+IN_EUROPE = "tpu: {type: v3-8, zones: [europe-west4-a]}\n"
+AT_COMPUTE = "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n"
+OURS = "projects/ubuntu-os-accelerator-images"
+
+
 @pytest.mark.parametrize(
     ("constraint", "rule", "text", "problem"),
     [
@@ -195,30 +203,33 @@ def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str
         ("compute.vmExternalIpAccess", {"allowAll": True}, "", None),
         ("compute.requireOsLogin", {"enforce": True}, "", True),
         ("compute.requireOsLogin", {"enforce": False}, "", None),
-        ("compute.requireShieldedVm", {"enforce": True}, "", None),
-        ("compute.requireShieldedVm", {"enforce": True}, "controller: {}\n", True),
+        (SHIELDED, {"enforce": True}, "", None),
+        (SHIELDED, {"enforce": True}, "controller: {}\n", True),
+        (SHIELDED, {"enforce": True}, AT_COMPUTE, True),
+        (SHIELDED, {"enforce": False}, AT_COMPUTE, None),
         ("iam.disableServiceAccountCreation", {"enforce": True}, "", True),
         ("iam.allowedPolicyMemberDomains", {"values": {"allowedValues": ["C0a"]}}, "", None),
         ("gcp.resourceLocations", {"values": {"allowedValues": ["in:us-locations"]}}, "", True),
+        (IMAGES, {"allowAll": True}, AT_COMPUTE, None),
+        (IMAGES, {"values": {"allowedValues": ["projects/debian-cloud"]}}, AT_COMPUTE, True),
+        (IMAGES, {"values": {"allowedValues": [f"is:{OURS}"]}}, AT_COMPUTE, None),
+        (IMAGES, {"values": {"deniedValues": [OURS]}}, AT_COMPUTE, True),
+        (IMAGES, {"denyAll": True}, "tpu: {type: v6e-4, zones: [us-east5-b]}\n", None),
     ],
 )
 def test_policy_verdicts(
     tmp_path: Path, constraint: str, rule: dict[str, object], text: str, problem: bool | None
 ) -> None:
-    stack = stack_of(tmp_path, f"tpu: {{type: v3-8, zones: [europe-west4-a]}}\n{text}")
+    stack = stack_of(tmp_path, text if text.startswith("tpu") else IN_EUROPE + text)
     verdict = POLICIES[constraint](stack, [rule_of(rule)])
     assert (None if verdict is None else verdict.is_problem) == problem
 
 
 def test_one_denied_zone_of_several_is_a_warning(tmp_path: Path) -> None:
-    zones = "europe-west4-a, us-central1-a"
-    stack = stack_of(
-        tmp_path,
-        f"tpu: {{type: v3-8, zones: [{zones}]}}\nbucket: {{location: europe-west4, "
-        "allow_egress: true}\n",
-    )
+    text = "tpu: {type: v3-8, zones: [europe-west4-a, us-central1-a]}\n"
+    text += "bucket: {location: europe-west4, allow_egress: true}\n"
     rule = {"values": {"allowedValues": ["in:eu-locations"]}}
-    verdict = POLICIES["gcp.resourceLocations"](stack, [rule_of(rule)])
+    verdict = POLICIES["gcp.resourceLocations"](stack_of(tmp_path, text), [rule_of(rule)])
     assert verdict is not None
     assert not verdict.is_problem
     assert "us-central1-a" in verdict.detail
@@ -272,55 +283,11 @@ def test_errors_keep_their_exit_codes(error: TpuctlError, code: int) -> None:
     assert failed("a", error, 77).exit_code == 77
 
 
-def test_yaml_in_hint_is_not_a_command() -> None:
-    hint = "Do this:\n    network: {ssh: iap}\nor\n    gcloud org-policies reset x"
-    assert Finding("a", CheckState.PROBLEM, "", hint).command == "gcloud org-policies reset x"
-    assert Finding("a", CheckState.PROBLEM, "", "    tpu: {kind: vm}").command == ""
-
-
-def test_failed_check_reports_the_error() -> None:
+async def test_failed_check_reports_the_error() -> None:
     async def refuse() -> Finding:
         error = Denied("Permission denied", "no", hint="Ask:\n    command --now")
         raise error from NotFound("x")
 
-    check_finding = asyncio.run(run_checks([Check("a", refuse)], lambda finding: None)).findings[0]
-    assert (check_finding.message, check_finding.command, check_finding.exit_code) == (
-        *("Permission denied: no", "command --now"),
-        77,
-    )
-
-
-@pytest.mark.parametrize(
-    ("constraint", "rule", "problem"),
-    [
-        ("compute.requireShieldedVm", {"enforce": True}, True),
-        ("compute.requireShieldedVm", {"enforce": False}, None),
-        ("compute.trustedImageProjects", {"allowAll": True}, None),
-        (
-            "compute.trustedImageProjects",
-            {"values": {"allowedValues": ["projects/debian-cloud"]}},
-            True,
-        ),
-        (
-            "compute.trustedImageProjects",
-            {"values": {"allowedValues": ["is:projects/ubuntu-os-accelerator-images"]}},
-            None,
-        ),
-        (
-            "compute.trustedImageProjects",
-            {"values": {"deniedValues": ["projects/ubuntu-os-accelerator-images"]}},
-            True,
-        ),
-    ],
-)
-def test_policy_verdicts_on_instances_of_compute_engine(
-    tmp_path: Path, constraint: str, rule: dict[str, object], problem: bool | None
-) -> None:
-    stack = stack_of(tmp_path, "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n")
-    verdict = POLICIES[constraint](stack, [rule_of(rule)])
-    assert (None if verdict is None else verdict.is_problem) == problem
-
-
-def test_tpu_vm_needs_no_image_project(tmp_path: Path) -> None:
-    stack = stack_of(tmp_path, "tpu: {type: v6e-4, zones: [us-east5-b]}\n")
-    assert POLICIES["compute.trustedImageProjects"](stack, [rule_of({"denyAll": True})]) is None
+    (finding,) = (await run_checks([Check("a", refuse)], lambda finding: None)).findings
+    assert (finding.message, finding.command) == ("Permission denied: no", "command --now")
+    assert finding.exit_code == 77

@@ -25,187 +25,11 @@ NO_FAULT_OF_SCRIPT = ("no-chips", "backend-unknown", "tensorflow-no-tpu", "needs
 
 # Class and text, as printed by jobs, libraries and Google.
 SEEN: list[tuple[str, str]] = [
-    (
-        "libtpu-lock",
-        "RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by "
-        "process with pid 176028. Not attempting to load libtpu.so in this process.",
-    ),
-    (
-        "libtpu-lock",
-        "I0000 00:00:1649423660.053391 1924758 f236.cc:165] libtpu.so already in use by another "
-        'process probably owned by another user. Run "$ sudo lsof -w /dev/accel0" to figure out '
-        "which process is using the TPU. Not attempting to load libtpu.so in this process.",
-    ),
-    (
-        "libtpu-lock",
-        "libtpu.so already in used by another process. Not attempting to load libtpu.so in this "
-        "process.",
-    ),
-    (
-        "chips-busy",
-        "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: "
-        "open(/dev/vfio/1): Device or resource busy: Device or resource busy; Couldn't open iommu "
-        "group /dev/vfio/1 (set JAX_PLATFORMS='' to automatically choose an available backend)",
-    ),
-    (
-        "chips-busy",
-        "RuntimeError: Bad StatusOr access: UNKNOWN: TPU initialization failed: open(/dev/accel2): "
-        "Operation not permitted",
-    ),
-    (
-        "chips-busy",
-        "2021-10-14 10:00:51.395531: E tensorflow/core/distributed_runtime/rpc/"
-        "grpc_server_lib.cc:533] Invalid argument: Invalid fd: -1; Couldn't open device: "
-        "/dev/accel0 (Operation not permitted); Unable to create Node RegisterInterface",
-    ),
-    (
-        "one-of-many",
-        "RuntimeError: Bad StatusOr access: UNKNOWN: TPU initialization failed: Invalid "
-        "--2a886c8_slice_builder_worker_addresses specified. Expected 4 worker addresses, got 1.",
-    ),
-    (
-        "one-of-many",
-        "TPU initialization failed: Failed to establish SliceBuilder grpc channel to 10.0.0.2:8471",
-    ),
-    (
-        "api-disabled",
-        "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b?"
-        "project=p: Cloud Storage API has not been used in project 123456789 before or it is "
-        "disabled. Enable it by visiting https://console.developers.google.com/apis/api/"
-        "storage.googleapis.com/overview?project=123456789 then retry.",
-    ),
-    (
-        "billing",
-        "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/"
-        "x: The billing account for the owning project is disabled in state absent",
-    ),
-    (
-        "node-not-running",
-        'RuntimeError: TPU "bert-tpu" is not yet ready; state: "CREATING"',
-    ),
-    (
-        "local-file",
-        "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme '[local]' "
-        "not implemented (file: '/home/me/data.tfrecord')",
-    ),
-    (
-        "hbm",
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent "
-        "error. Ran out of memory in memory space hbm. Used 21.90G of 7.48G hbm. Exceeded hbm "
-        "capacity by 14.42G.",
-    ),
-    (
-        "vmem",
-        "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. "
-        "Ran out of memory in memory space vmem. Used 32.42M of 16.00M vmem.",
-    ),
-    ("missing-command", "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'"),
-    ("missing-data", "FileNotFoundError: [Errno 2] No such file or directory: 'data/ffmpeg'"),
-    ("missing-command", "/bin/sh: 1: gcc: not found"),
-    ("json", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
-    ("ascii", "UnicodeEncodeError: 'ascii' codec can't encode character '\\uac00' in position 0"),
-    ("lfs-pointer", "_pickle.UnpicklingError: invalid load key, 'v'."),
-    (
-        "lfs-pointer",
-        "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
-    ),
-    ("leaked-tracer", "jax.errors.UnexpectedTracerError: Encountered an unexpected tracer."),
-    (
-        "host-memory",
-        "RuntimeError: DataLoader worker (pid(s) 1235) exited unexpectedly",
-    ),
-    ("host-memory", "MemoryError"),
-    (
-        "host-memory",
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=37a209c3c5f0,mems_allowed=0-1",
-    ),
-    (
-        "metadata",
-        "Failed to get TPU metadata (tpu-env) from instance metadata for variable "
-        "CHIPS_PER_HOST_BOUNDS: INTERNAL: Couldn't connect to server",
-    ),
-    (
-        "metadata",
-        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='metadata.google.internal', "
-        "port=80): Max retries exceeded with url: /computeMetadata/v1/instance/attributes/tpu-env "
-        "(Caused by NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7f01>: "
-        "Failed to establish a new connection: [Errno 111] Connection refused'))",
-    ),
-    (
-        "metadata",
-        'google.auth.exceptions.TransportError: ("Failed to retrieve http://metadata.google.'
-        "internal/computeMetadata/v1/instance/service-accounts/x@y.iam.gserviceaccount.com/token"
-        '?scopes=a from the Google Compute Engine metadata service. Status: 500 Response:")',
-    ),
-    (
-        "bucket-permission",
-        "service-84609325230@cloud-tpu.iam.gserviceaccount.com does not have storage.objects.list "
-        "access to object.example.ai.",
-    ),
-    (
-        "bucket-permission",
-        "tensorflow.python.framework.errors_impl.PermissionDeniedError: Error executing an HTTP "
-        "request: HTTP response code 401 with body '{",
-    ),
-    (
-        "storage",
-        "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/"
-        "storage/v1/b/x: Backend Error",
-    ),
-    (
-        "peer-gone",
-        "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed",
-    ),
-    (
-        "peer-gone",
-        "2020-12-28 01:56:05.252085: W tensorflow/core/distributed_runtime/rpc/grpc_remote_master."
-        'cc:160] RPC failed with status = "Unavailable: Socket closed" and grpc_error_string = "{',
-    ),
-    (
-        "peer-gone",
-        "  (1) Unavailable: Unable to find a context_id matching the specified one "
-        "(12465293436922014039). Perhaps the worker was restarted, or the context was GC'd?",
-    ),
-    (
-        "peer-gone",
-        "tensorflow.python.framework.errors_impl.AbortedError: RecvTensor expects a different "
-        "device incarnation: 15132506705170928619 vs. 17767066468299283119. Your worker job was "
-        "probably restarted.",
-    ),
-    (
-        "network",
-        "urllib3.exceptions.NewConnectionError: <urllib3.connection.HTTPSConnection object at "
-        "0x7f>: Failed to establish a new connection: [Errno -3] Temporary failure in name "
-        "resolution",
-    ),
-    (
-        "network",
-        "ConnectionError: Failed to establish a new connection: [Errno 110] Connection timed out",
-    ),
-    ("broken-disk", "OSError: [Errno 30] Read-only file system: '/home/me/cache'"),
-    (
-        "image-busy",
-        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 31143 "
-        "(unattended-upgr)",
-    ),
-    ("disk-full", "OSError: [Errno 28] No space left on device"),
-    ("import", "ModuleNotFoundError: No module named 'flax'"),
-    ("older-python", "ImportError: cannot import name 'Self' from 'typing' (/x/typing.py)"),
-    ("older-python", "AttributeError: module 'asyncio' has no attribute 'TaskGroup'"),
-    ("syntax", "IndentationError: unexpected indent"),
-    ("missing-data", "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'"),
-    ("missing-data", '  "message": "No such object: xusongpei1995/dataset_train.tf"'),
-    ("nan", "FloatingPointError: invalid value (nan) encountered in jit(step)"),
-    (
-        "nan",
-        "tensorflow.python.framework.errors_impl.InvalidArgumentError: loss : Tensor had NaN "
-        "values",
-    ),
-    (
-        "no-such-package",
-        "ERROR: No matching distribution found for tensorflow-tpu==99",
-    ),
+    (name, text)
+    for name, texts in tomllib.loads((HERE / "failure_texts.toml").read_text("utf-8")).items()
+    for text in texts
 ]
+
 # Script failures that resemble infrastructure failures.
 SCRIPT_FAILURES = [
     "ValueError: Unavailable",
@@ -217,11 +41,9 @@ SCRIPT_FAILURES = [
     "socket.gaierror: [Errno -2] Name or service not known",
     "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?",
     "PermissionError: [Errno 13] Permission denied: '/root/x'",
-    "Killed",
-    "terminated",
-    "SystemError: metadata server says no",
-    "TimeoutError: network",
+    *("Killed", "terminated", "SystemError: metadata server says no", "TimeoutError: network"),
 ]
+
 FRAMES = b"""Traceback (most recent call last):
   File "/home/me/.tpuctl/jobs/a/1/code/train.py", line 3, in <module>
     main()
@@ -263,16 +85,18 @@ def test_error_texts_are_classified(name: str, text: str) -> None:
     assert failure.hint
 
 
+def google_and_local(log: bytes) -> tuple[Failure, Failure]:
+    """The failure with this log on Google's machines, and on those of the local cloud."""
+    failures = [classify({0: worker()}, {0: log}, READY, is_local=local) for local in (False, True)]
+    google, local = (failure for failure in failures if failure is not None)
+    return google, local
+
+
 @pytest.mark.parametrize("name", NO_FAULT_OF_SCRIPT)
 def test_script_is_not_blamed_for_what_the_local_cloud_lacks(name: str) -> None:
     rows = tomllib.loads((HERE / "seen_texts.toml").read_text("utf-8"))["text"]
     text = next(row["text"] for row in rows if row["known"] == name)
-    google, local = (
-        classify({0: worker()}, {0: text.encode()}, READY, is_local=is_local)
-        for is_local in (False, True)
-    )
-    assert google is not None
-    assert local is not None
+    google, local = google_and_local(text.encode())
     assert (google.name, local.name) == (name, name)
     assert google.cause == table().by_name(name).cause
     assert local.cause.startswith("The local cloud has no TPU chips")
@@ -280,10 +104,7 @@ def test_script_is_not_blamed_for_what_the_local_cloud_lacks(name: str) -> None:
 
 
 def test_other_errors_have_the_same_cause_on_the_local_cloud() -> None:
-    log = b"ModuleNotFoundError: No module named 'einops'\n"
-    google, local = (
-        classify({0: worker()}, {0: log}, READY, is_local=is_local) for is_local in (False, True)
-    )
+    google, local = google_and_local(b"ModuleNotFoundError: No module named 'einops'\n")
     assert google == local
 
 
@@ -313,28 +134,21 @@ def test_later_preemption_does_not_hide_script_failure(name: str) -> None:
     assert (failure.kind, failure.name) == ("failure", name)
 
 
-def test_survived_errors_are_not_the_cause() -> None:
-    survived = FRAMES + b"UnavailableError: Socket closed\ntrying again\n"
-    later_steps = b"".join(b"step %d\n" % number for number in range(100))
-    assert classified(survived + later_steps + b"no more data\n").name == "script"
-    assert classified(survived + later_steps + FRAMES + b"KeyError: 'x'\n").name == "script"
-
-
-def test_generic_exception_is_classified_by_its_cause() -> None:
+def test_cause_is_found_among_other_lines() -> None:
+    unavailable = b"UnavailableError: Socket closed\n"
+    survived = FRAMES + unavailable + b"trying again\n"
+    survived += b"".join(b"step %d\n" % number for number in range(100))
+    assert classified(survived + b"no more data\n").name == "script"
+    assert classified(survived + FRAMES + b"KeyError: 'x'\n").name == "script"
+    program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
+    hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
+    assert classified(FRAMES + hbm + program).name == "hbm", "by its first line"
     cause = FRAMES + b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
     direct = b"\nThe above exception was the direct cause of the following exception:\n\n"
     context_text = b"\nDuring handling of the above exception, another exception occurred:\n\n"
-    for chain in (direct, context_text):
-        log = cause + chain + FRAMES + b"RuntimeError: training failed\n"
-        assert classified(log).name == "peer-gone"
-        log = cause + chain + FRAMES + b"ModuleNotFoundError: No module named 'x'\n"
-        assert classified(log).name == "import"
-
-
-def test_long_message_is_classified_by_its_first_line() -> None:
-    program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
-    hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
-    assert classified(FRAMES + hbm + program).name == "hbm"
+    for chain in (cause + direct + FRAMES, cause + context_text + FRAMES):
+        assert classified(chain + b"RuntimeError: training failed\n").name == "peer-gone"
+        assert classified(chain + b"ModuleNotFoundError: No module named 'x'\n").name == "import"
 
 
 def test_script_failure_on_one_worker_takes_precedence() -> None:
@@ -452,12 +266,8 @@ def test_pip_network_failure_is_not_missing_package() -> None:
 def test_tpu_node_preemption_explains_any_script_error() -> None:
     taken = Machines(state="PREEMPTED", is_spot=True, is_remote=True)
     assert classified(FRAMES + b"ValueError: x\n", taken).kind == "preemption"
-    assert (
-        classified(FRAMES + b"ModuleNotFoundError: No module named 'x'\n", taken).name == "import"
-    )
-
-
-def test_success_is_not_a_failure() -> None:
+    missing = FRAMES + b"ModuleNotFoundError: No module named 'x'\n"
+    assert classified(missing, taken).name == "import"
     assert classify({0: worker(state="succeeded", exit_code=0)}, {}, Machines()) is None
 
 

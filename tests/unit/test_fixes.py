@@ -39,16 +39,18 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
-def test_edit_replaces_text(script: Path) -> None:
+def test_edits_count_characters_and_are_applied_once(script: Path) -> None:
     script.write_text("data = data.batch(8)\nprint(data)\n", "utf-8")
     fix = finding(script, (1, 19, 1, 19, ", drop_remainder=True"))
     assert fixed(script, fix) == "data = data.batch(8, drop_remainder=True)\nprint(data)\n"
-
-
-def test_columns_count_characters(script: Path) -> None:
     script.write_text("이름 = '한국어'; x = f(1)\n", "utf-8")
     column = "이름 = '한국어'; x = f(1".index("1")
     assert fixed(script, finding(script, (1, column, 1, column + 1, "2"))).endswith("f(2)\n")
+    script.write_text("x = f(1)\ny = f(2)\n", "utf-8")
+    line = (1, 0, 1, 0, "import tensorflow as tf\n")
+    fix = finding(script, line, (1, 4, 1, 5, "tf.f"))
+    other = finding(script, line, (2, 4, 2, 5, "tf.f"))
+    assert fixed(script, fix, other) == "import tensorflow as tf\nx = tf.f(1)\ny = tf.f(2)\n"
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -81,14 +83,11 @@ def test_encoding_is_kept(script: Path, encoding: str, head: str) -> None:
     assert script.read_bytes() == f"{head}x = f('{word}', 2)\n".encode(encoding)
 
 
-def test_unencodable_edit_is_skipped(script: Path) -> None:
+def test_edits_that_cannot_be_made_are_skipped(script: Path) -> None:
     before = b"# coding: latin-1\nx = '\xe9'\n"
     script.write_bytes(before)
     fixes = propose([finding(script, (2, 5, 2, 6, "한"))])
     assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
-
-
-def test_edit_with_syntax_error_is_skipped(script: Path) -> None:
     script.write_text("x = f(1)\ny = g(2)\n", "utf-8")
     breaking = finding(script, (1, 7, 1, 8, ""))
     good = finding(script, (2, 6, 2, 7, "3"))
@@ -96,29 +95,21 @@ def test_edit_with_syntax_error_is_skipped(script: Path) -> None:
     assert [skipped.finding for skipped in fixes.skipped] == [breaking]
     assert fixes.findings == (good,)
     assert fixed(script, breaking, good) == "x = f(1)\ny = g(3)\n"
+    script.write_text("x = f(1)\n", "utf-8")
+    fixes = propose([finding(script, (9, 0, 9, 1, "")), finding(script, (1, 50, 1, 51, ""))])
+    assert (fixes.rewrites, len(fixes.skipped)) == ((), 2)
 
 
-def test_first_of_overlapping_edits_wins(script: Path) -> None:
+def test_overlapping_edits_are_skipped(script: Path) -> None:
     script.write_text("x = f(1, 2)\n", "utf-8")
     first = finding(script, (1, 4, 1, 11, "g(1)"))
     second = finding(script, (1, 6, 1, 7, "9"))
     fixes = propose([first, second])
     assert [skipped.finding for skipped in fixes.skipped] == [second]
     assert fixed(script, first, second) == "x = g(1)\n"
-
-
-def test_second_edit_at_same_position_is_skipped(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     both = [finding(script, (1, 7, 1, 7, f", {name}=1")) for name in "ab"]
     assert fixed(script, *both) == "x = f(1, a=1)\n"
-
-
-def test_shared_edit_is_applied_once(script: Path) -> None:
-    script.write_text("x = f(1)\ny = f(2)\n", "utf-8")
-    line = (1, 0, 1, 0, "import tensorflow as tf\n")
-    fix = finding(script, line, (1, 4, 1, 5, "tf.f"))
-    other = finding(script, line, (2, 4, 2, 5, "tf.f"))
-    assert fixed(script, fix, other) == "import tensorflow as tf\nx = tf.f(1)\ny = tf.f(2)\n"
 
 
 def test_edits_of_finding_are_atomic(tmp_path: Path) -> None:
@@ -129,12 +120,6 @@ def test_edits_of_finding_are_atomic(tmp_path: Path) -> None:
     one = Finding("TPU201", Severity.cost, here, 1, 0, "something", "", edits)
     fixes = propose([one])
     assert (fixes.rewrites, len(fixes.skipped)) == ((), 1)
-
-
-def test_positions_outside_file_are_skipped(script: Path) -> None:
-    script.write_text("x = f(1)\n", "utf-8")
-    fixes = propose([finding(script, (9, 0, 9, 1, "")), finding(script, (1, 50, 1, 51, ""))])
-    assert (fixes.rewrites, len(fixes.skipped)) == ((), 2)
 
 
 def test_mode_and_symlink_are_kept(tmp_path: Path) -> None:
@@ -148,21 +133,23 @@ def test_mode_and_symlink_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["real.py", "train.py"]
 
 
-def test_concurrently_changed_file_is_not_written(script: Path) -> None:
+def test_changed_missing_and_read_only_files_are_not_written(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
     script.write_text("x = f(3)\n", "utf-8")
     assert "changed since" in write(rewrite)
     assert script.read_text("utf-8") == "x = f(3)\n"
-
-
-def test_missing_file(script: Path) -> None:
     script.write_text("x = f(1)\n", "utf-8")
     (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
     script.unlink()
     assert write(rewrite)
     assert not script.exists()
     assert len(propose([finding(script, (1, 6, 1, 7, "2"))]).skipped) == 1
+    script.write_text("x = f(1)\n", "utf-8")
+    script.chmod(0o444)
+    (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
+    assert "read-only" in write(rewrite)
+    assert script.read_text("utf-8") == "x = f(1)\n"
 
 
 def test_requirements_need_not_parse_as_python(tmp_path: Path) -> None:
@@ -198,11 +185,3 @@ def test_proposed_rewrites_parse(
     assert len(fixes.findings) + len(fixes.skipped) == len(several)
     for rewrite in fixes.rewrites:
         ast.parse(rewrite.after)
-
-
-def test_read_only_file(script: Path) -> None:
-    script.write_text("x = f(1)\n", "utf-8")
-    script.chmod(0o444)
-    (rewrite,) = propose([finding(script, (1, 6, 1, 7, "2"))]).rewrites
-    assert "read-only" in write(rewrite)
-    assert script.read_text("utf-8") == "x = f(1)\n"

@@ -163,11 +163,6 @@ def test_framework_decides_runtime_and_workers(
     assert len(stack.job_workers()) == workers
 
 
-def test_jax_needs_tpu_vms(tmp_path: Path) -> None:
-    with pytest.raises(InvalidStack, match="JAX does not support TPU nodes"):
-        load(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]", "{framework: jax}")
-
-
 def test_script_decides_if_folder_does_not(tmp_path: Path) -> None:
     stack = load(tmp_path, V5E)
     assert stack.runtime.tensorflow is not None
@@ -203,6 +198,8 @@ def test_node_with_base_runtime(
 def test_node_with_runtime_of_another_type_differs(tmp_path: Path) -> None:
     node = Node(accelerator_type="v5litepod-16", runtime_version="v2-alpha-tpuv6e")
     assert [field for field, *_ in node_differences(load(tmp_path, V5E), node)] == ["runtime"]
+    with pytest.raises(InvalidStack, match="JAX does not support TPU nodes"):
+        load(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]", "{framework: jax}")
 
 
 def warning(folder: Path, tpu: str, source: str = JAX, job: str = "{}") -> tuple[str, str] | None:
@@ -222,6 +219,10 @@ def test_runtime_of_another_framework_is_reported(tmp_path: Path) -> None:
     assert detail == f"train.py uses JAX, and runtime {OLDER} is for TensorFlow"
     assert "    tpu: {runtime: v2-alpha-tpuv5-lite}" in hint
     assert "    tpuctl up" in hint
+    # A TPU node needs another kind.
+    reported = warning(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]")
+    assert reported is not None
+    assert "    tpu: {kind: vm, runtime: tpu-ubuntu2204-base}" in reported[1]
 
 
 def test_existing_node_of_another_framework_is_reported(tmp_path: Path) -> None:
@@ -232,12 +233,6 @@ def test_existing_node_of_another_framework_is_reported(tmp_path: Path) -> None:
     assert diagnostic is not None
     assert "    job: {framework: jax}" in diagnostic.hint
     assert len(stack.job_workers()) == 4
-
-
-def test_tpu_node_needs_another_kind(tmp_path: Path) -> None:
-    reported = warning(tmp_path, "kind: node, type: v3-8, zones: [europe-west4-a]")
-    assert reported is not None
-    assert "    tpu: {kind: vm, runtime: tpu-ubuntu2204-base}" in reported[1]
 
 
 @pytest.mark.parametrize(

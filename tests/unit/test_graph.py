@@ -99,13 +99,11 @@ def test_independent_nodes_are_visited_in_parallel() -> None:
     assert most == 2
 
 
-def test_cycle_error_names_nodes() -> None:
+def test_errors_name_nodes_and_propagate() -> None:
     with pytest.raises(CycleError) as caught:
         order({"a": frozenset({"b"}), "b": frozenset({"a"})})
     assert {"a", "b"} <= set(caught.value.args[1])
 
-
-def test_unexpected_exception_in_visit_propagates() -> None:
     async def visit(node: str) -> Result:
         if node == "a":
             raise KeyError("mistake")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import stack_from
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import RemoteFailed
 from tpuctl.flows.machines.handover import install_result, stack_file
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.remote.transport import Result
 from tpuctl.resources.composition import resources_of
 from tpuctl.resources.machines.instance_metadata import metadata_of
@@ -49,9 +50,7 @@ job:
 def loaded(folder: Path, text: str) -> Stack:
     folder.mkdir()
     (folder / "begin.sh").write_text("true\n", "utf-8")
-    path = folder / "tpuctl.yaml"
-    path.write_text(text, "utf-8")
-    return load_stack(path)
+    return stack_from(folder, text)
 
 
 def handed(stack: Stack, folder: Path) -> Stack:
@@ -62,9 +61,7 @@ def handed(stack: Stack, folder: Path) -> Stack:
         assert script is not None
         there = folder / file["tpu"]["startup_script"]
         there.write_bytes((stack.folder / script).read_bytes())
-    path = folder / "tpuctl.yaml"
-    path.write_text(json.dumps(file, indent=1), "utf-8")
-    return load_stack(path)
+    return stack_from(folder, json.dumps(file, indent=1))
 
 
 @pytest.mark.parametrize("name", STACKS)

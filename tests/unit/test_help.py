@@ -70,9 +70,6 @@ def test_command_table_is_complete() -> None:
         assert registered == {
             name for name, entry in COMMANDS.items() if f"tpuctl.cli.{entry.module}" == module.name
         }
-
-
-def test_synonyms_lead_to_commands() -> None:
     assert set(SYNONYMS.values()) <= set(COMMANDS)
     assert not set(SYNONYMS) & set(COMMANDS)
     assert set(LEFT_COLUMN) < set(GROUPS)

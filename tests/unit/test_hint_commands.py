@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.job_records import job_record
 from tpuctl.cli.state import CloudName, State
 from tpuctl.errors import Diagnostic
 from tpuctl.model.jobs.hint_commands import about_job, with_job, with_script
-from tpuctl.model.jobs.job import JobRecord
-
-
-def record(**fields: Any) -> JobRecord:
-    return JobRecord.model_validate(
-        {
-            "id": "20261128-plum",
-            **dict.fromkeys(("stack", "project", "zone", "node", "bucket", "bundle"), "x"),
-            "script": "train.py",
-            "worker_count": 1,
-            "workers": (0,),
-            "submitted": datetime(2026, 11, 28, tzinfo=UTC),
-            **fields,
-        }
-    )
 
 
 @pytest.mark.parametrize(
@@ -42,14 +27,16 @@ def record(**fields: Any) -> JobRecord:
 def test_job_is_submitted_again_as_it_was(fields: dict[str, Any], command: str) -> None:
     hint = "Submit it again:\n    tpuctl up\n    tpuctl run SCRIPT"
     expected = f"Submit it again:\n    tpuctl up\n    tpuctl {command}"
-    assert about_job(hint, record(**fields)) == expected
+    assert about_job(hint, job_record(**fields)) == expected
 
 
 def test_script_is_checked_without_the_arguments_of_the_job() -> None:
     hint = "Look:\n    tpuctl check SCRIPT\n    tpuctl rehearse --compile SCRIPT"
-    job = record(path="a/train.py", args=("--steps", "5"))
+    job = job_record(path="a/train.py", args=("--steps", "5"))
     expected = "Look:\n    tpuctl check a/train.py\n    tpuctl rehearse --compile a/train.py"
     assert about_job(hint, job) == expected
+    text = "SCRIPT is run by tpuctl run SCRIPT.\n    python SCRIPT"
+    assert with_script(text, "train.py") == text
 
 
 @pytest.mark.parametrize(
@@ -65,11 +52,6 @@ def test_script_is_checked_without_the_arguments_of_the_job() -> None:
 )
 def test_job_is_named_where_the_latest_would_be_taken(command: str, completed: str) -> None:
     assert with_job(f"Then\n    {command}", "plum") == f"Then\n    {completed}"
-
-
-def test_placeholders_in_sentences_stay() -> None:
-    text = "SCRIPT is run by tpuctl run SCRIPT.\n    python SCRIPT"
-    assert with_script(text, "train.py") == text
 
 
 def test_hint_of_a_command_is_about_its_script_cloud_and_stack_file() -> None:

@@ -16,11 +16,8 @@ INIT = ("init", "--project", "my-project")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in ("TPUCTL_CLOUD", "TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+def folder(empty_folder: Path) -> Path:
+    return empty_folder
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -26,13 +26,10 @@ def read(folder: Path, **job: Any) -> Installation:
     return read_installation(JobSection(**job), folder)
 
 
-def test_folder_without_requirements_needs_nothing(tmp_path: Path) -> None:
+def test_requirements_file_takes_precedence_over_project(tmp_path: Path) -> None:
     assert read(tmp_path) == Installation()
     # Older stack files name it by default: it may be missing.
     assert read(tmp_path, requirements="requirements.txt") == Installation()
-
-
-def test_requirements_file_takes_precedence_over_project(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tqdm\n")
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     assert read(tmp_path) == Installation(requirements="requirements.txt")

@@ -193,15 +193,17 @@ def test_ended_resources_cost_nothing_now_and_past_cost_is_unknown(
     assert not is_charged(ended_item)
 
 
-def test_starting_resources_cost_nothing() -> None:
+def test_charges_depend_on_kind_and_state() -> None:
     for starting_item in (item("node", "CREATING"), item("controller", "STAGING")):
         charge = charge_of(starting_item, NOW)
         assert (charge.per_hour, charge.so_far) == (0, 0)
-
-
-def test_disk_is_charged_in_every_state() -> None:
     for state in ("READY", "in use", "STOPPED", "CREATING"):
         assert is_charged(item("disk", state))
+    charge = charge_of(BUCKET, NOW)
+    assert (charge.per_hour, charge.so_far) == (None, None)
+    assert charge.note == "$0.02 per GB per month of stored data"
+    assert charge_of(item("node", "READY", hours=-1), NOW).so_far == 0
+    assert charge_of(item("node", "READY", created=None), NOW).so_far is None
 
 
 @pytest.mark.parametrize(
@@ -217,12 +219,6 @@ def test_unpublished_price_is_unknown(unpriced_item: InventoryItem) -> None:
     charge = charge_of(unpriced_item, NOW)
     assert (charge.per_hour, charge.so_far) == (None, None)
     assert is_charged(unpriced_item)
-
-
-def test_bucket_has_only_a_rate() -> None:
-    charge = charge_of(BUCKET, NOW)
-    assert (charge.per_hour, charge.so_far) == (None, None)
-    assert charge.note == "$0.02 per GB per month of stored data"
 
 
 def test_sums_report_completeness() -> None:
@@ -243,11 +239,6 @@ def test_sums_report_completeness() -> None:
         (pytest.approx(2 * 0.052292), False),
     )
     assert sums(item("node", "READY", detail="v99-8"))[0] == (0, False)
-
-
-def test_slow_clock_gives_no_negative_cost() -> None:
-    assert charge_of(item("node", "READY", hours=-1), NOW).so_far == 0
-    assert charge_of(item("node", "READY", created=None), NOW).so_far is None
 
 
 def test_nodes_have_price_of_their_request() -> None:

@@ -51,7 +51,7 @@ def test_good_script_has_no_problems() -> None:
     assert assessment.measured["jax"] == "0.10.2"
 
 
-def test_varying_batch_names_the_argument() -> None:
+def test_recompilations_name_their_reason() -> None:
     shapes = [compiled(8), compiled(12, changes=["batch['x']: …"]), compiled(16)]
     finding = finding_of(assessment_of(first(*shapes, EIGHT, SAVED, STOPPED)), "shapes")
     assert finding.severity == "cost"
@@ -60,24 +60,15 @@ def test_varying_batch_names_the_argument() -> None:
         "the batch of batch['x'] is 8, 12, 16"
     )
     assert finding.where is not None and finding.where.line == 8
-
-
-def test_other_placement_of_arguments_is_its_own_reason() -> None:
     again = {**COMPILED, "changes": ["state.count: on any device, then on 4 devices as P()"]}
     assessment = assessment_of(first(COMPILED, again, EIGHT, SAVED, STOPPED))
     finding = finding_of(assessment, "compiling")
     assert "compiled 2 times" in finding.message and "placed differently" in finding.message
     assert finding.detail == "state.count: on any device, then on 4 devices as P()"
     assert "jax.device_put" in finding.hint
-
-
-def test_changed_python_value_is_listed() -> None:
     again = {**COMPILED, "changes": ["rate: 0.1, then 0.2"]}
     finding = finding_of(assessment_of(first(COMPILED, again, EIGHT, SAVED, STOPPED)), "shapes")
     assert finding.detail == "rate: 0.1, then 0.2"
-
-
-def test_other_functions_are_not_the_step() -> None:
     evaluation = {**compiled(12), "function": "evaluate", "trains": False}
     evaluations = [evaluation, {**evaluation, "shapes": [["float32", [16, 32]]]}]
     assessment = assessment_of(first(COMPILED, *evaluations, EIGHT, SAVED, STOPPED))
@@ -89,19 +80,19 @@ def test_value_read_after_every_step_is_reported_once() -> None:
     finding = finding_of(assessment_of(first(COMPILED, EIGHT, *reads, STOPPED)), "transfers")
     assert finding.severity == "cost"
     assert finding.where is not None and finding.where.line == 30
-
-
-def test_value_read_now_and_then_is_no_problem() -> None:
     reads = [{"kind": "fetched", "where": LOOP, "after_step": number} for number in (1, 4, 7)]
     finding = finding_of(assessment_of(first(COMPILED, EIGHT, *reads, STOPPED)), "transfers")
     assert finding.severity == "fine"
 
 
-def test_callback_in_step_is_a_cost() -> None:
+def test_callbacks_and_gradients_outside_of_the_step_are_a_cost() -> None:
     callback = {"kind": "callback", "function": "jax.debug.print", "where": DEFINITION}
     reported = assessment_of(first(callback, COMPILED, EIGHT, STOPPED)).findings
     [finding] = [each for each in reported if "jax.debug.print" in each.message]
     assert finding.severity == "cost"
+    eager = {"kind": "eager", "where": LOOP}
+    finding = finding_of(assessment_of(first(eager, EIGHT, SAVED, STOPPED)), "compiling")
+    assert finding.severity == "cost" and "jax.jit" in finding.message
 
 
 def test_operations_compiled_between_steps_are_reported_by_line() -> None:
@@ -120,12 +111,6 @@ def test_operations_compiled_between_steps_are_reported_by_line() -> None:
     assert finding_of(early, "compiling").severity == "fine"
 
 
-def test_gradients_outside_of_compiled_function_are_a_cost() -> None:
-    eager = {"kind": "eager", "where": LOOP}
-    finding = finding_of(assessment_of(first(eager, EIGHT, SAVED, STOPPED)), "compiling")
-    assert finding.severity == "cost" and "jax.jit" in finding.message
-
-
 def test_nan_suggests_setting_of_jax() -> None:
     losses = steps(2.3, float("nan"), 2.1)
     finding = finding_of(assessment_of(first(COMPILED, losses, SAVED, STOPPED)), "loss")
@@ -133,14 +118,11 @@ def test_nan_suggests_setting_of_jax() -> None:
     assert "jax_debug_nans" in finding.hint
 
 
-def test_idle_devices_are_a_cost() -> None:
+def test_idle_devices_are_a_cost_and_other_workers_were_not_tested() -> None:
     alone = {**COMPILED, "devices": 1}
     finding = finding_of(assessment_of(first(alone, EIGHT, SAVED, STOPPED)), "replicas")
     assert finding.severity == "cost"
     assert finding.message == "the step runs on 1 of 4 devices of v5litepod-4"
-
-
-def test_processes_of_several_workers_were_not_tested() -> None:
     slice_of_four = Target("v5litepod-16", "v5e", 16, 16, 16 * GIB, workers=4)
     everywhere = {**COMPILED, "devices": 16}
     run = observed_pass("xla", STARTED, everywhere, EIGHT, SAVED, STOPPED, replicas=16)
@@ -149,15 +131,12 @@ def test_processes_of_several_workers_were_not_tested() -> None:
     assert "tpuctl --cloud local run" in finding.hint
 
 
-def test_unsaved_run_lists_files_that_are_lost() -> None:
+def test_what_counts_as_saved() -> None:
     wrote = [{"kind": "wrote", "path": path} for path in ("/job/weights.npy", "/job/train.log")]
     finding = finding_of(assessment_of(first(COMPILED, EIGHT, *wrote, STOPPED)), "checkpoint")
     assert finding.severity == "risk"
     assert finding.detail.splitlines()[1:] == ["/job/weights.npy"]
     assert "orbax" in finding.hint
-
-
-def test_objects_in_the_output_count_as_saved() -> None:
     outputs = ("gs://b/out/events.out.tfevents.1", "gs://b/out/weights.npz")
     run = first(COMPILED, EIGHT, STOPPED, outputs=outputs)
     finding = finding_of(assessment_of(run), "checkpoint")
@@ -165,9 +144,6 @@ def test_objects_in_the_output_count_as_saved() -> None:
     assert "gs://b/out/weights.npz" in finding.message and "events" not in finding.message
     only_logs = first(COMPILED, EIGHT, STOPPED, outputs=outputs[:1])
     assert finding_of(assessment_of(only_logs), "checkpoint").severity == "risk"
-
-
-def test_script_that_only_infers_needs_no_checkpoint() -> None:
     inference = {**COMPILED, "trains": False}
     run = first(inference, steps(None, None, None), STOPPED)
     topics = {finding.topic for finding in assessment_of(run).findings}
@@ -199,9 +175,7 @@ def test_requirements_for_a_cpu_have_nothing_for_tpus() -> None:
         "libtpu-tools\noptax\n"
         "tensorflow==2.19.1\ntensorflow-tpu-tools\n"
     )
-
-
-def test_requirements_for_an_environment_with_tensorflow_name_no_other() -> None:
+    # Nor another TensorFlow than the environment's.
     requirements = (
         "tensorflow==2.19.0 \\\n    --hash=sha256:00\nTensorFlow_TPU\ntensorflow-datasets\n"
         "tensorflow-cpu>=2.18  # for loading\nkeras\n"

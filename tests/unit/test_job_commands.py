@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.support.job_records import job_record
 from tpuctl.cli.main import run
 from tpuctl.errors import TpuctlError
 from tpuctl.model.jobs.installation import Installation
@@ -229,22 +229,8 @@ def test_setup_command_requires_isolated_machines() -> None:
 def test_job_record_has_command(
     form: JobKind, script: str, args: tuple[str, ...], argv: list[str], command: str
 ) -> None:
-    record = JobRecord(
-        id="20260304-120000-acorn",
-        stack="bert",
-        project="my-project",
-        zone="us-central1-b",
-        node="bert-tpu",
-        bucket="b",
-        kind=form,
-        script=script,
-        args=args,
-        bundle="0" * 64,
-        worker_count=1,
-        workers=(0,),
-        installation=Installation(requirements="requirements.txt", setup="./prepare.sh"),
-        submitted=datetime(2026, 3, 4, 12, tzinfo=UTC),
-    )
+    installation = Installation(requirements="requirements.txt", setup="./prepare.sh")
+    record = job_record(kind=form, script=script, args=args, installation=installation)
     again = JobRecord.model_validate_json(record.model_dump_json())
     assert again == record
     assert (list(again.argv), again.command) == (argv, command)

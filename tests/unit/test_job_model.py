@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import strategies as st
 
+from tests.support.job_records import job_record
 from tests.support.properties import given
 from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.jobs.log_position import LogPosition
@@ -40,19 +41,7 @@ NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
 
 def job(*workers: int) -> JobRecord:
-    return JobRecord(
-        id="20260304-120000-acorn",
-        stack="s",
-        project="p",
-        zone="z",
-        node="n",
-        bucket="b",
-        script="job.py",
-        bundle="0" * 64,
-        worker_count=max(workers) + 1,
-        workers=workers,
-        submitted=NOON,
-    )
+    return job_record(script="job.py", worker_count=max(workers) + 1, workers=workers)
 
 
 def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord:
@@ -69,19 +58,13 @@ def ended(worker: int, state: str, second: int = 0, **more: Any) -> WorkerRecord
     )
 
 
-def test_job_ids_sort_by_time_and_end_in_word() -> None:
+def test_job_ids_sort_by_time_and_end_in_different_words() -> None:
     same_time_in_korea = NOON.astimezone(timezone(timedelta(hours=9)))
     stamp, time, word = new_job_id(same_time_in_korea, random.Random(1)).split("-")
     assert (stamp, time) == ("20260304", "120000")
     assert word.isalpha() and word.islower()
-
-
-def test_job_ids_of_one_second_differ() -> None:
     choice = random.Random(1)
     assert len({new_job_id(NOON, choice) for _ in range(20)}) > 10
-
-
-def test_words_of_job_ids_are_not_used_twice() -> None:
     choice = random.Random(1)
     ids: list[str] = []
     for _ in range(2 * len(WORDS.split()) + 1):
@@ -93,13 +76,17 @@ def test_words_of_job_ids_are_not_used_twice() -> None:
     assert words[-1].endswith("3")
 
 
-def test_object_names() -> None:
+def test_record_has_names_of_objects_and_variables() -> None:
     record = job(0, 2)
     assert record.object_name == "tpuctl/jobs/20260304-120000-acorn/job.json"
     prefix = "tpuctl/jobs/20260304-120000-acorn/attempts/1"
     assert record.log_name(2) == f"{prefix}/worker-2.log"
     assert record.record_name(2) == f"{prefix}/worker-2.json"
     assert record.output.startswith("gs://b/tpuctl/jobs/20260304-120000-acorn/")
+    text = job(0).model_copy(update={"env": ("TOKEN",)}).model_dump_json()
+    assert '"env":["TOKEN"]' in text
+    record = ended(0, "succeeded", new_field="x")
+    assert WorkerRecord.model_validate_json(record.model_dump_json()) == record
 
 
 @pytest.mark.parametrize(
@@ -139,44 +126,25 @@ def test_job_status_of_workers(
     assert (status.state, status.exit_code, status.worker) == (state, code, worker)
 
 
-def test_other_workers_do_not_count() -> None:
+def test_job_status_of_other_workers_and_of_a_terminated_machine() -> None:
     status = job_status(job(0), {0: ended(0, "succeeded"), 1: ended(1, "failed", exit_code=1)})
     assert status.state == "succeeded"
-
-
-def test_records_of_a_newer_supervisor_are_read() -> None:
-    record = ended(0, "succeeded", new_field="x")
-    assert WorkerRecord.model_validate_json(record.model_dump_json()) == record
-
-
-def test_job_record_has_only_names_of_variables() -> None:
-    text = job(0).model_copy(update={"env": ("TOKEN",)}).model_dump_json()
-    assert '"env":["TOKEN"]' in text
-
-
-def test_end_states_agree_in_all_programs() -> None:
-    """The shipped files do not import tpuctl, so they have a separate list."""
-    assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
-
-
-def test_every_state_has_a_text() -> None:
-    assert set(STATES) == {"submitted", *get_args(WorkerState)} - {"ready"}
-
-
-def test_terminated_machine_is_lost_not_failed() -> None:
     status = job_status(
         job(0), {0: ended(0, "failed", exit_code=143, signal=15, cause="terminated")}
     )
     assert (status.state, status.exit_code) == ("lost", 69)
 
 
-def test_script_with_leading_dash_is_not_an_option() -> None:
+def test_states_agree_in_all_programs_and_have_a_text() -> None:
+    """The shipped files do not import tpuctl, so they have a separate list."""
+    assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
+    assert set(STATES) == {"submitted", *get_args(WorkerState)} - {"ready"}
+
+
+def test_command_of_a_record() -> None:
     record = job(0).model_copy(update={"script": "-x.py", "args": ("-y",)})
     assert record.argv == ("{python}", "./-x.py", "-y")
     assert record.command == "./-x.py -- -y"
-
-
-def test_command_in_reports_does_not_show_secret_arguments() -> None:
     args = ("--password", "hush, hush", "--api-key=abc", "--steps", "9")
     record = job(0).model_copy(update={"script": "x.py", "args": args})
     assert "'hush, hush'" not in record.command_line and "abc" not in record.command

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.support.job_records import job_record
 from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
 from tpuctl.model.jobs.explanation import Explanation
 from tpuctl.model.jobs.failures import Failure
@@ -23,19 +24,7 @@ PREEMPTED, OUT_OF_MEMORY = "Google preempted the node.", "The program needs more
 
 
 def record(word: str = "sequoia", script: str = "train.py") -> JobRecord:
-    return JobRecord(
-        id=f"20260304-120000-{word}",
-        stack="s",
-        project="p",
-        zone="us-central1-b",
-        node="n",
-        bucket="b",
-        script=script,
-        bundle="0" * 64,
-        worker_count=1,
-        workers=(0,),
-        submitted=NOON,
-    )
+    return job_record(id=f"20260304-120000-{word}", script=script)
 
 
 def second_attempt() -> Attempt:

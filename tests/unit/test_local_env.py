@@ -119,7 +119,7 @@ def test_shell_in_use_decides(shell: str, login: str, tmp_path: Path) -> None:
     assert not left.keys() & {"https_proxy", RECORD}
 
 
-def test_unconfigured_shell_is_not_changed(
+def test_shell_of_the_local_cloud_is_told_from_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(RECORD, raising=False)
@@ -127,11 +127,6 @@ def test_unconfigured_shell_is_not_changed(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "does not point at the local cloud" in captured.err
-
-
-def test_google_commands_are_rejected_in_local_cloud_shell(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv(RECORD, "{}")
     assert run(["--cloud", "google", "orphans", "--project", "my-project"]) == 2
     assert "tpuctl local env --unset" in capsys.readouterr().err

@@ -53,10 +53,13 @@ def test_last_lines(log: bytes, lines: int) -> None:
     assert (search.begins_at, search.lines) == (expected, 0)
 
 
-def test_progress_bar_counts_as_one_line() -> None:
+def test_line_begins_are_found() -> None:
     """As in `tail`: all updates of the bar are one line."""
     log = b"first\nsecond\n10%\r20%\r30%\r\nlast\r\n"
     assert log[search_log(log, 2).begins_at :] == b"10%\r20%\r30%\r\nlast\r\n"
+    assert line_start(b"xxxxx", 100, 104) == 104
+    assert line_start(b"xx\nxx", 100, 104) == 103
+    assert LogTimestamps(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20
 
 
 @given(LOG, st.integers(0, 12), st.data())
@@ -86,11 +89,6 @@ def test_line_begin_of_offset(log: bytes, data: st.DataObject) -> None:
 
 def ends(log: bytes) -> list[int]:
     return [len(log)] if log.endswith((b"\r", b"\n")) else []
-
-
-def test_line_without_visible_begin_starts_at_offset() -> None:
-    assert line_start(b"xxxxx", 100, 104) == 104
-    assert line_start(b"xx\nxx", 100, 104) == 103
 
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
@@ -135,10 +133,6 @@ def test_week_of_timestamps_has_bounded_size_and_error() -> None:
     kept = LogTimestamps(text)
     for ago in (60, 600, 3600, 24 * 3600, 6 * 24 * 3600):
         assert (last - ago) - (0.03 * ago + 2 * step) <= kept.length_at(last - ago) <= last - ago
-
-
-def test_incomplete_or_damaged_index_is_read() -> None:
-    assert LogTimestamps(b"1.0 10\nrubbish\n2.0 20\n3.0 3").length_at(9.0) == 20
 
 
 @given(st.text("0123456789-.enaif \n", max_size=60), st.floats(-1e10, 1e10))

@@ -24,44 +24,35 @@ def add_prefixes(*chunks: bytes) -> bytes:
     return b"".join(prefixer.feed(3, chunk) for chunk in chunks) + prefixer.finish(3)
 
 
-def test_lines_get_prefix_and_keep_line_endings() -> None:
+def test_lines_get_prefix_once_complete() -> None:
     assert add_prefixes(b"one\ntwo\r\n10%\r20%\r", b"\nlast") == (
         b"[worker 3] one\n[worker 3] two\r\n[worker 3] 10%\r[worker 3] 20%\r\n[worker 3] last\n"
     )
-
-
-def test_complete_lines_are_not_buffered() -> None:
     prefixer = LinePrefixer([0, 10])
     assert prefixer.feed(0, b"a\nb") == b"[worker  0] a\n"
     assert prefixer.is_holding(0) and not prefixer.is_holding(10)
     assert prefixer.feed(0, b"c\n") == b"[worker  0] bc\n"
     assert not prefixer.is_holding(0)
     assert prefixer.finish(0) == b""
+    prefixer = LinePrefixer([0])
+    assert prefixer.feed(0, b"50%\r") == b""
+    assert prefixer.flush(0) == b"[worker 0] 50%"
+    assert prefixer.feed(0, b"\nnext\n") == b"\r\n[worker 0] next\n"
 
 
-def test_flushed_partial_line_is_continued() -> None:
+def test_partial_lines_are_continued_or_ended_by_another_worker() -> None:
     prefixer = LinePrefixer([0, 1])
     assert prefixer.feed(0, b"loading") == b""
     assert prefixer.flush(0) == b"[worker 0] loading"
     assert prefixer.feed(0, b" ...") == b""
     assert prefixer.flush(0) == b" ..."
     assert prefixer.feed(0, b" done\nnext\n") == b" done\n[worker 0] next\n"
-
-
-def test_other_worker_starts_new_line() -> None:
     prefixer = LinePrefixer([0, 1])
     prefixer.feed(0, b"loading")
     output = prefixer.flush(0) + prefixer.feed(1, b"one\n") + prefixer.feed(0, b" done\n")
     assert output == b"[worker 0] loading\n[worker 1] one\n[worker 0]  done\n"
     prefixer.feed(1, b"half")
     assert prefixer.flush(1) + prefixer.finish(1) == b"[worker 1] half\n"
-
-
-def test_carriage_return_is_held_until_next_byte() -> None:
-    prefixer = LinePrefixer([0])
-    assert prefixer.feed(0, b"50%\r") == b""
-    assert prefixer.flush(0) == b"[worker 0] 50%"
-    assert prefixer.feed(0, b"\nnext\n") == b"\r\n[worker 0] next\n"
 
 
 def test_endless_line_has_bounded_memory() -> None:

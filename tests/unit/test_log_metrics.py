@@ -97,12 +97,6 @@ def test_other_text_is_no_metric(line: str) -> None:
     assert progress_of(line.encode()) == Progress()
 
 
-def test_other_numbers_of_a_line_are_no_loss() -> None:
-    line = "step 7 | loss 2.5 | learning rate 1e-4 | 41,230 tokens/s | 45% | eta 0:10"
-    assert points(line, "learning_rate") == [(7, 1e-4)]
-    assert progress_of(line.encode()) == Progress(7, 2.5, 41230.0)
-
-
 def test_keras_counts_steps_over_epochs_and_skips_evaluation() -> None:
     log = (
         "Epoch 1/2\n" + keras(1, 100, "accuracy: 0.1000 - loss: 2.3000")
@@ -116,14 +110,6 @@ def test_keras_counts_steps_over_epochs_and_skips_evaluation() -> None:
     assert progress_of(log.encode()) == Progress(200, 0.9)
     end = log[log.index("Epoch 2/2") + 10 :]  # of an unknown epoch
     assert progress_of(end.encode()).step is None
-
-
-def test_second_training_continues_the_steps() -> None:
-    log = "".join(
-        f"Epoch {epoch}/2\n8/8 - 0s - 15ms/step - loss: {loss}\n"
-        for epoch, loss in ((1, 4.0), (2, 3.0), (1, 2.0), (2, 1.0))
-    )
-    assert points(log) == [(8, 4.0), (16, 3.0), (24, 2.0), (32, 1.0)]
 
 
 def test_steps_next_to_epochs_may_begin_again_in_each() -> None:
@@ -148,28 +134,30 @@ def test_next_attempt_resumes_the_steps() -> None:
     assert curve is not None and curve.all_points == [(10, 8), (20, 7), (30, 5), (40, 4)]
 
 
-def test_lightning_counts_epochs_from_zero() -> None:
+def test_lightning_and_bars_continue_the_steps() -> None:
     log = "\r".join(
         f"Epoch {epoch}:  22%|██▏       | {step}/18 [00:17<01:02,  4.47s/it, loss={loss}, v_num=1]"
         for epoch, step, loss in ((0, 4, 10.0), (0, 18, 9.0), (1, 4, 8.0))
     )
     assert points(log) == [(4, 10.0), (18, 9.0), (22, 8.0)]
-
-
-def test_bar_that_begins_again_continues_the_steps() -> None:
     bar = " 50%|█████| {}/10 [00:01<00:01,  9.9it/s, loss={}]\r"
     log = "".join(bar.format(step, loss) for step, loss in ((5, 4.0), (10, 3.0), (5, 2.0)))
     assert points(log) == [(5, 4.0), (10, 3.0), (15, 2.0)]
+    log = "".join(
+        f"Epoch {epoch}/2\n8/8 - 0s - 15ms/step - loss: {loss}\n"
+        for epoch, loss in ((1, 4.0), (2, 3.0), (1, 2.0), (2, 1.0))
+    )
+    assert points(log) == [(8, 4.0), (16, 3.0), (24, 2.0), (32, 1.0)]
 
 
 def test_steps_are_preferred_to_epochs_and_lines() -> None:
     log = "loss: 9\n{'loss': 8, 'epoch': 1.0}\nstep 3 loss 7\n"
     assert points(log) == [(3, 7.0)]
-
-
-def test_epoch_is_shown_where_there_is_no_step() -> None:
     log = b"{'loss': 0.3, 'learning_rate': 5e-05, 'epoch': 1.25}\n"
     assert progress_of(log) == Progress(None, 0.3, None, 1.25)
+    line = "step 7 | loss 2.5 | learning rate 1e-4 | 41,230 tokens/s | 45% | eta 0:10"
+    assert points(line, "learning_rate") == [(7, 1e-4)]
+    assert progress_of(line.encode()) == Progress(7, 2.5, 41230.0)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_last_lines_are_kept_and_all_are_counted() -> None:
     tail = tail_of(*chunks, b"the rest", most=3)
     assert (tail.line_count, tail.lines) == (20, ["17", "18", "19"])
     assert tail.text(3) == "18\n19\nthe rest"
+    tail = tail_of(b"\x1b[31mred\x1b[0m \xff\x07bell\t.\n")
+    assert tail.lines == ["red \ufffdbell\t."]
 
 
 def test_long_lines_are_cut_in_constant_memory() -> None:
@@ -43,8 +45,3 @@ def test_long_lines_are_cut_in_constant_memory() -> None:
     tail.feed(b"y\r")
     tail.feed(b"next\n")
     assert [len(line) for line in tail.lines] == [MAX_LINE_BYTES, len("next")]
-
-
-def test_control_characters_and_invalid_text() -> None:
-    tail = tail_of(b"\x1b[31mred\x1b[0m \xff\x07bell\t.\n")
-    assert tail.lines == ["red \ufffdbell\t."]

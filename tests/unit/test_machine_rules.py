@@ -6,19 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import bert_stack
 from tpuctl.errors import Diagnostic, InvalidStack
-from tpuctl.model.stack.stack import Stack, load_stack
-
-
-def load(folder: Path, text: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text("stack: bert\nproject: {id: my-project}\n" + text + "\n", "utf-8")
-    return load_stack(path)
+from tpuctl.model.stack.stack import Stack
 
 
 def problem(folder: Path, text: str) -> Diagnostic:
     with pytest.raises(InvalidStack) as caught:
-        load(folder, text)
+        bert_stack(folder, text)
     (diagnostic,) = caught.value.diagnostics
     return diagnostic
 
@@ -30,7 +25,7 @@ def machine(stack: Stack) -> str:
 
 def test_default_machine_type_is_offered_in_region(tmp_path: Path) -> None:
     """N1 is not offered everywhere; a failover into such a region uses another type there."""
-    stack = load(
+    stack = bert_stack(
         tmp_path,
         "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
         "controller: {disk_gb: 60}\nbucket: {allow_egress: true}",
@@ -38,16 +33,23 @@ def test_default_machine_type_is_offered_in_region(tmp_path: Path) -> None:
     assert machine(stack) == "n1-standard-1"
     assert machine(stack.in_zone("us-east5-a")) == "e2-standard-2"
     assert stack.controller is not None and stack.controller.disk_gb == 60
-    assert machine(load(tmp_path, "tpu: {type: v3-8, kind: node}")) == "n1-standard-1"
+    assert machine(bert_stack(tmp_path, "tpu: {type: v3-8, kind: node}")) == "n1-standard-1"
 
 
-def test_explicit_machine_type_applies_to_every_zone(tmp_path: Path) -> None:
-    stack = load(
+def test_machine_type_applies_to_every_zone(tmp_path: Path) -> None:
+    stack = bert_stack(
         tmp_path,
         "tpu: {type: v5p-8, zones: [europe-west4-b, us-east5-a]}\n"
         "controller: {machine_type: e2-medium}\nbucket: {allow_egress: true}",
     )
     assert machine(stack) == machine(stack.in_zone("us-east5-a")) == "e2-medium"
+    diagnostic = problem(
+        tmp_path,
+        "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
+    )
+    assert diagnostic.summary == "Machine type not offered in region"
+    assert "us-east5" in diagnostic.detail
+    assert "e2-standard-2" in diagnostic.hint
 
 
 @pytest.mark.parametrize(
@@ -69,17 +71,7 @@ def test_invalid_machine_types(tmp_path: Path, name: str, nearest: str) -> None:
 )
 def test_machine_types_without_price_are_accepted(tmp_path: Path, name: str) -> None:
     text = f"tpu: {{type: v3-8}}\ncontroller: {{machine_type: {name}}}"
-    assert machine(load(tmp_path, text)) == name
-
-
-def test_machine_type_missing_in_zone(tmp_path: Path) -> None:
-    diagnostic = problem(
-        tmp_path,
-        "tpu: {type: v5p-8, zones: [us-east5-a]}\ncontroller: {machine_type: n1-standard-2}",
-    )
-    assert diagnostic.summary == "Machine type not offered in region"
-    assert "us-east5" in diagnostic.detail
-    assert "e2-standard-2" in diagnostic.hint
+    assert machine(bert_stack(tmp_path, text)) == name
 
 
 def test_cross_region_traffic_is_rejected_with_price(tmp_path: Path) -> None:
@@ -91,7 +83,7 @@ def test_cross_region_traffic_is_rejected_with_price(tmp_path: Path) -> None:
 
 def test_flex_start_node_has_flex_start_price(tmp_path: Path) -> None:
     """1.35 dollars per chip in europe-west4, according to the catalog's source."""
-    stack = load(
+    stack = bert_stack(
         tmp_path,
         "tpu: {type: v6e-8, capacity: flex-start, queue: {run_for: 4h}, zones: [europe-west4-a]}",
     )

@@ -46,13 +46,8 @@ def test_plan_determines_required_permissions() -> None:
         permission.name for permission in required_permissions(KINDS) if permission.is_for(plan)
     }
     assert needed == {
-        "tpu.nodes.update",
-        "tpu.operations.get",
-        "iam.roles.update",
-        "compute.disks.create",
-        "compute.disks.delete",
-        "compute.disks.setLabels",
-        "compute.zoneOperations.get",
+        *("tpu.nodes.update", "tpu.operations.get", "iam.roles.update", "compute.disks.create"),
+        *("compute.disks.delete", "compute.disks.setLabels", "compute.zoneOperations.get"),
     }
 
 

@@ -44,15 +44,12 @@ def price(skus: list[Sku], name: str, zone: str, capacity: Capacity = "on-demand
     return None if price is None else pytest.approx(price.per_hour, abs=1e-9)
 
 
-def test_newer_types_are_charged_per_chip() -> None:
+def test_types_are_charged_per_chip_or_eight_cores() -> None:
     assert price(COLUMBUS, "v6e-8", "us-east5-a") == 8 * 2.70
     assert price(COLUMBUS, "v6e-1", "us-east5-b", "spot") == 1.4033
     assert price(COLUMBUS, "v6e-16", "us-east5-a", "flex-start") == 16 * 1.35
     assert price(COLUMBUS, "v6e-4", "asia-northeast1-b") == 4 * 3.24
     assert price(COLUMBUS, "tpu7x-8", "us-central1-c") == 4 * 12.0
-
-
-def test_older_types_are_charged_per_eight_cores() -> None:
     assert price(OLD, "v2-8", "us-central1-b") == 4.5
     assert price(OLD, "v4-32", "us-central2-b") == 4 * 12.88
     assert price(OLD, "v3-32", "us-east1-d") == 4 * 8.0
@@ -60,6 +57,9 @@ def test_older_types_are_charged_per_eight_cores() -> None:
     assert price(OLD, "v3-8", "us-east1-d", "spot") == 2.04
     assert price(OLD, "v3-8", "us-east1-d") is None, "a pod's price does not apply to a device"
     assert price(OLD, "v2-32", "us-central1-a") is None
+    again = sku("TpuV6e running in Ohio", "OnDemand", 2.71)
+    assert price([*COLUMBUS, again], "v6e-8", "us-east5-a") is None
+    assert price([*COLUMBUS, COLUMBUS[0]], "v6e-8", "us-east5-a") == 8 * 2.70, "listed twice"
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,6 @@ def test_older_types_are_charged_per_eight_cores() -> None:
 )
 def test_ambiguous_sku_has_no_price(doubtful: Sku) -> None:
     assert price([doubtful], "v6e-8", "us-east5-a") is None
-
-
-def test_conflicting_skus_have_no_price() -> None:
-    again = sku("TpuV6e running in Ohio", "OnDemand", 2.71)
-    assert price([*COLUMBUS, again], "v6e-8", "us-east5-a") is None
-    assert price([*COLUMBUS, COLUMBUS[0]], "v6e-8", "us-east5-a") == 8 * 2.70, "listed twice"
 
 
 def test_service_of_type() -> None:

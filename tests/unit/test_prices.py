@@ -158,11 +158,24 @@ def test_disk_prices_match_list(region: str, standard: float, balanced: float, s
         assert (rate.amount, rate.per, rate.is_general) == (amount, "GB per month", False)
 
 
-def test_hyperdisk_has_one_general_price() -> None:
+def test_general_and_unpublished_prices() -> None:
     rate = disk_price("hyperdisk-balanced", "europe-west4")
     assert rate is not None
     assert (rate.amount, rate.is_general) == (0.08, True)
     assert "hyperdisk-balanced" in disk_types()
+    assert address_price().per_hour == 0.005
+    assert address_price(spot=True).per_hour == 0.0025
+    machine = machine_type("n2-standard-2")
+    assert machine is not None
+    assert machine_price(machine, "us-central2") is None
+    assert disk_price("pd-standard", "us-central2") is None
+    assert disk_price("hyperdisk-balanced", "us-central2") is None
+    assert disk_price("pd-extreme", "us-central1") is None
+    assert storage_price("us-central2") is None
+    assert traffic_price("northamerica-south1", "us-central1") is None
+    assert traffic_price("moon-north1", "us-central1") is None
+    assert traffic_price("asia-southeast2", "ASIA-SOUTHEAST2") is not None
+    assert machine_type("n1-standard-64") is None
 
 
 @pytest.mark.parametrize(("location", "amount"), STORAGE)
@@ -178,25 +191,6 @@ def test_traffic_prices_match_page(origin: str, destination: str, amount: float)
     rate = traffic_price(origin, destination)
     assert rate is not None
     assert rate.amount == amount
-
-
-def test_addresses_in_use() -> None:
-    assert address_price().per_hour == 0.005
-    assert address_price(spot=True).per_hour == 0.0025
-
-
-def test_unpublished_prices_are_none() -> None:
-    machine = machine_type("n2-standard-2")
-    assert machine is not None
-    assert machine_price(machine, "us-central2") is None
-    assert disk_price("pd-standard", "us-central2") is None
-    assert disk_price("hyperdisk-balanced", "us-central2") is None
-    assert disk_price("pd-extreme", "us-central1") is None
-    assert storage_price("us-central2") is None
-    assert traffic_price("northamerica-south1", "us-central1") is None
-    assert traffic_price("moon-north1", "us-central1") is None
-    assert traffic_price("asia-southeast2", "ASIA-SOUTHEAST2") is not None
-    assert machine_type("n1-standard-64") is None
 
 
 def price(name: str, zone: str, **keywords: Any) -> float | None:
@@ -215,9 +209,6 @@ def test_node_price_is_per_chip() -> None:
     assert price("v3-8", "europe-west4-a", capacity="reserved") == 8.8
     assert price("v3-8", "us-east1-d", spot=True) is None
     assert price("v3-8", "us-west4-a") is None
-
-
-def test_flex_start_has_its_own_prices() -> None:
     # 1.35 a chip of v6e in europe-west4, 0.6 of v5e in us-west4, third party, 2026-08-11.
     assert price("v6e-8", "europe-west4-a", capacity="flex-start") == 10.8
     assert price("v5litepod-4", "us-west4-a", capacity="flex-start") == 2.4
@@ -246,7 +237,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)["data"]
 
 
-def test_prices_of_machines_in_region(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_machines_and_flex_start(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "prices", "--machines", "--zone", "europe-west4-a")
     row = next(row for row in data["machines"] if row["machine_type"] == "n1-standard-1")
     assert (row["vcpus"], row["memory_gb"], row["region"]) == (1, 3.75, "europe-west4")
@@ -254,16 +245,13 @@ def test_prices_of_machines_in_region(capsys: pytest.CaptureFixture[str]) -> Non
     assert row["spot"] == pytest.approx(0.0303825, abs=1e-9)
     assert run(["prices", "--machines", "--region", "us-east5"]) == 0
     assert "n1-" not in capsys.readouterr().out
-
-
-def test_prices_of_machines_show_cheapest_region(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     data = answer(capsys, "prices", "--machines")
     rows = {row["machine_type"]: row for row in data["machines"]}
     assert set(rows) == set(machine_types())
     # 16 * 0.018151 + 128 * 0.002433 in Mumbai, less than anywhere else.
     assert rows["n2d-highmem-16"]["region"] == "asia-south1"
+    (row,) = answer(capsys, "prices", "v6e-8", "--zone", "europe-west4-a")["prices"]
+    assert (row["zone"], row["flex_start"]) == ("europe-west4-a", pytest.approx(10.8))
 
 
 def test_prices_of_disks_and_storage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,31 +265,3 @@ def test_prices_of_disks_and_storage(capsys: pytest.CaptureFixture[str]) -> None
     assert first == {"europe-west4", "eur4"}  # where reading is free
     assert run(["prices", "--storage", "--region", "europe-west4"]) == 0
     assert "per GB read from europe-west4" in capsys.readouterr().out
-
-
-def test_flex_start_column_only_if_published(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    data = answer(capsys, "prices", "v6e-8", "--zone", "europe-west4-a")
-    assert [(row["zone"], row["flex_start"]) for row in data["prices"]] == [
-        ("europe-west4-a", pytest.approx(10.8))
-    ]
-    assert run(["prices", "v6e-8"]) == 0
-    assert "flex-start" in capsys.readouterr().out
-    assert run(["prices", "v3-8"]) == 0
-    assert "flex-start" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["v3-8", "--machines"],
-        ["--machines", "--disks"],
-        ["v3-9"],
-        ["--disks", "--region", "europe-west9000"],
-        ["--machines", "--zone", "europe-west4-z"],
-        ["v3-8", "--zone", "europe-west4-a", "--region", "us-central1"],
-    ],
-)
-def test_command_rejects_invalid_options(arguments: list[str]) -> None:
-    assert run(["prices", *arguments]) == 2

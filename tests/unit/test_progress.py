@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.job_records import job_record
 from tpuctl.model.jobs.explanation import relevant_lines
-from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
+from tpuctl.model.jobs.job import JobStatus, WorkerRecord
 from tpuctl.model.logs.progress import Progress, progress_of
 from tpuctl.model.status.snapshot import JobSnapshot
 from tpuctl.model.workers.chip_metrics import ChipMetrics
@@ -59,15 +60,9 @@ def test_non_finite_values_are_shown_as_text() -> None:
 def job(**changes: Any) -> JobSnapshot:
     numbers = changes.pop("numbers", (0, 1, 2, 4, 5))
     chips = changes.pop("chips", {})
-    record = JobRecord(
+    record = job_record(
         id="20260102-030405-quartz",
-        stack="bert",
-        project="my-project",
-        zone="europe-west4-a",
-        node="bert-tpu",
-        bucket="bucket",
         script="[b]train.py",
-        bundle="0" * 64,
         worker_count=max(numbers) + 1,
         workers=numbers,
         attempt=changes.pop("attempt", 1),
@@ -132,7 +127,7 @@ def chip_text(numbers: tuple[int, ...], chips: dict[int, ChipMetrics]) -> tuple[
     return lines, job_sentence(running, NOW).removeprefix("job quartz running").removeprefix(", ")
 
 
-def test_chips_of_single_worker() -> None:
+def test_chips_of_few_workers_are_listed() -> None:
     text = "duty cycle 95%, HBM 18.4 of 31.2 GiB"
     assert chip_text((0,), {0: sample(100, 90, used=18.4)}) == ([text], text)
     none = "no chip metrics: the local cloud has no TPUs"
@@ -140,15 +135,6 @@ def test_chips_of_single_worker() -> None:
     assert chip_text((0,), {}) == ([], "")
     old = {0: sample(97, at=NOW - timedelta(minutes=6))}
     assert chip_text((0,), old)[0] == ["no chip metrics: no new values for 5 min"]
-
-
-def test_chips_of_ended_job_are_not_shown() -> None:
-    ended = job(numbers=(0,), chips={0: sample(97)}, states=("failed",), progress=Progress())
-    assert "duty" not in str(job_facts(ended, NOW)) + job_sentence(ended, NOW)
-    assert JobSnapshotResponse.of(ended).as_json()["chip_metrics"] == {}
-
-
-def test_chips_of_four_workers() -> None:
     chips = {0: sample(97), 1: sample(96), 2: sample(95, used=20), 3: absent("reason")}
     assert chip_text((0, 1, 2, 3), chips) == (
         [
@@ -160,6 +146,9 @@ def test_chips_of_four_workers() -> None:
         "duty cycle 96% (lowest: 95%, worker 2), HBM at most 20.0 of 31.2 GiB (worker 2), "
         "no chip metrics for worker 3: reason",
     )
+    ended = job(numbers=(0,), chips={0: sample(97)}, states=("failed",), progress=Progress())
+    assert "duty" not in str(job_facts(ended, NOW)) + job_sentence(ended, NOW)
+    assert JobSnapshotResponse.of(ended).as_json()["chip_metrics"] == {}
 
 
 def test_chips_of_64_workers_are_summarized() -> None:

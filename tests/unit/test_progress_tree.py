@@ -174,15 +174,12 @@ def test_rows_are_printed_once(story: ProgressState) -> None:
     assert story.remove_ended() == []
 
 
-def test_transferred_bytes_use_unit_of_total() -> None:
+def test_transferred_bytes_and_rate() -> None:
     assert transfer_words(500, 27_100_000, None) == ["0.0 of 27.1 MB"]
     assert transfer_words(10_000_000, 30_000_000, 2_000_000) == [
         "10.0 of 30.0 MB", "2.0 MB/s", "10 s left",
     ]  # fmt: skip
     assert transfer_words(30, 30, 5.0) == ["0.0 of 0.0 kB", "0.0 kB/s"]
-
-
-def test_rate_uses_last_seconds_and_resets_on_restart() -> None:
     rate = Rate()
     assert rate.per_second is None
     for second in range(20):

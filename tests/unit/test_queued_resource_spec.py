@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from google.cloud.tpu_v2.types import QueuedResource
 
+from tests.support.stacks import bert_stack
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.queued_resource_spec import request_body, waiting_text
@@ -22,13 +23,7 @@ REQUESTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def stack(folder: Path, tpu: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        f"tpu: {{type: v3-8, zones: [europe-west4-a], {tpu}}}\n",
-        "utf-8",
-    )
-    return load_stack(path)
+    return bert_stack(folder, f"tpu: {{type: v3-8, zones: [europe-west4-a], {tpu}}}")
 
 
 def request_of(folder: Path, tpu: str) -> dict[str, Any]:
@@ -48,13 +43,10 @@ def test_request_body_replaces_node_scheduling(tmp_path: Path) -> None:
 
 
 def test_flex_start_plan_has_run_duration(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}\n",
-        "utf-8",
+    stack = bert_stack(
+        tmp_path,
+        "tpu: {type: v5litepod-4, capacity: flex-start, queue: {run_for: 4h, valid_until: 2d}}",
     )
-    stack = load_stack(path)
     assert stack.zone in ("us-central1-a", "us-west4-a"), "a zone with flex-start"
     cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
     change = QueuedNodes(Network(stack, cloud), str).diff(None)
@@ -65,6 +57,8 @@ def test_several_nodes_use_name_prefix(tmp_path: Path) -> None:
     (spec,) = request_body(stack(tmp_path, "queue: {nodes: 3}"), dict(NODE))["tpu"]["node_spec"]
     assert "node_id" not in spec
     assert spec["multislice_params"] == {"node_count": 3, "node_id_prefix": "bert-tpu"}
+    request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
+    assert waiting_text(request, REQUESTED + timedelta(hours=1)) == "PROVISIONING"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +117,3 @@ def test_waiting_time_is_rounded_in_growing_steps(seconds: int, expected: str) -
 def test_waiting_text_has_deadline(policy: dict[str, Any], expected: str) -> None:
     text = waiting_text(queued("WAITING_FOR_RESOURCES", **policy), REQUESTED)
     assert text == f"WAITING_FOR_RESOURCES, until {expected} UTC"
-
-
-def test_provisioning_request_is_not_waiting() -> None:
-    request = queued("PROVISIONING", valid_until_duration=timedelta(hours=2))
-    assert waiting_text(request, REQUESTED + timedelta(hours=1)) == "PROVISIONING"

@@ -8,25 +8,13 @@ import pytest
 
 from tpuctl.cli.main import run
 
-NOTES = (
-    "Next:",
-    "To ",
-    "Start",
-    "For example",
-    "From:",
-    "No ",
-    "Nothing",
-    "not shown",
-)  # begin advice
+# Beginnings of advice.
+NOTES = ("Next:", "To ", "Start", "For example", "From:", "No ", "Nothing", "not shown")
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _local_cloud(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_CLOUD", "local")
-    monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / "local"))
-    for name in ("TPUCTL_JSON", "TPUCTL_STACK_FILE", "TPUCTL_YES"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +44,6 @@ def test_quiet_prints_the_result_only(
     assert bool(captured.out) == bool(result)
     assert captured.err == ""
     assert [line for line in captured.out.splitlines() if line.startswith(NOTES)] == []
-
-
-def test_quiet_prints_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--quiet", "types", "--zone", "mars"]) == 2
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err[:6]) == ("", "error:")
 
 
 def test_types_lists_large_ones_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.locations import REGION, ZONE
+from tests.support.stacks import bert_stack
 from tpuctl.catalog import accelerator_types, quota_limits
 from tpuctl.flows.stack.quota import allowed_amounts, count_new_nodes, name_words
 from tpuctl.model.capacity.quota import (
@@ -18,7 +19,7 @@ from tpuctl.model.capacity.quota import (
     tpu_lines,
 )
 from tpuctl.model.plan import Action, Change, Plan
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
@@ -31,9 +32,7 @@ CREATE, DELETE, NOTHING = Action.CREATE, Action.DELETE, Action.NOTHING
 
 
 def load(folder: Path, text: str = f"tpu: {{type: v3-8, zones: [{ZONE}]}}") -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(f"stack: bert\nproject: {{id: my-project}}\n{text}\n", "utf-8")
-    return load_stack(path)
+    return bert_stack(folder, text)
 
 
 def plan(**changes: Action) -> Plan:
@@ -71,7 +70,7 @@ def lines(
     )
 
 
-def test_new_node_adds_to_usage(tmp_path: Path) -> None:
+def test_new_node_adds_to_usage_and_an_existing_one_nothing(tmp_path: Path) -> None:
     stack = load(tmp_path)
     items = [node(), node("gpt"), node("gpt", "europe-west4-b"), node("far", "us-central1-a")]
     zone, region = lines(stack, plan(node_bert_tpu=CREATE), items, zone=40, region=64)
@@ -80,9 +79,6 @@ def test_new_node_adds_to_usage(tmp_path: Path) -> None:
     assert (region.limit, region.place) == (IN_REGION, REGION)
     assert (region.used, region.added, region.left) == (24, 8, 32)
     assert not zone.is_short
-
-
-def test_existing_node_adds_nothing(tmp_path: Path) -> None:
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=8)
     assert (zone.used, zone.added, zone.left, zone.is_short) == (8, 0, 0, False)
     (zone,) = lines(load(tmp_path), plan(node_bert_tpu=NOTHING), [node("bert")], zone=4)
@@ -218,10 +214,7 @@ def test_shortfall_names_limit_and_hint() -> None:
     assert ZONE in diagnostic.detail
     assert "16 used, 8 more" in diagnostic.detail
     assert "tpuctl orphans" in diagnostic.hint
-
-
-def test_quota_limits_match_metrics() -> None:
-    """Metric names as used in public programs."""
+    # Metric names as used in public programs.
     same = {
         "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": "tpu-v5s-litepod-preemptible",
         "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": (

@@ -58,6 +58,8 @@ def test_every_type_has_zonal_and_regional_limit() -> None:
                 assert quota_limit(accelerator, spot).scope == "zone"
             else:
                 assert scopes == []
+    assert quota_limits(known_type("v5litepod-8"), False, "compute") == ()
+    assert quota_limits(known_type("v4-8"), True, "compute") == ()
 
 
 @pytest.mark.parametrize(
@@ -81,11 +83,6 @@ def test_compute_engine_counts_chips_in_pools_of_a_region(
     assert (limit.metric, limit.dimensions("R")) == (metric, dimensions)
     assert limit.id == f"{metric.replace('_', '-')}-per-project-region"
     assert limit.amount(known_type(name)) == chips
-
-
-def test_generations_that_compute_engine_does_not_sell_have_no_pools_there() -> None:
-    assert quota_limits(known_type("v5litepod-8"), False, "compute") == ()
-    assert quota_limits(known_type("v4-8"), True, "compute") == ()
 
 
 def test_flex_start_zones_match_public_reports() -> None:

@@ -47,6 +47,9 @@ def test_nodes_that_fit_in_zone() -> None:
     assert (spot.allowed, spot.used, spot.nodes) == (7, 8, 0), "never negative"
     assert demand.preferred == 48, "one node more than fits"
     assert spot.preferred == 16, "usage plus one node"
+    allowed = {(DEMAND.format("Zone"), HERE): 40.0}
+    room = rooms(allowed, node(HERE, count=3))[HERE, "on-demand"]
+    assert (room.used, room.nodes) == (24, 2)
 
 
 def test_region_or_addresses_may_be_the_limit() -> None:
@@ -92,12 +95,6 @@ def test_pools_of_compute_engine_are_separate() -> None:
         (where[0], "compute"): (4, 12, 0, 3, "region"),
         (where[1], "compute"): (4, 12, 0, 3, "region"),
     }
-
-
-def test_requests_count_with_all_their_nodes() -> None:
-    allowed = {(DEMAND.format("Zone"), HERE): 40.0}
-    room = rooms(allowed, node(HERE, count=3))[HERE, "on-demand"]
-    assert (room.used, room.nodes) == (24, 2)
 
 
 def test_zones_are_sorted_by_available_nodes() -> None:

@@ -190,12 +190,8 @@ def test_other_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"log": {"entries": [{}]}}',
-        '{"log": 1}',
-        "interactions:\n- request: {}\n",
-        "interactions: [",
-        '{"kind": "rest", "verb"',
-        '{"Entries": [{"Request": {}}]}',
+        *('{"log": {"entries": [{}]}}', '{"log": 1}', "interactions:\n- request: {}\n"),
+        *("interactions: [", '{"kind": "rest", "verb"', '{"Entries": [{"Request": {}}]}'),
     ],
 )
 def test_damaged_recording_is_refused_by_name(tmp_path: Path, text: str) -> None:

@@ -139,35 +139,31 @@ async def transport(server: Server, key: KeyPair) -> AsyncIterator[SshTransport]
     await transport.close()
 
 
-async def test_run_returns_output_and_exit_code(transport: SshTransport) -> None:
-    done = await transport.run(["sh", "-c", "echo out; echo err >&2; exit 7"])
-    assert (done.exit_code, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
-
-
-async def test_arguments_are_passed_verbatim(transport: SshTransport) -> None:
-    done = await transport.run(["printf", "%s|", "a b", "$HOME", "", "'", "*"])
-    assert done.stdout == b"a b|$HOME||'|*|"
-
-
-async def test_signal_exit_code_is_128_plus_number(transport: SshTransport) -> None:
-    done = await transport.run(["sh", "-c", "kill -9 $$"])
-    assert done.exit_code == 137
-
-
-async def test_input_is_bytes(transport: SshTransport) -> None:
-    data = bytes(range(256)) * 5000
-    assert (await transport.run(["cat"], input=data)).stdout == data
-
-
-async def test_commands_share_one_connection(server: Server, transport: SshTransport) -> None:
-    await asyncio.gather(*(transport.run(["true"]) for _ in range(8)))
-    assert len(server.connections) == 1
+@pytest.mark.parametrize(
+    ("command", "data", "expected"),
+    [
+        (["sh", "-c", "echo out; echo err >&2; exit 7"], b"", (7, b"out\n", b"err\n")),
+        (["printf", "%s|", "a b", "$HOME", "", "'", "*"], b"", (0, b"a b|$HOME||'|*|")),
+        (["sh", "-c", "kill -9 $$"], b"", (137,)),  # 128 and the signal's number
+        (["cat"], bytes(range(256)) * 5000, (0, bytes(range(256)) * 5000)),
+    ],
+)
+async def test_run_returns_output_and_exit_code(
+    transport: SshTransport, command: list[str], data: bytes, expected: tuple[int | bytes, ...]
+) -> None:
+    done = await transport.run(command, input=data)
+    assert (done.exit_code, done.stdout, done.stderr)[: len(expected)] == expected
 
 
 async def test_check_reports_failed_command(transport: SshTransport) -> None:
     done = await transport.run(["sh", "-c", "echo no room >&2; exit 1"])
     with pytest.raises(RemoteFailed, match="copying: exit code 1: no room"):
         done.check("copying")
+
+
+async def test_commands_share_one_connection(server: Server, transport: SshTransport) -> None:
+    await asyncio.gather(*(transport.run(["true"]) for _ in range(8)))
+    assert len(server.connections) == 1
 
 
 async def test_stream_reads_input_after_its_first_answer(transport: SshTransport) -> None:
@@ -179,14 +175,10 @@ async def test_stream_reads_input_after_its_first_answer(transport: SshTransport
     assert await stream.read_line() == b""
     assert (await stream.result()).exit_code == 0
     stream.close()
-
-
-async def test_kept_stream_is_taken_once(transport: SshTransport) -> None:
     stream = await transport.open_stream(["cat"], input=b"")
     transport.keep("job", stream)
     assert transport.take("other") is None
-    assert transport.take("job") is stream
-    assert transport.take("job") is None
+    assert (transport.take("job"), transport.take("job")) == (stream, None), "taken once"
     stream.close()
 
 
@@ -306,16 +298,18 @@ async def test_next_call_reconnects_after_drop(server: Server, transport: SshTra
     assert (await transport.run(["echo", "again"])).stdout == b"again\n"
 
 
-def test_key_of_unknown_user_is_reported() -> None:
-    with pytest.raises(Usage, match="no such user"):
-        load_key(Path("~no-such-user/key"))
-
-
 async def test_wrong_host_key_is_rejected(server: Server, key: KeyPair) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
-    wrong = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
-    with pytest.raises(Conflict, match="host key mismatch"):
-        await wrong.run(["true"])
+    pool = SshPool()
+    await pool.reuse(SshTransport(0, server.address, key.path)).run(["true"])
+    recreated = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
+    for transport in (recreated, pool.reuse(recreated)):  # nor is its connection reused
+        with pytest.raises(Conflict, match="host key mismatch"):
+            await transport.run(["true"])
+    await pool.close()
+    address = replace(server.address, host_keys=("ssh-ed25519 nonsense",))
+    with pytest.raises(Conflict, match="Invalid worker host key"):
+        await SshTransport(0, address, key.path).run(["true"])
 
 
 # Under `Host *` in a user's configuration: each breaks, hangs or silences a command on a machine.
@@ -378,18 +372,6 @@ async def test_pool_logs_in_once_to_the_same_machine(server: Server, key: KeyPai
     await async_until(server.connections[0].is_closed, "the end of the connection")
 
 
-async def test_pool_does_not_reuse_connection_to_a_recreated_machine(
-    server: Server, key: KeyPair
-) -> None:
-    pool = SshPool()
-    await pool.reuse(SshTransport(0, server.address, key.path)).run(["true"])
-    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
-    recreated = SshTransport(0, replace(server.address, host_keys=(other,)), key.path)
-    with pytest.raises(Conflict, match="host key mismatch"):
-        await pool.reuse(recreated).run(["true"])
-    await pool.close()
-
-
 async def test_rejected_key_has_hint(server: Server, tmp_path: Path) -> None:
     stranger = SshTransport(0, server.address, default_key(tmp_path / "other").path)
     with pytest.raises(Unreachable, match="SSH key rejected by worker") as refused:
@@ -422,29 +404,11 @@ async def silent_port() -> AsyncIterator[int]:
 
 async def test_silent_server_times_out(key: KeyPair, silent_port: int) -> None:
     public = " ".join(key.public_line.split()[:2])
-    transport = SshTransport(
-        0, Address("127.0.0.1", silent_port, "someone", (public,)), key.path, connect_seconds=0.3
-    )
+    address = Address("127.0.0.1", silent_port, "someone", (public,))
     with pytest.raises(Unreachable, match="worker 0"):
-        await transport.run(["true"])
-
-
-async def test_fetch_host_key_times_out(silent_port: int) -> None:
+        await SshTransport(0, address, key.path, connect_seconds=0.3).run(["true"])
     with pytest.raises(Unreachable, match=f"127.0.0.1:{silent_port}: timed out"):
         await asyncio.wait_for(fetch_host_key("127.0.0.1", silent_port, seconds=0.3), 10)
-
-
-async def test_invalid_published_host_key_is_reported(server: Server, key: KeyPair) -> None:
-    address = Address("127.0.0.1", server.address.port, "someone", ("ssh-ed25519 nonsense",))
-    with pytest.raises(Conflict, match="Invalid worker host key"):
-        await SshTransport(0, address, key.path).run(["true"])
-
-
-def test_unusable_key_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Usage, match="file/ssh") as caught:
-        default_key(tmp_path / "file" / "ssh")
-    assert "TPUCTL_CONFIG_HOME" in caught.value.diagnostics[0].hint
 
 
 def test_default_key_is_generated_once_and_private(tmp_path: Path) -> None:
@@ -453,24 +417,27 @@ def test_default_key_is_generated_once_and_private(tmp_path: Path) -> None:
     assert first.public_line.startswith("ssh-ed25519 ")
     assert default_key(tmp_path / "ssh") == first
     assert [path.name for path in first.path.parent.iterdir()] == ["id_ed25519"]
-
-
-def test_config_home_variable_moves_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(Usage, match="file/ssh") as caught:
+        default_key(tmp_path / "file" / "ssh")
+    assert "TPUCTL_CONFIG_HOME" in caught.value.diagnostics[0].hint
     assert config_home({"TPUCTL_CONFIG_HOME": str(tmp_path)}) == tmp_path
     assert config_home({}).name == "tpuctl"
 
 
 def test_unusable_key_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="Cannot read SSH key"):
-        load_key(tmp_path / "none")
-    (tmp_path / "public").write_text("ssh-ed25519 AAAA")
-    with pytest.raises(Usage, match="Unusable SSH key"):
-        load_key(tmp_path / "public")
     locked = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(b"x"),
     )
+    (tmp_path / "public").write_text("ssh-ed25519 AAAA")
     (tmp_path / "locked").write_bytes(locked)
-    with pytest.raises(Usage, match="Unusable SSH key"):
-        load_key(tmp_path / "locked")
+    for path, message in (
+        (Path("~no-such-user/key"), "no such user"),
+        (tmp_path / "none", "Cannot read SSH key"),
+        (tmp_path / "public", "Unusable SSH key"),
+        (tmp_path / "locked", "Unusable SSH key"),
+    ):
+        with pytest.raises(Usage, match=message):
+            load_key(path)

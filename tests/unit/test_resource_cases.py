@@ -4,10 +4,14 @@ A case has the observed state (`observed`, omitted if nothing exists), additions
 stack file (`stack`), the name of the resource if there are several of its kind (`name`), and the
 decisions of `up` and `down`: an action with its fields and a part of its reason, or the error
 that rejects it and a name in its text.
+
+A case may be `like` another one of its kind, `without` some of its keys, and with other values;
+numbers are places in lists. Its decisions replace those of the other case as a whole.
 """
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from google.cloud.storage import Bucket
 from google.cloud.tpu_v1.types import Node as RemoteNode
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
+from tests.support.stacks import stack_from
 from tpuctl import errors
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
@@ -137,6 +142,33 @@ OBSERVED = {
 }
 
 
+def read_case(path: Path) -> dict[str, Any]:
+    """The case, completed with what it has of another."""
+    case = tomllib.loads(path.read_text("utf-8"))
+    if "like" not in case:
+        return case
+    whole = read_case(path.with_name(f"{case.pop('like')}.toml"))
+    for names in case.pop("without", []):
+        *above, last = names.split(".")
+        del functools.reduce(part_of, above, whole)[last]
+    decisions = {key: case.pop(key) for key in ("up", "down") if key in case}
+    merge(whole, case)
+    return whole | decisions
+
+
+def part_of(value: Any, key: str) -> Any:
+    return value[int(key)] if isinstance(value, list) else value[key]
+
+
+def merge(whole: Any, changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        is_part = isinstance(value, dict) and (isinstance(whole, list) or key in whole)
+        if is_part and isinstance(part_of(whole, key), dict | list):
+            merge(part_of(whole, key), value)
+        else:
+            whole[key] = value
+
+
 def stack_file(case: dict[str, Any]) -> str:
     """The minimal stack file of a `kind`, without limits and retries.
 
@@ -160,9 +192,7 @@ def stack_file(case: dict[str, Any]) -> str:
 
 
 def resource(kind: str, case: dict[str, Any], folder: Path) -> StackResource:
-    path = folder / "tpuctl.yaml"
-    path.write_text(stack_file(case), "utf-8")
-    stack = load_stack(path)
+    stack = stack_from(folder, stack_file(case))
     resources = resources_of(
         stack,
         Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project"),
@@ -211,7 +241,7 @@ def check_permissions(change: Change) -> None:
 )
 def test_case(path: Path, tmp_path: Path) -> None:
     kind = path.parent.name
-    case = tomllib.loads(path.read_text("utf-8"))
+    case = read_case(path)
     observed = OBSERVED[kind](case["observed"]) if "observed" in case else None
     tested = resource(kind, case, tmp_path)
     if "error" in case["up"]:

@@ -95,10 +95,18 @@ def test_grpc_response_lacks_only_fields_with_default_values() -> None:
     assert (difference.kind, difference.path) == ("field", "id")
 
 
-def test_masked_error_is_compared_by_status_alone() -> None:
+def test_errors_are_compared_by_what_they_have() -> None:
     masked = parse_response(404, {}, b"fake error message", is_masked=True)
     assert compare(masked, NOT_FOUND) == []
     assert [d.kind for d in compare(masked, error(403, "no"))] == ["status"]
+
+    def xml(code: str, more: str = "") -> Response:
+        body = f"<Error><Code>{code}</Code><Message>m</Message>{more}</Error>"
+        return parse_response(404, {"content-type": "application/xml"}, body.encode())
+
+    assert compare(xml("NoSuchKey"), xml("NoSuchKey")) == []
+    differences = compare(xml("NoSuchKey", "<Details>d</Details>"), xml("NoSuchBucket"))
+    assert {(d.kind, d.path) for d in differences} == {("reason", ""), ("field", "xml:Details")}
 
 
 def test_facts_state_presence_absence_and_values() -> None:
@@ -117,16 +125,6 @@ def test_facts_state_presence_absence_and_values() -> None:
         ("constant", "state"),
         ("constant", "tags[]"),
     }
-
-
-def test_xml_error_has_reason_text_and_elements() -> None:
-    def xml(code: str, more: str = "") -> Response:
-        body = f"<Error><Code>{code}</Code><Message>m</Message>{more}</Error>"
-        return parse_response(404, {"content-type": "application/xml"}, body.encode())
-
-    assert compare(xml("NoSuchKey"), xml("NoSuchKey")) == []
-    differences = compare(xml("NoSuchKey", "<Details>d</Details>"), xml("NoSuchBucket"))
-    assert {(d.kind, d.path) for d in differences} == {("reason", ""), ("field", "xml:Details")}
 
 
 def test_only_items_of_both_lists_are_compared() -> None:

@@ -98,9 +98,6 @@ async def test_call_sends_json_and_token_without_proxy(api: Api) -> None:
     assert (verb, path) == ("POST", "/v2alpha1/things?thingId=x+y")
     assert token == "Bearer the-token"
     assert json.loads(body) == {"a": {"b": 1}}
-
-
-async def test_empty_response(api: Api) -> None:
     api.answers = [(200, b"")]
     assert await call_api(api.cloud()) == {}
 

@@ -38,11 +38,8 @@ def check(folder: Path, source: str, target: Target = NEW) -> None:
     RuleChecker(folder, *CODES).assert_marked(HEAD + source, target)
 
 
-def test_keras_3_layer_is_not_converted(tmp_path: Path) -> None:
+def test_keras_3_layer_is_not_converted_and_that_of_keras_2_is(tmp_path: Path) -> None:
     check(tmp_path, GATE.format(new="  # TPU001 error"), NEW)
-
-
-def test_keras_2_layer_is_converted(tmp_path: Path) -> None:
     check(tmp_path, GATE.format(new=""), OLD)
 
 

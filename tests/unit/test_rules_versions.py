@@ -226,22 +226,16 @@ def test_tensorflow_on_image_without_it(
     assert places == ([reported] if reported else [])
 
 
-def test_tensorflow_on_tpu7x_is_an_error_with_any_requirement(tmp_path: Path) -> None:
+def test_tensorflow_of_another_image_or_file(tmp_path: Path) -> None:
+    target = Target(generation="v6e", image="tpu-ubuntu2204-base", installs_more=True)
+    [finding] = RuleChecker(tmp_path, "TPU506").findings("import tensorflow as tf", target, {})
+    assert finding.severity == "risk"
     target = Target(generation="tpu7x", image="ubuntu-accel-2404-amd64-tpu-tpu7x")
     files = {"requirements.txt": "tensorflow-tpu"}
     checker = RuleChecker(tmp_path, "TPU506")
     [finding] = checker.findings("import tensorflow as tf", target, files)
     assert (finding.severity, finding.line) == ("error", 1)
     assert "TensorFlow does not support tpu7x" in finding.message
-
-
-def test_tensorflow_that_other_commands_may_install_is_a_risk(tmp_path: Path) -> None:
-    target = Target(generation="v6e", image="tpu-ubuntu2204-base", installs_more=True)
-    [finding] = RuleChecker(tmp_path, "TPU506").findings("import tensorflow as tf", target, {})
-    assert finding.severity == "risk"
-
-
-def test_stack_names_the_requirements_file(tmp_path: Path) -> None:
     target = Target(generation="v6e", image="tpu-ubuntu2204-base", requirements="tpu.txt")
     files = {"requirements.txt": "tensorflow", "tpu.txt": "tensorflow-tpu==2.19.1"}
     checker = RuleChecker(tmp_path, "TPU506")

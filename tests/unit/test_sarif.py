@@ -123,9 +123,6 @@ def test_annotations_are_escaped(report: Report, tmp_path: Path) -> None:
     assert lines[1].endswith("::a cost%0Awrite f(1, 2)")
     assert lines[3].startswith("::notice ")
     assert lines[4] == "::notice file=sub folder/훈련.py,line=1::unknown rule TPU999"
-
-
-def test_commas_in_file_names_are_escaped(tmp_path: Path) -> None:
     one = Finding("TPU000", Severity.error, tmp_path / "a,b:c.py", 1, 0, "a, b: c")
     (line,) = annotation_lines(Report((one,), ()), tmp_path)
     assert line.startswith("::error file=a%2Cb%3Ac.py,line=1,")

@@ -14,6 +14,7 @@ import google_crc32c
 import pytest
 
 from tests.support.machine_folder import machine_folder
+from tests.support.stacks import stack_from
 from tpuctl.errors import InvalidStack, Usage
 from tpuctl.model.stack.secret_sources import Secrets, parse_option
 from tpuctl.model.stack.stack import load_stack
@@ -51,19 +52,17 @@ def test_source_formats(
     assert (secrets.values, secrets.references) == (values, expected)
     assert secrets.recorded == {"HF_TOKEN": recorded or references}
     assert of(secrets.recorded["HF_TOKEN"]) == secrets, "the same in another attempt"
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"{STACK}job: {{secrets: {{HF_TOKEN: '{text}'}}}}\n", "utf-8")
-    assert load_stack(path).secrets == secrets.sources
+    assert (
+        stack_from(tmp_path, f"{STACK}job: {{secrets: {{HF_TOKEN: '{text}'}}}}\n").secrets
+        == secrets.sources
+    )
     assert parse_option(f"HF_TOKEN={text}") == ("HF_TOKEN", text)
 
 
-def test_values_are_in_no_repr() -> None:
+def test_values_are_in_no_repr_and_unset_variables_reported_together() -> None:
     secrets = Secrets.of({"A": "env"}, "p", environment={"A": TOKEN})
     assert TOKEN not in repr(secrets)
     assert secrets.values == {"A": TOKEN}
-
-
-def test_unset_variables_are_reported_together() -> None:
     sources = {"A": "env", "C": "env:D", "E": "env", "S": "secret:s"}
     with pytest.raises(Usage) as caught:
         Secrets.of(sources, "p", environment={"E": "1", "D": ""})
@@ -105,10 +104,8 @@ def test_secret_value_in_stack_file_is_rejected_and_not_echoed(
 
 
 def test_variable_in_env_and_secrets_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"{STACK}job: {{env: {{A: x}}, secrets: {{A: env}}}}\n", "utf-8")
     with pytest.raises(InvalidStack, match="A is in both"):
-        load_stack(path)
+        stack_from(tmp_path, f"{STACK}job: {{env: {{A: x}}, secrets: {{A: env}}}}\n")
 
 
 def test_secrets_file_on_worker_is_private(tmp_path: Path) -> None:

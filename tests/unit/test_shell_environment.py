@@ -37,14 +37,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_login_shells_see_variables(home: Path) -> None:
+def test_login_and_ssh_shells_see_variables(home: Path) -> None:
     assert run_shell(home, "sh", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
     assert run_shell(home, "bash", "-lc", 'echo "$TPU_NAME $MINE"') == "a node 1"
-
-
-def test_ssh_commands_see_variables(home: Path) -> None:
     script = '. "$HOME/.bashrc"; echo "$TPU_NAME ${SEEN_BY_TYPISTS-not interactive}"'
     assert run_shell(home, "bash", "-c", script) == "a node not interactive"
+    (home / ".tpuctl" / "environment").unlink()
+    assert run_shell(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
 
 
 @pytest.mark.skipif(
@@ -53,11 +52,6 @@ def test_ssh_commands_see_variables(home: Path) -> None:
 def test_bash_reads_bashrc_for_ssh_commands(home: Path) -> None:
     environment = {"SSH_CLIENT": "192.0.2.1 50000 22"}
     assert run_shell(home, "bash", "-c", 'echo "$TPU_NAME"', **environment) == "a node"
-
-
-def test_shells_start_without_environment_file(home: Path) -> None:
-    (home / ".tpuctl" / "environment").unlink()
-    assert run_shell(home, "sh", "-elc", 'echo "${TPU_NAME-none} $MINE"') == "none 1"
 
 
 def test_line_is_added_once() -> None:

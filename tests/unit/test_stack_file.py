@@ -48,14 +48,16 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
     assert stack.zone in stack.accelerator.zones
     assert stack.bucket_location == stack.zone.rpartition("-")[0]
     assert stack.bucket == "my-model-my-project"
-
-
-def test_default_zone_is_cheapest(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, MINIMAL))
     # 2.0 dollars per chip in these, 2.2 in europe-west4-a, according to the catalog's source.
     assert stack.zone in {"us-central1-a", "us-central1-b", "us-central1-f", "us-east1-d"}
     assert stack.price is not None
     assert stack.price.per_hour == pytest.approx(8.0)
+    # kubeflow/kubeflow#2244, google/clusterfuzz#538: NAME@my-project.example.com.iam…
+    text = 'stack: bert\nproject: {id: "example.com:my-project"}\ntpu: {type: v3-8}\n'
+    stack = load_stack(write(tmp_path, text))
+    assert stack.service_account == "bert-tpu@my-project.example.com.iam.gserviceaccount.com"
+    assert stack.bucket == "bert-example-com-my-project"
 
 
 @pytest.mark.parametrize(
@@ -176,13 +178,10 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     }
 
 
-def test_missing_file_hint_names_init(tmp_path: Path) -> None:
+def test_missing_file_and_similar_keys_have_hints(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack) as caught:
         load_stack(tmp_path / "tpuctl.yaml")
     assert "tpuctl init" in caught.value.diagnostics[0].hint
-
-
-def test_similar_key_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack) as caught:
         load_stack(write(tmp_path, MINIMAL + "network: {alow: [http]}\n"))
     assert "allow" in caught.value.diagnostics[0].hint
@@ -226,25 +225,19 @@ def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
     assert stack.name == slug(text)
 
 
-def test_account_of_a_domains_project(tmp_path: Path) -> None:
-    """kubeflow/kubeflow#2244, google/clusterfuzz#538: NAME@my-project.example.com.iam…"""
-    text = 'stack: bert\nproject: {id: "example.com:my-project"}\ntpu: {type: v3-8}\n'
-    stack = load_stack(write(tmp_path, text))
-    assert stack.service_account == "bert-tpu@my-project.example.com.iam.gserviceaccount.com"
-    assert stack.bucket == "bert-example-com-my-project"
-
-
 def test_different_folders_have_different_stacks() -> None:
     """Names of other scripts (reported of tools that drop such letters), accents, long names."""
     names = [
-        "한국어 모델",
-        "영어 모델",
-        "bert-한국어",
-        "bert-영어",
-        "bert",
-        "日本語",
-        "модель",
-        "عربي",
+        *(
+            "한국어 모델",
+            "영어 모델",
+            "bert-한국어",
+            "bert-영어",
+            "bert",
+            "日本語",
+            "модель",
+            "عربي",
+        ),
     ]
     names += ["résumé", "resume", "a" * 60, "a" * 61, "bert-🚀", "---", "___", "größe", "grosse"]
     assert len({slug(name) for name in names}) == len(names)
@@ -328,6 +321,9 @@ def test_invalid_default_bucket_name_is_rejected(tmp_path: Path) -> None:
     text = "stack: google-bert\n" + MINIMAL
     assert [summary for summary, _ in problems(tmp_path, text)] == ["Invalid bucket name"]
     assert load_stack(write(tmp_path, text + "bucket: {name: mine}\n")).bucket == "mine"
+    text = NAMED + "tpu:\n  type: v3-8\n  metadata: {a/b: c}\n"
+    assert problems(tmp_path, text) == [("Invalid value", "4")]
+    assert load_stack(write(tmp_path, tpu("type: v6e-16, topology: 2x8"))).file.tpu.topology
 
 
 @pytest.mark.parametrize(
@@ -349,11 +345,6 @@ def test_names_in_resource_paths_have_no_slash(
     lines = (rest + section).count("\n")
     text = f"{rest}{section}  {key}: {json.dumps(value)}\n"
     assert problems(tmp_path, text) == [("Invalid value", str(lines + 1))]
-
-
-def test_metadata_key_format(tmp_path: Path) -> None:
-    text = NAMED + "tpu:\n  type: v3-8\n  metadata: {a/b: c}\n"
-    assert problems(tmp_path, text) == [("Invalid value", "4")]
 
 
 def test_special_file_is_rejected_without_blocking(tmp_path: Path) -> None:
@@ -459,10 +450,6 @@ def test_api_and_slice_problems(tmp_path: Path, text: str, summary: str, words: 
     assert problem.where.endswith("tpuctl.yaml:2")
 
 
-def test_unknown_topology_is_left_to_the_cloud_tpu_api(tmp_path: Path) -> None:
-    assert load_stack(write(tmp_path, tpu("type: v6e-16, topology: 2x8"))).file.tpu.topology
-
-
 def test_slices_share_zone_and_network(tmp_path: Path) -> None:
     """By construction: a stack has one zone in use, and one network."""
     stack = load_stack(write(tmp_path, tpu("type: v6e-16, api: compute, slices: 2")))
@@ -471,9 +458,6 @@ def test_slices_share_zone_and_network(tmp_path: Path) -> None:
     groups = [each for each in resources_of(stack, cloud) if isinstance(each, TpuGroup)]
     assert [group.name for group in groups] == [*stack.nodes]
     assert len({(group.stack.zone, group.network.address) for group in groups}) == 1
-
-
-def test_slices_of_cloud_tpu_api_are_requested_together(tmp_path: Path) -> None:
     stack = load_stack(write(tmp_path, tpu("type: v6e-16, slices: 2")))
     assert stack.queue is not None
     assert len(stack.nodes) == 2

@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import bert_stack, stack_from
 from tpuctl.errors import InvalidStack, Usage
-from tpuctl.model.stack.stack import Stack, load_stack, minimal_stack
+from tpuctl.model.stack.stack import minimal_stack
 from tpuctl.model.text.duration import seconds_of
-
-
-def load(folder: Path, text: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text("stack: bert\nproject: {id: my-project}\n" + text + "\n", "utf-8")
-    return load_stack(path)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def load(folder: Path, text: str) -> Stack:
 )
 def test_invalid_combinations(tmp_path: Path, text: str, summary: str, line: int) -> None:
     with pytest.raises(InvalidStack) as caught:
-        load(tmp_path, text)
+        bert_stack(tmp_path, text)
     (problem,) = caught.value.diagnostics
     assert problem.summary == summary
     assert problem.where.endswith(f":{line}")
@@ -109,14 +104,15 @@ def test_invalid_combinations(tmp_path: Path, text: str, summary: str, line: int
 
 
 def test_parent_requires_new_project(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text("project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n", "utf-8")
     with pytest.raises(InvalidStack, match="Parent of an existing project"):
-        load_stack(path)
+        stack_from(tmp_path, "project: {id: my-project, parent: folders/1}\ntpu: {type: v3-8}\n")
+    with pytest.raises(InvalidStack) as caught:
+        bert_stack(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
+    assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
 
 
 def test_zones_in_several_regions_require_allow_egress(tmp_path: Path) -> None:
-    stack = load(
+    stack = bert_stack(
         tmp_path,
         "tpu: {type: v5litepod-8, zones: [us-west4-a, europe-west4-b]}\n"
         "bucket: {allow_egress: true}",
@@ -127,19 +123,26 @@ def test_zones_in_several_regions_require_allow_egress(tmp_path: Path) -> None:
 
 
 def test_node_has_controller_and_version(tmp_path: Path) -> None:
-    stack = load(tmp_path, "tpu: {type: v3-8, kind: node, runtime: 2.12.0}")
+    stack = bert_stack(tmp_path, "tpu: {type: v3-8, kind: node, runtime: 2.12.0}")
     assert stack.is_node
     assert stack.controller is not None
     assert stack.runtime.version == stack.runtime.tensorflow == "2.12.0"
-    assert load(tmp_path, "tpu: {type: v3-8}").controller is None
-    assert load(tmp_path, "tpu: {type: v3-8}\ncontroller: {}").controller is not None
+    assert bert_stack(tmp_path, "tpu: {type: v3-8}").controller is None
+    assert bert_stack(tmp_path, "tpu: {type: v3-8}\ncontroller: {}").controller is not None
 
 
 def test_nodes_of_queue_are_numbered(tmp_path: Path) -> None:
-    assert load(tmp_path, "tpu: {type: v3-8, queue: true}").nodes == ("bert-tpu",)
-    several = load(tmp_path, "tpu: {type: v3-8, queue: {nodes: 3}}")
+    assert bert_stack(tmp_path, "tpu: {type: v3-8, queue: true}").nodes == ("bert-tpu",)
+    several = bert_stack(tmp_path, "tpu: {type: v3-8, queue: {nodes: 3}}")
     assert several.nodes == ("bert-tpu-0", "bert-tpu-1", "bert-tpu-2")
-    assert load(tmp_path, "tpu: {type: v3-8, queue: false}").queue is None
+    assert bert_stack(tmp_path, "tpu: {type: v3-8, queue: false}").queue is None
+    queue = bert_stack(
+        tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}"
+    ).queue
+    assert queue is not None
+    assert queue.valid_until == "2026-01-31T18:00:00+00:00"
+    stack = bert_stack(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
+    assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
 
 
 @pytest.mark.parametrize(
@@ -156,29 +159,12 @@ def test_nodes_of_queue_are_numbered(tmp_path: Path) -> None:
 def test_workers_are_numbered_through_all_nodes(
     tmp_path: Path, text: str, count: int, workers: tuple[int, ...]
 ) -> None:
-    stack = load(tmp_path, text)
+    stack = bert_stack(tmp_path, text)
     assert (stack.worker_count, stack.job_workers()) == (count, workers)
 
 
-def test_similar_key_in_list_is_suggested(tmp_path: Path) -> None:
-    with pytest.raises(InvalidStack) as caught:
-        load(tmp_path, "tpu: {type: v3-8, data_disks: [{size: 20}]}")
-    assert caught.value.diagnostics[0].hint == "Did you mean size_gb?"
-
-
-def test_unquoted_time_is_accepted(tmp_path: Path) -> None:
-    queue = load(tmp_path, "tpu: {type: v3-8, queue: {valid_until: 2026-01-31T18:00:00Z}}").queue
-    assert queue is not None
-    assert queue.valid_until == "2026-01-31T18:00:00+00:00"
-
-
-def test_user_labels_are_added_to_stack_label(tmp_path: Path) -> None:
-    stack = load(tmp_path, "tpu: {type: v3-8}\nlabels: {team: nlp}")
-    assert stack.labels == {"team": "nlp", "tpuctl-stack": "bert"}
-
-
 def test_minimal_stack_has_same_names(tmp_path: Path) -> None:
-    whole, bare = load(tmp_path, "tpu: {type: v3-8}"), minimal_stack("bert", "my-project")
+    whole, bare = bert_stack(tmp_path, "tpu: {type: v3-8}"), minimal_stack("bert", "my-project")
     assert bare.names == whole.names
     assert bare.bucket == whole.bucket
     with pytest.raises(Usage, match="--stack"):

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.support.job_records import job_record
+from tests.support.stacks import bert_stack
 from tpuctl.flows.jobs.submission import Submission, worker_environment
 from tpuctl.model.jobs.job import JobRecord
-from tpuctl.model.stack.stack import load_stack
 
 
 def record_of(submission: Submission) -> JobRecord:
-    return JobRecord(
-        id="20260304-120000-acorn",
-        stack="bert",
-        project="my-project",
-        zone=submission.machines.zone,
-        node=submission.machines.node,
-        bucket="b",
-        script="job.py",
-        bundle="0" * 64,
-        worker_count=submission.worker_count,
-        workers=submission.workers,
-        submitted=datetime(2026, 3, 4, 12, tzinfo=UTC),
-    )
+    machines, workers = submission.machines, submission.workers
+    more = {"worker_count": submission.worker_count, "workers": workers, "script": "job.py"}
+    return job_record(zone=machines.zone, node=machines.node, **more)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +38,7 @@ def record_of(submission: Submission) -> JobRecord:
 def test_worker_environment_of_runtime(
     tmp_path: Path, tpu: str, workers: tuple[int, ...], node: str, load: str | None
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"stack: bert\nproject: {{id: my-project}}\ntpu: {{{tpu}}}\n", "utf-8")
-    submission = Submission.of(load_stack(path), tmp_path / "job.py")
+    submission = Submission.of(bert_stack(tmp_path, f"tpu: {{{tpu}}}"), tmp_path / "job.py")
     assert submission.workers == workers
     record = record_of(submission)
     variables = worker_environment(submission, record, workers[-1])
@@ -83,13 +71,13 @@ def test_worker_environment_of_runtime(
 def test_tpu_node_job_runs_on_controller_with_node_address(
     tmp_path: Path, runtime: str, endpoints: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\n"
-        f"tpu: {{kind: node, type: v3-32, runtime: {runtime}, zones: [europe-west4-a]}}\n",
-        "utf-8",
+    submission = Submission.of(
+        bert_stack(
+            tmp_path,
+            f"tpu: {{kind: node, type: v3-32, runtime: {runtime}, zones: [europe-west4-a]}}",
+        ),
+        tmp_path / "job.py",
     )
-    submission = Submission.of(load_stack(path), tmp_path / "job.py")
     submission = replace(submission, machines=replace(submission.machines, endpoints=endpoints))
     assert submission.workers == (0,)
     variables = worker_environment(submission, record_of(submission), 0)

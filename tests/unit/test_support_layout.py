@@ -36,11 +36,6 @@ def texts() -> Iterator[tuple[str, str]]:
             yield path.relative_to(TESTS).as_posix(), path.read_text("utf-8")
 
 
-def test_tests_do_not_edit_import_path() -> None:
-    counts = {name: len(EDIT.findall(text)) for name, text in texts()}
-    assert {name: count for name, count in counts.items() if count} == EDITS
-
-
 def lines_with(pattern: re.Pattern[str], home: str) -> list[str]:
     """Where it matches, except in the module that it belongs to."""
     return [
@@ -51,24 +46,20 @@ def lines_with(pattern: re.Pattern[str], home: str) -> list[str]:
     ]
 
 
-def test_only_one_polling_loop() -> None:
+def test_modules_of_support_are_shared() -> None:
     definition = re.compile(rf"(?m)^[ ]*(?:async )?def (?:{'|'.join(WAITING)})\(")
     assert lines_with(definition, "support/polling.py") == [], "use tests.support.polling"
     assert definition.search((TESTS / "support" / "polling.py").read_text("utf-8"))
-
-
-def test_project_and_zones_are_defined_once() -> None:
     assignment = re.compile(rf"(?m)^(?:\w+, )*(?:{'|'.join(PLACES)})\b(?:, \w+)*(?:: [^=\n]+)? = ")
     assert lines_with(assignment, "support/locations.py") == [], (
         "use tests.support.locations, or a more specific name for another value"
     )
     assert assignment.search((TESTS / "support" / "locations.py").read_text("utf-8"))
-
-
-def test_no_helper_has_name_of_a_library() -> None:
     helpers = {path.stem for path in (TESTS / "support").glob("*.py")} - {"__init__"}
     assert helpers
     assert helpers.isdisjoint({*sys.stdlib_module_names, *packages_distributions()})
+    counts = {name: len(EDIT.findall(text)) for name, text in texts()}
+    assert {name: count for name, count in counts.items() if count} == EDITS
 
 
 def test_long_files_start_first(request: pytest.FixtureRequest) -> None:

@@ -18,11 +18,8 @@ def test_every_combination_the_last_option_first() -> None:
     ]
 
 
-def test_quoted_values_may_contain_commas() -> None:
+def test_values_may_contain_commas_equals_signs_and_minus() -> None:
     assert parse_sweep(['layers="64,64",128'], []) == [{"layers": "64,64"}, {"layers": "128"}]
-
-
-def test_values_may_contain_equals_signs_and_minus() -> None:
     assert parse_sweep(["config=a=1,-2"], []) == [{"config": "a=1"}, {"config": "-2"}]
 
 

@@ -66,7 +66,7 @@ def test_good_script_has_no_problems() -> None:
     assert finding_of(assessment, "memory").severity == "fine"
 
 
-def test_compilation_after_the_first_steps_names_varying_inputs() -> None:
+def test_recompilations_name_their_reason() -> None:
     run = first(compiled(8), EIGHT[:1], compiled(12), EIGHT[1:2], compiled(16), EIGHT[2:], SAVED)
     finding = problem_of(assessment_of(run), "shapes")
     assert finding.severity == "cost"
@@ -75,16 +75,10 @@ def test_compilation_after_the_first_steps_names_varying_inputs() -> None:
         "the batch of input 1 is 8, 12, 16"
     )
     assert finding.where is not None and finding.where.line == 20
-
-
-def test_program_that_differs_for_equal_shapes_is_a_cost() -> None:
     again = [part for number in range(8) for part in (COMPILED, EIGHT[number])]
     finding = problem_of(assessment_of(first(again, SAVED, STOPPED)), "compiling")
     assert finding.message.startswith("6 compilations in 18.0 s after step 2: ")
     assert "PT_XLA_DEBUG_LEVEL" in finding.hint
-
-
-def test_programs_of_evaluation_and_of_a_checkpoint_are_no_problem() -> None:
     evaluation = {**COMPILED, "trains": False}
     between = [EIGHT[:3], COMPILED, EIGHT[3:4], evaluation, EIGHT[4:5], evaluation, EIGHT[5:]]
     run = first(COMPILED, *between, SAVED, STOPPED)
@@ -109,9 +103,6 @@ def test_operation_without_xla_is_reported_once_with_its_line() -> None:
     assert finding.severity == "cost"
     assert "aten::linalg_eig" in finding.message
     assert finding.where is not None and finding.where.line == 9
-
-
-def test_operation_of_the_first_step_alone_is_no_problem() -> None:
     operation = {"kind": "fallback", "operation": "aten::nonzero", "after_step": 0}
     assert assessment_of(first(COMPILED, operation, EIGHT, SAVED, STOPPED)).problems == ()
 
@@ -130,9 +121,6 @@ def test_unsharded_step_is_a_cost() -> None:
     finding = problem_of(assessment_of(first(alone, EIGHT, SAVED, STOPPED)), "replicas")
     assert finding.message == "the step runs on 1 of 4 devices of v5litepod-4"
     assert "mark_sharding" in finding.hint
-
-
-def test_launched_process_stands_for_all_of_them() -> None:
     launched = {"kind": "distributed", "where": None}
     alone = {**COMPILED, "devices": 1}
     finding = finding_of(assessment_of(first(launched, alone, EIGHT, SAVED)), "replicas")
@@ -140,28 +128,22 @@ def test_launched_process_stands_for_all_of_them() -> None:
     assert "took the part of 4" in finding.message
 
 
-def test_memory_does_not_suggest_the_compiler_which_refuses_torch() -> None:
-    large = {**COMPILED, "peak": 20 * GIB}
-    finding = problem_of(assessment_of(first(large, EIGHT, SAVED, STOPPED)), "memory")
-    assert (finding.severity, finding.hint) == ("risk", "")
-
-
-def test_parameters_that_are_not_finite_are_an_error() -> None:
+def test_infinite_parameters_and_large_memory() -> None:
     infinite = {"kind": "nonfinite", "parameters": 2, "total": 9, "after_step": 8}
     finding = problem_of(assessment_of(first(COMPILED, EIGHT, infinite, SAVED)), "loss")
     assert finding.severity == "error"
     assert "2 of 9 parameters" in finding.message
     assert "set_detect_anomaly" in finding.hint
+    large = {**COMPILED, "peak": 20 * GIB}
+    finding = problem_of(assessment_of(first(large, EIGHT, SAVED, STOPPED)), "memory")
+    assert (finding.severity, finding.hint) == ("risk", "")
 
 
-def test_pretrained_weights_are_not_a_resumed_checkpoint() -> None:
+def test_only_saved_checkpoints_are_resumed() -> None:
     weights = {**RESTORED, "path": "gs://b/pretrained.pt"}
     run = first(weights, COMPILED, EIGHT, SAVED, STOPPED)
     assert problem_of(assessment_of(run, resumed(weights, EIGHT[:3])), "checkpoint")
     assert assessment_of(run, resumed(weights, RESTORED, EIGHT[:3])).problems == ()
-
-
-def test_uploaded_checkpoint_is_not_lost_with_the_machine() -> None:
     local = {**SAVED, "path": "/tmp/checkpoint-8.pt"}
     run = first(COMPILED, EIGHT, local, STOPPED)
     assert "torch.save" in problem_of(assessment_of(run), "checkpoint").hint

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import stack_from
 from tpuctl.catalog import (
     accelerator_type,
     accelerator_types,
@@ -19,7 +20,6 @@ from tpuctl.catalog import (
 from tpuctl.cli.main import run
 from tpuctl.errors import InvalidStack
 from tpuctl.model.stack.schema import StackFile
-from tpuctl.model.stack.stack import load_stack
 
 # From issues and pages of users; the API's names are those of the facts about types.
 NAMES = {
@@ -61,6 +61,8 @@ def test_name_in_catalog_means_itself() -> None:
     assert {name: canonical_type(name) for name in accelerator_types()} == {
         name: name for name in accelerator_types()
     }
+    assert nearest_types("v5e-7")[0] == "v5litepod-8"
+    assert nearest_types("v5e-130")[0] == "v5litepod-128"
 
 
 @pytest.mark.parametrize("name", MISTYPED)
@@ -74,11 +76,6 @@ def test_suggestions_are_of_one_generation(name: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_nothing_is_suggested_if_generation_is_unclear(name: str) -> None:
     assert nearest_types(name) == ()
-
-
-def test_suggestion_has_nearest_size() -> None:
-    assert nearest_types("v5e-7")[0] == "v5litepod-8"
-    assert nearest_types("v5e-130")[0] == "v5litepod-128"
 
 
 @pytest.mark.parametrize(
@@ -133,9 +130,7 @@ def test_commands_answer_as_for_canonical_name(
 def test_short_forms_of_stack_file(
     text: str, type_name: str, capacity: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"stack: short\nproject: my-project\n{text}", "utf-8")
-    stack = load_stack(path)
+    stack = stack_from(tmp_path, f"stack: short\nproject: my-project\n{text}")
     assert stack.project == "my-project"
     assert (stack.accelerator.name, stack.file.tpu.type) == (type_name, type_name)
     assert stack.file.tpu.capacity == capacity
@@ -158,20 +153,16 @@ def test_short_forms_of_stack_file(
 def test_invalid_short_form_is_one_problem(
     text: str, detail: str, line: int, tmp_path: Path
 ) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text(f"project: my-project\n{text}", "utf-8")
     with pytest.raises(InvalidStack) as caught:
-        load_stack(path)
+        stack_from(tmp_path, f"project: my-project\n{text}")
     (problem,) = caught.value.diagnostics
     assert problem.detail.startswith(detail)
     assert problem.where.endswith(f":{line}")
 
 
 def test_key_of_tpu_beside_short_form_is_explained(tmp_path: Path) -> None:
-    path = tmp_path / "tpuctl.yaml"
-    path.write_text("project: my-project\ntpu: v5e-4\nzones: [us-west4-a]\n", "utf-8")
     with pytest.raises(InvalidStack) as caught:
-        load_stack(path)
+        stack_from(tmp_path, "project: my-project\ntpu: v5e-4\nzones: [us-west4-a]\n")
     assert "tpu: {zones: ...}" in caught.value.diagnostics[0].hint
 
 
@@ -182,16 +173,13 @@ def test_json_schema_allows_short_forms() -> None:
     assert schema["properties"]["spot"]["type"] == "boolean"
 
 
-def test_cheapest_type_that_trains() -> None:
+def test_cheapest_type_and_zones() -> None:
     offer = cheapest_to_train()
     assert offer is not None
     assert (offer.accelerator.name, offer.per_hour) == ("v5litepod-1", 1.2)
     in_v4_zone = cheapest_to_train(("us-central2-b",))
     assert in_v4_zone is not None
     assert in_v4_zone.zone == "us-central2-b"
-
-
-def test_cheapest_zones_are_in_one_region() -> None:
     slice_type = accelerator_type("v3-8")
     assert slice_type is not None
     # 2.0 dollars per chip in us-central1 and us-east1, according to the catalog's source.

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.locations import US_ZONE, V6E_ZONE
 from tests.support.machine_folder import machine_folder
+from tests.support.stacks import bert_stack
 from tpuctl.jobs.shipped.watchdog.watchdog import (
     Process,
     activity,
@@ -22,7 +23,7 @@ from tpuctl.jobs.shipped.watchdog.watchdog import (
     state_of,
     tick,
 )
-from tpuctl.model.stack.stack import Stack, load_stack
+from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.access.custom_roles import watchdog_permissions
 from tpuctl.resources.machines.instance_metadata import (
     metadata_differs,
@@ -42,13 +43,7 @@ INSTANCE = (
 
 
 def stack_of(folder: Path, tpu: str = "type: v2-8", more: str = "", zone: str = US_ZONE) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        f"stack: bert\nproject: {{id: my-project}}\naccess: {{user: me}}\n"
-        f"tpu: {{zones: [{zone}], {tpu}}}\n{more}",
-        "utf-8",
-    )
-    return load_stack(path)
+    return bert_stack(folder, f"access: {{user: me}}\ntpu: {{zones: [{zone}], {tpu}}}\n{more}")
 
 
 def config_of(stack: Stack, *, on_controller: bool = False) -> dict[str, Any]:
@@ -142,19 +137,6 @@ def test_forwarded_port_is_activity_without_a_notebook() -> None:
     assert activity([*SYSTEM, forwarding], None, after_a_notebook) == "a user is logged in"
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        ([], ""),
-        ([Process(8, 1, 8, ["bash"])], "a user is logged in"),
-        ([Process(8, 1, 7, ["daemon"])], ""),  # an orphan of a session that is over
-        ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watchdog itself
-    ],
-)
-def test_logins_on_local_cloud(more: list[Process], expected: str) -> None:
-    assert activity([*LOCAL, *more], 1) == expected
-
-
 def test_other_local_machines_are_not_activity() -> None:
     """Without namespaces a machine sees all processes of the computer."""
     others = [
@@ -168,17 +150,27 @@ def test_other_local_machines_are_not_activity() -> None:
     assert activity(others, 40) == "a user is logged in"
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], ""),
+        ([Process(8, 1, 8, ["bash"])], "a user is logged in"),
+        ([Process(8, 1, 7, ["daemon"])], ""),  # an orphan of a session that is over
+        ([Process(8, 5, 4, ["sleep", "1"])], ""),  # of the watchdog itself
+    ],
+)
+def test_logins_on_local_cloud(more: list[Process], expected: str) -> None:
+    assert activity([*LOCAL, *more], 1) == expected
+
+
 # Limits --------------------------------------------------------------------------------------
 
 
-def test_age_counts_from_creation() -> None:
+def test_age_counts_from_creation_and_idle_time_from_last_activity() -> None:
     config = {"max_seconds": 3600.0, "reason": "it is 1 hours old"}
     assert age_limit_reason(config, 4599.0, created=1000.0) == ""
     assert age_limit_reason(config, 4600.0, created=1000.0) == "it is 1 hours old"
     assert age_limit_reason({}, 1e12, created=0.0) == ""
-
-
-def test_idle_time_counts_from_last_activity() -> None:
     config = {"idle_seconds": 60.0}
     assert idle_limit_reason(config, 159.0, active=100.0) == ""
     assert "limits.idle" in idle_limit_reason(config, 160.0, active=100.0)
@@ -235,46 +227,51 @@ def test_timestamps_of_both_apis(text: str, expected: float) -> None:
 # Configuration -------------------------------------------------------------------------------
 
 
-def test_single_node_deletes_itself(tmp_path: Path) -> None:
-    config = config_of(stack_of(tmp_path))
-    assert config["delete"] == [f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"]
-    assert config["tpu"] == f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"
-    assert config["idle_seconds"] == 1800.0
-    assert config["max_seconds"] is None
-    assert config["peers"] == []
+V1, V2 = f"{TPU}/v1/{LOCATION}", f"{TPU}/v2/{LOCATION}"
+NODE, ATTRIBUTES = f"{V2}/nodes/bert-tpu", f"{V2}/nodes/bert-tpu:getGuestAttributes"
+OF_INSTANCE = f"{INSTANCE}/getGuestAttributes?queryPath=tpuctl/"
+FOREIGN = "projects/my-project/locations/europe-west4-a/nodes/bert-tpu:getGuestAttributes"
 
 
-def test_slice_watches_all_its_workers(tmp_path: Path) -> None:
-    stack = stack_of(tmp_path, "type: v2-32", zone="europe-west4-a")
-    (peer,) = config_of(stack)["peers"]
-    assert peer.endswith("locations/europe-west4-a/nodes/bert-tpu:getGuestAttributes")
-
-
-def test_queued_resource_is_deleted_with_all_nodes(tmp_path: Path) -> None:
-    stack = stack_of(tmp_path, "type: v2-8, queue: {nodes: 2}")
-    config = config_of(stack)
-    assert config["delete"] == [f"{TPU}/v2/{LOCATION}/queuedResources/bert-queue?force=true"]
-    assert config["peers"] == [
-        f"{TPU}/v2/{LOCATION}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)
-    ]
-
-
-def test_controller_deletes_node_before_itself(tmp_path: Path) -> None:
-    config = config_of(stack_of(tmp_path, "type: v2-8, kind: node"), on_controller=True)
-    assert config["delete"] == [f"{TPU}/v1/{LOCATION}/nodes/bert-tpu", INSTANCE]
-    assert config["tpu"] == f"{TPU}/v1/{LOCATION}/nodes/bert-tpu"
-    assert config["peers"] == [], "users do not log in to the node's machine"
-
-
-def test_controller_and_tpu_vm_each_delete_themselves_last(tmp_path: Path) -> None:
-    stack = stack_of(tmp_path, more="controller: {}\n")
-    node = f"{TPU}/v2/{LOCATION}/nodes/bert-tpu"
-    assert config_of(stack)["delete"] == [INSTANCE, node]
-    assert config_of(stack, on_controller=True)["delete"] == [node, INSTANCE]
-    assert config_of(stack)["peers"] == [
-        f"{node}:getGuestAttributes",
-        f"{INSTANCE}/getGuestAttributes?queryPath=tpuctl/",
-    ]
+@pytest.mark.parametrize(
+    ("stack", "on_controller", "expected"),
+    [
+        (("type: v2-8",), False, {"delete": [NODE], "tpu": NODE, "peers": []}),
+        (("type: v2-8",), False, {"idle_seconds": 1800.0, "max_seconds": None}),
+        # A slice watches all its workers.
+        (("type: v2-32", "", "europe-west4-a"), False, {"peers": [f"{TPU}/v2/{FOREIGN}"]}),
+        (
+            ("type: v2-8, queue: {nodes: 2}",),
+            False,
+            {
+                "delete": [f"{V2}/queuedResources/bert-queue?force=true"],
+                "peers": [f"{V2}/nodes/bert-tpu-{i}:getGuestAttributes" for i in range(2)],
+            },
+        ),
+        # The controller deletes the node before itself; users do not log in to the node's machine.
+        (
+            ("type: v2-8, kind: node",),
+            True,
+            {
+                "delete": [f"{V1}/nodes/bert-tpu", INSTANCE],
+                "tpu": f"{V1}/nodes/bert-tpu",
+                "peers": [],
+            },
+        ),
+        # A controller and a TPU VM each delete themselves last.
+        (
+            ("type: v2-8", "controller: {}\n"),
+            False,
+            {"delete": [INSTANCE, NODE], "peers": [ATTRIBUTES, OF_INSTANCE]},
+        ),
+        (("type: v2-8", "controller: {}\n"), True, {"delete": [NODE, INSTANCE]}),
+    ],
+)
+def test_what_is_watched_and_deleted(
+    tmp_path: Path, stack: tuple[str, ...], on_controller: bool, expected: dict[str, Any]
+) -> None:
+    config = config_of(stack_of(tmp_path, *stack), on_controller=on_controller)
+    assert {key: config[key] for key in expected} == expected
 
 
 def test_max_cost_is_converted_to_time(tmp_path: Path) -> None:
@@ -352,35 +349,30 @@ def compute_stack(folder: Path, name: str, more: str = "") -> Stack:
     return stack_of(folder, f"api: compute, type: {name}", more, zone=V6E_ZONE)
 
 
-def test_instance_deletes_itself(tmp_path: Path) -> None:
-    config = config_of(compute_stack(tmp_path, "v6e-4"))
-    assert config["delete"] == [f"{COMPUTE}/instances/bert-tpu"]
-    assert config["tpu"] == f"{COMPUTE}/instances/{{instance}}"
-    assert config["peers"] == []
+GROUP, MACHINE = f"{COMPUTE}/instanceGroupManagers/bert-tpu", f"{COMPUTE}/instances/bert-tpu"
+ITSELF = f"{COMPUTE}/instances/{{instance}}"
 
 
-def test_instance_of_slice_deletes_the_group(tmp_path: Path) -> None:
-    """Deleting the instance alone would leave the others running."""
-    config = config_of(compute_stack(tmp_path, "v6e-16"))
-    assert config["delete"] == [f"{COMPUTE}/instanceGroupManagers/bert-tpu"]
-    assert config["tpu"] == f"{COMPUTE}/instances/{{instance}}", "group members are named later"
-    assert config["peers"] == [INSTANCES]
-
-
-def test_several_slices_are_deleted_together(tmp_path: Path) -> None:
-    config = config_of(compute_stack(tmp_path, "v6e-16, slices: 2"))
-    assert config["delete"] == [
-        f"{COMPUTE}/instanceGroupManagers/bert-tpu-{index}" for index in range(2)
-    ]
-
-
-def test_controller_beside_instances_is_one_of_the_peers(tmp_path: Path) -> None:
-    stack = compute_stack(tmp_path, "v6e-4", "controller: {}\n")
-    controller = f"{COMPUTE}/instances/bert-controller"
-    assert config_of(stack)["peers"] == [INSTANCES]
-    on_controller = config_of(stack, on_controller=True)
-    assert on_controller["tpu"] == f"{COMPUTE}/instances/bert-tpu"
-    assert on_controller["delete"] == [f"{COMPUTE}/instances/bert-tpu", controller]
+@pytest.mark.parametrize(
+    ("type_name", "more", "on_controller", "expected"),
+    [
+        ("v6e-4", "", False, {"delete": [MACHINE], "tpu": ITSELF, "peers": []}),
+        # Deleting one instance of a slice would leave the others, which are named later, running.
+        ("v6e-16", "", False, {"delete": [GROUP], "tpu": ITSELF, "peers": [INSTANCES]}),
+        ("v6e-16, slices: 2", "", False, {"delete": [f"{GROUP}-0", f"{GROUP}-1"]}),
+        ("v6e-4", "controller: {}\n", False, {"peers": [INSTANCES]}),
+        (
+            *("v6e-4", "controller: {}\n", True),
+            {"tpu": MACHINE, "delete": [MACHINE, f"{COMPUTE}/instances/bert-controller"]},
+        ),
+    ],
+)
+def test_what_is_watched_and_deleted_of_compute_engine(
+    tmp_path: Path, type_name: str, more: str, on_controller: bool, expected: dict[str, Any]
+) -> None:
+    stack = compute_stack(tmp_path, type_name, more)
+    config = config_of(stack, on_controller=on_controller)
+    assert {key: config[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -404,10 +396,7 @@ def test_permissions_are_those_that_the_stack_needs(tmp_path: Path) -> None:
     assert watchdog_permissions(compute_stack(tmp_path, "v6e-4")) == instances
     group = watchdog_permissions(compute_stack(tmp_path, "v6e-16"))
     assert {*group} == {
-        "compute.instanceGroupManagers.get",
-        "compute.instanceGroupManagers.delete",
-        "compute.instanceGroups.delete",
-        "compute.instances.get",
-        "compute.instances.list",
+        *("compute.instanceGroupManagers.get", "compute.instanceGroupManagers.delete"),
+        *("compute.instanceGroups.delete", "compute.instances.get", "compute.instances.list"),
         "compute.instances.getGuestAttributes",
     }

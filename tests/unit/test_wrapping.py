@@ -80,15 +80,12 @@ def test_errors_wrap_between_words(make: Callable[[], View]) -> None:
         require_wrapped(text, width, "No capacity in the zone", ENGLISH, KOREAN)
 
 
-def test_notes_and_warnings_wrap_between_words() -> None:
+def test_notes_warnings_and_results_wrap_between_words() -> None:
     warning = WarningIssued(Diagnostic("Careful", KOREAN, f"Do\n    {COMMAND}"))
     for width in WIDTHS:
         for event in (Note(f"{KOREAN}\n    {COMMAND}"), warning):
             text = output_of(lambda event=event: Console().on(event), width)  # type: ignore[misc]
             require_wrapped(text, width, KOREAN)
-
-
-def test_text_after_a_result_wraps_between_words() -> None:
     for width in WIDTHS:
         text = output_of(lambda: State().note(f"{ENGLISH}\n{KOREAN}\n    {COMMAND}"), width)
         require_wrapped(text, width, ENGLISH, KOREAN)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import bert_stack
 from tpuctl.cloud.classification import classify
 from tpuctl.errors import (
     Conflict,
@@ -45,13 +46,11 @@ def stack(tmp_path: Path) -> Stack:
 
 
 def load(folder: Path, tpu: str) -> Stack:
-    path = folder / "tpuctl.yaml"
-    path.write_text(
-        "stack: bert\nproject: {id: my-project}\nbucket: {allow_egress: true}\n"
-        f"tpu: {{type: v5litepod-8, zones: [{A}, {B}, {C}], {tpu}}}\n",
-        "utf-8",
+    return bert_stack(
+        folder,
+        "bucket: {allow_egress: true}\n"
+        f"tpu: {{type: v5litepod-8, zones: [{A}, {B}, {C}], {tpu}}}",
     )
-    return load_stack(path)
 
 
 def at(*zones: str) -> tuple[Candidate, ...]:
@@ -112,9 +111,7 @@ def test_home_zone(stack: Stack, items: list[InventoryItem], expected: str) -> N
 def test_resources_in_use_in_other_zone_are_kept(stack: Stack, there: InventoryItem) -> None:
     with pytest.raises(Conflict, match=there.address):
         home(stack, [there])
-
-
-def test_disk_in_other_zone_does_not_affect_running_node(stack: Stack) -> None:
+    # A running node is not affected by a disk.
     assert home(stack, [disk("us-east5-b"), node(B)]) == Candidate(B)
 
 
@@ -124,7 +121,7 @@ def refusal(zone: str, kind: type[TpuctlError], scope: Scope) -> Refusal:
     return Refusal(Candidate(zone), error)
 
 
-def test_zones_are_tried_in_order() -> None:
+def test_zones_are_tried_in_order_and_regional_failures_skip_those_of_the_region() -> None:
     first = refusal(A, NoCapacity, Scope.ZONE)
     assert next_candidate(at(A, B, C), [first]) == Candidate(B)
     second = refusal(B, NoCapacity, Scope.ZONE)
@@ -133,24 +130,16 @@ def test_zones_are_tried_in_order() -> None:
     assert next_candidate(at(B, A, C), [second, first]) == Candidate(C), (
         "regardless of the order of failures"
     )
-
-
-def test_regional_failure_skips_zones_of_region() -> None:
     refused = refusal(A, QuotaExceeded, Scope.REGION)
     assert next_candidate(at(A, B, C), [refused]) == Candidate(C)
     assert next_candidate(at(A, B), [refused]) is None
     assert next_candidate(at(A, A), [refusal(A, NoCapacity, Scope.ZONE)]) is None
 
 
-def with_scope(kind: type[TpuctlError], scope: Scope) -> TpuctlError:
-    return refusal(A, kind, scope).error
-
-
 def test_widest_failure_is_reported() -> None:
-    zone = with_scope(NoCapacity, Scope.ZONE)
-    region = with_scope(QuotaExceeded, Scope.REGION)
-    project = with_scope(Denied, Scope.PROJECT)
-    fatal = with_scope(Transient, Scope.FATAL)
+    scopes = (NoCapacity, Scope.ZONE), (QuotaExceeded, Scope.REGION)
+    scopes += (Denied, Scope.PROJECT), (Transient, Scope.FATAL)
+    zone, region, project, fatal = (refusal(A, *scope).error for scope in scopes)
     assert widest_error({"node/a": zone}) is zone
     assert widest_error({"node/a": zone, "disk/b": region}) is region
     assert widest_error({"disk/b": project, "node/a": zone, "c/c": region}) is project
@@ -174,31 +163,26 @@ def test_final_error_lists_all_zones(stack: Stack) -> None:
 
 def test_final_hint_is_deduplicated(stack: Stack) -> None:
     closed, expired = "Name another zone:\n    tpuctl zones", "See it:\n    tpuctl quota"
-    errors = [
-        Denied("Zone not allowed", "x", hint=closed),
-        QuotaExceeded("Quota", "x", hint=expired),
-    ]
+    denied = Denied("Zone not allowed", "x", hint=closed)
+    quota = QuotaExceeded("Quota", "x", hint=expired)
     full = NoCapacity("No capacity", "x", hint="Try again later:\n    tpuctl up")
-    for error in (*errors, full):
+    for error in (denied, quota, full):
         error.scope = Scope.ZONE
-    refusals = [
-        Refusal(Candidate(A), errors[0]),
-        Refusal(Candidate(B), errors[0]),
-        Refusal(Candidate(C), errors[1]),
-    ]
+    pairs = ((A, denied), (B, denied), (C, quota))
+    refusals = [Refusal(Candidate(zone), error) for zone, error in pairs]
     hint = no_zone_error(refusals, stack, stack.candidates).diagnostics[0].hint
     assert hint.startswith(f"For {A}, {B}:\n{closed}\nFor {C}:\n{expired}\nTry again later")
-    only_full = no_zone_error(
-        [Refusal(Candidate(zone), full) for zone in (A, B, C)], stack, stack.candidates
-    )
-    assert "For " not in only_full.diagnostics[0].hint, "the summary already names it"
+    refusals = [Refusal(Candidate(zone), full) for zone in (A, B, C)]
+    hint = no_zone_error(refusals, stack, stack.candidates).diagnostics[0].hint
+    assert "For " not in hint, "the summary already names it"
 
 
-def test_single_zone_error_is_unchanged(tmp_path: Path) -> None:
+def test_single_zone_error_is_unchanged(tmp_path: Path, stack: Stack) -> None:
+    odd = refusal(B, NotFound, Scope.ZONE)  # kinds of errors have different constructors
+    assert isinstance(no_zone_error([odd], stack, at(B)), NotFound)
     path = tmp_path / "tpuctl.yaml"
-    path.write_text(
-        f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n", "utf-8"
-    )
+    text = f"project: {{id: my-project}}\ntpu: {{type: v5litepod-8, zones: [{A}]}}\n"
+    path.write_text(text, "utf-8")
     refused = refusal(A, NoCapacity, Scope.ZONE)
     assert no_zone_error([refused], load_stack(path), at(A)) is refused.error
 
@@ -228,12 +212,6 @@ def test_existing_data_disks_pin_zone(tmp_path: Path) -> None:
     assert "tpuctl down" in error.diagnostics[0].hint
 
 
-def test_any_error_can_be_reported(stack: Stack) -> None:
-    """Kinds of errors have different constructors."""
-    odd = refusal(B, NotFound, Scope.ZONE)
-    assert isinstance(no_zone_error([odd], stack, at(B)), NotFound)
-
-
 E1, E2 = Candidate("us-east5-a"), Candidate("us-east5-b")
 C1, C2 = Candidate("us-east5-a", "compute"), Candidate("us-east5-b", "compute")
 
@@ -252,11 +230,8 @@ def test_other_api_has_its_own_capacity_and_quota(scope: Scope, expected: Candid
 
 def compute_stack(folder: Path, api: str) -> Stack:
     path = folder / "tpuctl.yaml"
-    path.write_text(
-        f"stack: bert\nproject: {{id: my-project}}\n"
-        f"tpu: {{type: v6e-4, zones: [us-east5-a, us-east5-b], api: {api}}}\n",
-        "utf-8",
-    )
+    tpu = f"{{type: v6e-4, zones: [us-east5-a, us-east5-b], api: {api}}}"
+    path.write_text(f"stack: bert\nproject: {{id: my-project}}\ntpu: {tpu}\n", "utf-8")
     return load_stack(path)
 
 
@@ -282,13 +257,10 @@ def test_home_is_a_zone_of_an_api(
     assert home(stack, items) == expected
 
 
-def test_node_of_other_api_is_kept(tmp_path: Path) -> None:
+def test_node_of_other_api_is_kept_and_the_api_that_failed_named(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="through Compute Engine") as caught:
         home(compute_stack(tmp_path, "compute"), [node("us-east5-a")])
     assert "api: auto" in caught.value.diagnostics[0].hint
-
-
-def test_error_names_the_api_that_failed(tmp_path: Path) -> None:
     stack = compute_stack(tmp_path, "auto")
     quota = QuotaExceeded("Quota exceeded", "no more chips in the project")
     quota.scope = Scope.PROJECT
