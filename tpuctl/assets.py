@@ -8,15 +8,6 @@ from pathlib import Path
 
 from tpuctl.errors import TpuctlError
 
-__all__ = [
-    "PACKAGE",
-    "program",
-    "runtime_lock",
-    "shipped_programs",
-    "template_names",
-    "templates",
-]
-
 PACKAGE = Path(__file__).parent
 
 

@@ -11,15 +11,6 @@ from pathlib import Path
 
 from tpuctl.processes import run_lines
 
-__all__ = [
-    "environments_folder",
-    "exclusive",
-    "pip_variables",
-    "run_installer",
-    "shared",
-    "try_exclusive",
-]
-
 _PROGRESS = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
 _MAX_LINE_LENGTH = 120  # of a reported line, in characters
 _MISLEADING = frozenset(

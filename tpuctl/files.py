@@ -10,19 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "cache_home",
-    "disk_usage",
-    "exists",
-    "is_file",
-    "is_folder",
-    "is_generated_folder",
-    "is_lfs_pointer",
-    "private_folder",
-    "read_file",
-    "state_home",
-]
-
 # github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MAX_LFS_POINTER_BYTES = 1024

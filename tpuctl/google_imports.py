@@ -18,14 +18,6 @@ from typing import Any
 
 from tpuctl.lazy_proto import lazy_messages
 
-__all__ = [
-    "client_module",
-    "compute_service",
-    "compute_types",
-    "defer_signing",
-    "disable_async_rest",
-]
-
 COMPUTE = "google.cloud.compute_v1"
 _lock = threading.RLock()
 

@@ -21,8 +21,6 @@ from pathlib import Path
 from tpuctl.processes import run_lines
 from tpuctl.units import decimal_size
 
-__all__ = ["Interpreter", "current", "find", "install", "install_hint", "or_list", "uv"]
-
 # Requirements: venv and ensurepip (missing on Debian until python3.X-venv is installed), CPython
 # with the GIL (the free-threaded build needs other wheels), and this machine's architecture.
 _PROBE = """

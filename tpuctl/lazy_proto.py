@@ -16,8 +16,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["lazy_messages"]
-
 
 def lazy_messages(name: str) -> types.ModuleType:
     """Load the module with deferred messages, for registration in `sys.modules`.

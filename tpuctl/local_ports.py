@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from tpuctl.errors import Usage
 
-__all__ = ["FIRST_UNPRIVILEGED_PORT", "LOOPBACK", "listen"]
-
 LOOPBACK = "127.0.0.1"
 MAX_PORT_TRIES = 20  # ports tried if the first is in use
 FIRST_UNPRIVILEGED_PORT = 1024  # lower ports may require root

@@ -10,8 +10,6 @@ from typing import Protocol, TypeVar
 
 from tpuctl.errors import TimedOut
 
-__all__ = ["Backoff", "Clock", "SystemClock", "gather_all", "wait_until"]
-
 T = TypeVar("T")
 
 

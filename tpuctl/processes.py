@@ -6,8 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["run_lines"]
-
 MAX_LINE_BYTES = 1 << 20  # bytes
 
 

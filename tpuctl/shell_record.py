@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["RECORD", "original_environment", "read_record", "restore_variables"]
-
 RECORD = "TPUCTL_LOCAL_ENV"  # the variable with the original values
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["nearest"]
-
 
 def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """The names most like a mistyped one, best first."""

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "approximate",
-    "billed_size",
-    "binary_size",
-    "clock_time",
-    "cost_range",
-    "counted",
-    "decimal_size",
-    "dollars",
-    "format_duration",
-    "time_range",
-    "transferred",
-]
-
 
 def counted(number: int, noun: str) -> str:
     """`1 file`, `1,200 files`."""

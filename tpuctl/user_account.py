@@ -6,8 +6,6 @@ import os
 import pwd
 from collections.abc import MutableMapping
 
-__all__ = ["has_account", "name_user"]
-
 NAME = "tpuctl"
 VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # as in getpass.getuser
 

@@ -19,8 +19,6 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.jobs.bundle import build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, upload_bundle
 
-__all__ = ["second_bundle"]
-
 BUCKET = "bench-bundle"
 TIMES = sized(3, 1)
 SHARE = sized(1.0, 0.02)  # of the folder's files and their bytes

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.benchmarks.figures import TPUCTL, Figure, goal, sized, wall
 
-__all__ = ["check_speed"]
-
 FILES = sized(10, 2)
 LINES = sized(2_000, 100)
 GOAL = 0.15  # seconds

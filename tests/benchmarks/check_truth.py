@@ -12,17 +12,6 @@ from tests.benchmarks.figures import Figure, goal, sized
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Finding, Severity, Target
 
-__all__ = [
-    "Count",
-    "ProgramResult",
-    "alarms",
-    "check_programs",
-    "check_truth",
-    "exact",
-    "labeled",
-    "severities",
-]
-
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 COMPILED = ("TPU0", "TPU1", "TPU2")  # rules about what the compiler does
 MAX_PROGRAMS = sized(None, 3)  # up to this many programs of each list

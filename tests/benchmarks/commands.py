@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.benchmarks.figures import TPUCTL, Figure, goal, skipped, wall
 
-__all__ = ["help_time"]
-
 GOAL = 0.15  # seconds
 GOAL_CHECK = 12.0  # times an empty Python
 SCRIPT = "import tensorflow as tf\n\nprint(tf.constant(1.0))\n"

@@ -13,8 +13,6 @@ from tpuctl.engine.graph import order
 from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.plan import Action, Change, Plan
 
-__all__ = ["CriticalPath", "critical_path", "seconds_of", "until_visible"]
-
 # The operations of each change, in order; changes that are not listed finish immediately.
 STEPS: Mapping[tuple[str, Action], tuple[str, ...]] = {
     ("project", Action.CREATE): ("projects.create",),

@@ -28,8 +28,6 @@ from tests.support.memory import peak_memory, proportional_memory
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
 
-__all__ = ["fanout"]
-
 SIZES = sized({1: "v3-8", 16: "v3-128", 64: "v3-512", 256: "v3-2048"}, {4: "v3-32"})
 TIMEOUT = 300.0  # seconds for gcloud, which starts a program for each worker
 WORKER_BYTES = 40 << 20  # memory of this computer for a worker and all that runs on it

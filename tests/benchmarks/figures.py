@@ -20,22 +20,6 @@ from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import server_process
 from tpuctl.model.events import Event, ignore
 
-__all__ = [
-    "IS_SMALLEST",
-    "TPUCTL",
-    "Figure",
-    "cloud_in",
-    "command_of",
-    "gcloud_environment",
-    "goal",
-    "local_cloud",
-    "sized",
-    "skipped",
-    "stack_in",
-    "time_program",
-    "wall",
-]
-
 # `make bench SMALLEST=1`: everything once and as small as possible, for the test suite. Its
 # figures mean nothing; the suite only tests that they are printed.
 IS_SMALLEST = os.environ.get("TPUCTL_BENCH_SMALLEST") == "1"

@@ -19,8 +19,6 @@ from tests.benchmarks.figures import (
 )
 from tests.support.locations import PROJECT, US_ZONE
 
-__all__ = ["gcloud_time"]
-
 STATUS_GOAL = 0.8  # of the time of gcloud's list
 PACE = sized("quick", "instant")
 

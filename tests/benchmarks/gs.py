@@ -18,8 +18,6 @@ from tpuctl.local_cloud import server_process
 from tpuctl.local_cloud.images import ImageStore
 from tpuctl.local_cloud.shell_env import environment_for
 
-__all__ = ["gs_speed"]
-
 MEGABYTES = sized(200, 1)
 TIMES = sized(3, 1)
 BUCKET = "bench-gs"

@@ -15,8 +15,6 @@ from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 from tpuctl.model.logs.log_metrics import MetricReader
 
-__all__ = ["first_line", "tokens"]
-
 GATHERING = sized((), ("--max-megabytes", "0.1"))
 # Of the bundled job; the smallest form prepares little, compiles once, and has two log lines.
 OPTIONS = sized(

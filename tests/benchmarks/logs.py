@@ -15,8 +15,6 @@ from tests.support.memory import peak_memory
 from tpuctl.api import Tpuctl
 from tpuctl.model.jobs.job import JobRecord
 
-__all__ = ["logs"]
-
 LINES = sized(1_000_000, 2_000)
 MANY = f"""
 import sys

@@ -18,8 +18,6 @@ from tests.benchmarks.figures import Figure
 from tpuctl.catalog import runtimes
 from tpuctl.version import __version__
 
-__all__ = ["Result", "page"]
-
 LIBRARIES = ("asyncssh", "cryptography", "google-cloud-tpu", "grpcio", "pydantic", "rich", "typer")
 HEAD = """# Benchmarks
 

@@ -21,8 +21,6 @@ from rich.table import Table
 from tests.benchmarks.figures import IS_SMALLEST, Figure
 from tests.benchmarks.page import Result, page
 
-__all__ = ["LONG", "PAGE", "SECTIONS", "Section", "main", "page_to_write"]
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 

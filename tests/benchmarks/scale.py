@@ -21,8 +21,6 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 
-__all__ = ["scale_time"]
-
 STACKS = sized(300, 3)  # a multiple of three: there are three kinds
 AT_ONCE = 8
 TIMES = sized(5, 1)

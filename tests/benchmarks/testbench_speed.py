@@ -21,8 +21,6 @@ from tests.support import testbench
 from tests.support.locations import PROJECT
 from tests.support.memory import proportional_memory
 
-__all__ = ["storage_speed"]
-
 BUCKET = "bench-storage"
 TURNS = sized(5, 1)
 REQUESTS = sized(200, 8)

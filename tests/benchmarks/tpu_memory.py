@@ -20,8 +20,6 @@ from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.preflight.compile.compile_report import CompileReport
 
-__all__ = ["memory", "row"]
-
 STEP = Path(__file__).with_name("programs") / "job_step.py"
 SIZE = sized("base", "tiny")
 LENGTHS = sized((128, 512), (128,))

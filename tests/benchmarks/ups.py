@@ -26,8 +26,6 @@ from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan
 
-__all__ = ["up_real_time", "up_time"]
-
 BILLING = "010CA1-010CA1-010CA1"  # predefined in the local cloud
 TIMES = sized(2, 1)
 PROGRAM_GOALS = {"up": 1.2, "down": 1.4}  # of the critical path

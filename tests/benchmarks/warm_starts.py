@@ -12,8 +12,6 @@ from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
-__all__ = ["warm_starts"]
-
 WHERE = "type: v3-32, zones: [europe-west4-a]"
 SMALLEST_WHERE = "type: v2-8, zones: [us-central1-b]"
 MARK = b"first step"

@@ -14,8 +14,6 @@ from tests.support.locations import ZONE
 from tests.support.simulated_workers import LATENCY, Simulation, simulation
 from tpuctl.api import Tpuctl
 
-__all__ = ["first_line_of_workers"]
-
 WORKERS, TYPE = sized((256, "v3-2048"), (4, "v3-32"))
 TIMES = sized(3, 1)
 GOAL = 2.5  # seconds

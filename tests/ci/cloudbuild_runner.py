@@ -15,8 +15,6 @@ import yaml
 
 from tests.ci.hosts import Callers, Host
 
-__all__ = ["Build"]
-
 KEYS = {"serviceAccount", "timeout", "options", "steps"}
 STEP_KEYS = {"id", "name", "dir", "script", "allowFailure"}
 

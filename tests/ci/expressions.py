@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["evaluate", "interpolate", "is_true"]
-
 TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(&&|\|\||==|!=|[()!,.])|([A-Za-z_][\w-]*)|$)")
 STATUS = ("success", "always", "failure", "cancelled")
 EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)

@@ -18,8 +18,6 @@ import yaml
 from tests.ci.expressions import evaluate, interpolate, is_true
 from tests.ci.hosts import Callers, Host
 
-__all__ = ["STAND_INS", "Actions", "Job", "Workflow"]
-
 JOB_KEYS = {"needs", "if", "runs-on", "timeout-minutes", "permissions", "outputs", "steps", "env"}
 STEP_KEYS = {
     *("name", "id", "if", "run", "uses", "with", "env", "timeout-minutes", "continue-on-error"),

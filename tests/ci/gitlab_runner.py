@@ -18,8 +18,6 @@ import yaml
 from tests.ci.hosts import Callers, Host
 from tests.ci.shells import GitLabLoader, Reference
 
-__all__ = ["STAND_INS", "Job", "Pipeline"]
-
 STAND_INS = {
     "image": "jobs run on this computer",
     "id_tokens": "a fake token, and a caller of the local cloud",

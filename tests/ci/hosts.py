@@ -26,8 +26,6 @@ from tests.support.locations import PROJECT
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 
-__all__ = ["SCRIPT", "Callers", "Host", "ScriptResult", "make_repository"]
-
 _numbers = itertools.count(1)
 PYTHON = """#!/usr/bin/env bash
 if [ "$1 $2" = "-m pip" ]; then exec "{python}" "{pip}" "{log}" "${{@:3}}"; fi

@@ -10,8 +10,6 @@ from typing import Any
 
 from tests.support.forked_cli import run_tpuctl
 
-__all__ = ["OwnerShell"]
-
 
 @dataclass(frozen=True)
 class OwnerShell:

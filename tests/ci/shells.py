@@ -14,8 +14,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["GitLabLoader", "require_shell", "scripts_of"]
-
 
 class Reference(tuple[str, ...]):
     """The value of `!reference [job, key]`."""

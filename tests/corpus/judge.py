@@ -29,17 +29,6 @@ from typing import Any
 from tests.support.job_environment import JOB, TENSORFLOW, job_python
 from tests.support.lowering_environment import lowering_python
 
-__all__ = [
-    "PROGRAMS",
-    "VERDICTS",
-    "Verdict",
-    "differences",
-    "digest",
-    "judge",
-    "load_verdicts",
-    "programs",
-]
-
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 VERDICTS = HERE / "verdicts.toml"

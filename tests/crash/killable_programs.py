@@ -28,8 +28,6 @@ from tpuctl.google_imports import client_module, compute_service
 from tpuctl.model.stack.stack import read_stack
 from tpuctl.model.troubleshooting import known_errors
 
-__all__ = ["ACCOUNT", "bring_up", "content", "differences", "take_down"]
-
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 for package, service, _ in RPC.values():
     client_module(f"google.cloud.{package}", service)

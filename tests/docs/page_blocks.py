@@ -27,8 +27,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["NEEDS", "ROOT", "Block", "Command", "blocks", "matches_output", "pages"]
-
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS = {
     "google": "a Google Cloud project",

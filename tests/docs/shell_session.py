@@ -11,9 +11,6 @@ from pathlib import Path
 
 from tests.support.polling import until
 
-__all__ = ["CommandResult", "Session"]
-
-
 TERMINAL = Path(__file__).with_name("run_in_terminal.py")
 
 

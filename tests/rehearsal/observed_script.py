@@ -11,8 +11,6 @@ import os
 import runpy
 import sys
 
-__all__: list[str] = []
-
 _, shim, *sys.argv = sys.argv
 sys.path[0] = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120 - like Python
 runpy.run_path(os.path.join(shim, "sitecustomize.py"))  # noqa: PTH118

@@ -18,8 +18,6 @@ import aiohttp
 
 from tests.support.required_programs import skip_without
 
-__all__ = ["Page", "open_page"]
-
 SECONDS = 60.0
 OPTIONS = (
     *("--headless", "--remote-debugging-port=0", "--no-first-run", "--disable-gpu"),

@@ -14,8 +14,6 @@ from tests.support.error_validation import check_error
 from tests.support.value_validation import Complaint, Side, check_schema, check_text
 from tpuctl.emulator.wire.discovery.method_list import versioned_name
 
-__all__ = ["Call", "Verdict", "validate_call"]
-
 
 @dataclass(frozen=True)
 class Call:

@@ -16,8 +16,6 @@ from google.oauth2.credentials import Credentials
 
 from tests.support.locations import PROJECT
 
-__all__ = ["OWNER", "Member", "grant", "make_role", "revoke"]
-
 OWNER = "owner@local-cloud.invalid"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl.cli.app import command_line
 from tpuctl.cli.state import State
 
-__all__ = ["parse"]
-
 _root = cache(command_line)  # shared: loading the modules of commands takes most of the time
 
 

@@ -6,8 +6,6 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["succeed"]
-
 
 def succeed(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """`subprocess.run` with both streams kept as text; a failure shows what was printed."""

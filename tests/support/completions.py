@@ -10,8 +10,6 @@ from tpuctl.api import Tpuctl
 from tpuctl.cli.completion import name_history
 from tpuctl.cli.state import State
 
-__all__ = ["JOBS", "STACK", "enter_stack_folder", "learn"]
-
 STACK = "stack: bert\nproject: {id: my-project}\ntpu: {type: v3-32, zones: [europe-west4-a]}\n"
 JOBS = ("20261121-061400-amber", "20261122-101500-lark")
 

@@ -15,8 +15,6 @@ from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
 from tpuctl.google_imports import compute_service
 
-__all__ = ["serve"]
-
 # Preload what the first requests import.
 for _name in (
     "tpu.v2",

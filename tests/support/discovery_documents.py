@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["DOCUMENTS", "Described", "Document", "document", "find"]
-
 # Documents of the served APIs, and the packages of their gRPC messages.
 DOCUMENTS: Mapping[str, str] = {
     "tpu.v2": "google.cloud.tpu.v2",

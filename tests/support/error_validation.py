@@ -16,8 +16,6 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from tests.support.value_validation import Complaint
 
-__all__ = ["check_error", "check_status"]
-
 # HTTP status of each google.rpc.Code, from google/rpc/code.proto.
 _HTTP: Mapping[str, int] = {
     "CANCELLED": 499,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """A `tpuctl.polling.Clock` that never sleeps, and records the requested delays."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 
-__all__ = ["context", "prepare"]
-
 context = multiprocessing.get_context("forkserver")
 _modules: list[str] = []
 

@@ -19,8 +19,6 @@ from pathlib import Path
 from tests.support.forking_server import client_command, forking_server, serve
 from tpuctl.__main__ import main
 
-__all__ = ["forked_tpuctl", "run_tpuctl"]
-
 COMPUTE_SERVICES = (
     *("addresses", "disks", "firewalls", "images", "instances", "networks", "regions"),
     "subnetworks",

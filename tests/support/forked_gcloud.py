@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tests.support.forking_server import client_command, forking_server
 
-__all__ = ["forked_gcloud_python"]
-
 SERVER = "tests.support.gcloud_server"
 # It receives gcloud's program with options of Python, and runs what else gcloud has for a Python.
 PROGRAM = """#!/bin/sh

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from tests.support.forking_server import serve
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     *modules, address = sys.argv[1:]
     for module in modules:

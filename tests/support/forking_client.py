@@ -13,8 +13,6 @@ import array
 import os
 import sys
 
-__all__ = ["main"]
-
 
 def main(address: str, arguments: list[str]) -> int:
     """The exit code of the forked process, negative for the signal that ended it."""

@@ -21,8 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-__all__ = ["client_command", "forking_server", "serve"]
-
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("forking_client.py")
 

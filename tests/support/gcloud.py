@@ -20,8 +20,6 @@ from tests.support.locations import US_ZONE
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.local_cloud.shell_env import environment_for
 
-__all__ = ["Gcloud", "environment_of", "forked", "make_project", "require_gcloud"]
-
 BILLING = "billingAccounts/010CA1-010CA1-010CA1"  # the local cloud's open billing account
 _numbers = itertools.count(1)
 

@@ -16,8 +16,6 @@ from typing import NoReturn
 
 from tests.support.forking_server import serve
 
-__all__ = ["main"]
-
 MAIN = "googlecloudsdk.gcloud_main"
 CONFIGURATIONS = "googlecloudsdk.core.configurations.named_configs"
 SSH = "googlecloudsdk.command_lib.util.ssh.ssh"

@@ -19,8 +19,6 @@ from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.troubleshooting.role import CustomRole
 from tpuctl.resources.composition import kind_of, resources_of
 
-__all__ = ["ANN", "KINDS", "Bench", "Pipeline", "needed_by", "was_refused"]
-
 ANN = "user:ann@example.com"
 APIS = ("cloudresourcemanager", "compute", "logging", "monitoring", "storage", "tpu")
 ACCOUNT = "billingAccounts/010CA1-010CA1-010CA1"

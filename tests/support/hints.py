@@ -14,8 +14,6 @@ import tpuctl
 from tpuctl import errors
 from tpuctl.cloud import classification
 
-__all__ = ["Site", "commands_in_texts", "diagnostic_sites"]
-
 PACKAGE = Path(tpuctl.__file__).parent
 CLASSES = {
     name

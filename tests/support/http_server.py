@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["serving_http"]
-
 POLL = 0.01  # seconds until it stops; by default half a second
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import grimp
 
-__all__ = ["longest_chain"]
-
 
 def longest_chain(package: str, within: str = "", *, lazy: bool = True) -> list[str]:
     """The longest chain of imports, including those for types, and those within functions

@@ -14,8 +14,6 @@ from pathlib import Path
 from tests.support.machine_folder import machine_folder
 from tpuctl.local_cloud.images import ImageStore
 
-__all__ = ["JOB", "TENSORFLOW", "WIKIPEDIA", "job_python"]
-
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"
 WIKIPEDIA = JOB.with_name("korean-wikipedia")

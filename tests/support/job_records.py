@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 
 from tpuctl.model.jobs.job import JobRecord
 
-__all__ = ["job_record"]
-
 PLACE = {"stack": "bert", "project": "my-project", "zone": "us-central1-b", "node": "bert-tpu"}
 
 

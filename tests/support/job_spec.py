@@ -8,8 +8,6 @@ import pytest
 
 from tpuctl.jobs import launch
 
-__all__ = ["change_job_spec"]
-
 
 def change_job_spec(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     """Change the parameters of jobs, such as the log's size on the machine."""

@@ -15,8 +15,6 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator
 
-__all__ = ["jobset_validator"]
-
 FILE = Path(__file__).parents[1] / "recorded/kubernetes/jobset.json"
 NAME = "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"
 # Parts that no exported job has, and that are most of the schema.

@@ -16,8 +16,6 @@ import requests
 
 from tests.support import fork_server
 
-__all__ = ["KillableServer"]
-
 fork_server.prepare("tests.support.crash_points")
 
 _SECONDS = 20.0

@@ -8,8 +8,6 @@ from fnmatch import fnmatchcase
 
 from tests.support.value_validation import Complaint
 
-__all__ = ["ALLOWANCES", "Allowance", "is_allowed"]
-
 
 @dataclass(frozen=True)
 class Allowance:

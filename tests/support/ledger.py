@@ -17,8 +17,6 @@ from tests.support.killable_server import KillableServer
 from tests.support.locations import PARENT, PROJECT, ZONE
 from tests.support.polling import until
 
-__all__ = ["BUCKET", "COMPUTE", "COMPUTE_ZONE", "Ledger", "digest", "policy_of"]
-
 BUCKET = "kept"
 COMPUTE = f"/compute/v1/projects/{PROJECT}"
 COMPUTE_ZONE = f"{COMPUTE}/zones/{ZONE}"

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "PARENT",
-    "PROJECT",
-    "PROJECT_NAME",
-    "REGION",
-    "US_PARENT",
-    "US_ZONE",
-    "V5P_ZONE",
-    "V6E_ZONE",
-    "ZONE",
-]
-
 PROJECT = "local-project"
 PROJECT_NAME = f"projects/{PROJECT}"
 REGION = "europe-west4"

@@ -19,8 +19,6 @@ from tpuctl.assets import runtime_lock
 from tpuctl.interpreters import Interpreter, current, find, or_list
 from tpuctl.local_cloud.images import ImageStore
 
-__all__ = ["OTHER_PYTHONS", "locked_node_modules", "locked_python", "own_environment"]
-
 PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
 # Those that tpuctl supports, other than the one that runs the tests.
 OTHER_PYTHONS = [each for each in ("3.11", "3.12", "3.13", "3.14") if each != current().minor]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from tpuctl.preflight.compile.environments import LOWERING, Environments
 
-__all__ = ["lowering_python"]
-
 
 def lowering_python() -> Path:
     """Return its interpreter, creating and caching the environment if missing."""

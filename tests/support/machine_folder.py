@@ -11,8 +11,6 @@ from tempfile import TemporaryDirectory
 
 from tpuctl.assets import shipped_programs
 
-__all__ = ["let_programs_import_each_other", "machine_folder"]
-
 
 @cache
 def machine_folder() -> Path:

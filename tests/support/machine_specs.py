@@ -6,8 +6,6 @@ from typing import Any
 
 from tpuctl.emulator.machines.interface import Endpoint, MachineSpec
 
-__all__ = ["worker_spec"]
-
 
 def worker_spec(*endpoints: Endpoint, **fields: Any) -> MachineSpec:
     """The first worker of a TPU VM called `bert`, overridden by `fields`."""

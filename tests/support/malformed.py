@@ -17,8 +17,6 @@ from urllib.parse import quote, urlencode
 from tests.support.discovery_documents import DOCUMENTS, Described, document
 from tests.support.malformed_bytes import DISTORTIONS, Chance, HttpRequest, framed
 
-__all__ = ["ODD_TEXTS", "THERE", "described_methods", "requests_of"]
-
 # Names of existing resources in the local cloud, by collection or parameter.
 THERE: Mapping[str, str] = {
     **dict.fromkeys(("v1", "v1beta1"), "projects"),  # Service Usage's flat paths

@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["DISTORTIONS", "Chance", "HttpRequest", "framed"]
-
 Chance = random.Random
 VERBS = (
     "GET",

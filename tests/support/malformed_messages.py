@@ -7,8 +7,6 @@ from typing import Any
 from tests.support.malformed import ODD_TEXTS, THERE
 from tests.support.malformed_bytes import Chance
 
-__all__ = ["random_message"]
-
 
 def random_message(chance: Chance, message: Any, depth: int = 0) -> Any:
     """Set some fields of a message to random values of their types."""

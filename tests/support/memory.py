@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["peak_memory", "process_tree", "proportional_memory", "resident_memory"]
-
 
 def process_tree(pid: int) -> list[int]:
     """The process and all its descendants."""

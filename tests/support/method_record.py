@@ -14,8 +14,6 @@ from typing import Any
 
 from tests.support.transcripts import Tally
 
-__all__ = ["GCLOUD_FILE", "METHODS_FILE", "uncalled", "write"]
-
 FOLDER = Path(__file__).parents[1] / "recorded"
 # `client` are those that Google's own clients call, `description` those whose responses were
 # validated against Google's discovery documents.

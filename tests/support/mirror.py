@@ -13,8 +13,6 @@ from typing import Any
 
 from tests.support.http_server import serving_http
 
-__all__ = ["Mirror", "Request", "serve_mirror"]
-
 
 @dataclass
 class Request:

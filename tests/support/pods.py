@@ -9,8 +9,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Container", "containers_of"]
-
 LABEL = re.compile(r"metadata\.labels\['(.*)'\]")
 
 

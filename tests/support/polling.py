@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["async_until", "until"]
-
 T = TypeVar("T")
 
 # Only failing tests wait this long: a busy machine may take many times longer than an idle one.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import socket
 
-__all__ = ["free_port"]
-
 # Below the ephemeral ports, which any connection of another test may be given meanwhile, and below
 # the ports of machines (`emulator/machines/network/addresses.py`).
 PORTS = range(10_000, 20_000)

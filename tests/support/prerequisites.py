@@ -12,14 +12,6 @@ import pytest
 from tpuctl.interpreters import Interpreter, current, find, or_list
 from tpuctl.local_cloud.images import ImageStore
 
-__all__ = [
-    "empty_image_cache",
-    "hide_interpreters",
-    "other_interpreter",
-    "require_image",
-    "skip_or_fail",
-]
-
 MINORS = [f"3.{minor}" for minor in range(9, 16)]
 
 

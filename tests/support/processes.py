@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tests.support.polling import until
 
-__all__ = ["await_end"]
-
 
 def await_end(pid: int) -> None:
     """Wait for its end; fail after a timeout that only a process that was not killed exceeds.

@@ -34,8 +34,6 @@ from tpuctl.local_cloud.server_process import LocalCloud, status
 from tpuctl.model.events import Event
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["Bench", "Project", "enable_apis", "numbers", "provision", "serving", "use_cloud"]
-
 SERVE = Path(__file__).resolve().with_name("serve_null.py")
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
 numbers = itertools.count(1)  # of stacks and projects; no two tests share a name

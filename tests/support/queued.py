@@ -11,17 +11,6 @@ from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
 
-__all__ = [
-    "FLEX_START",
-    "OTHER",
-    "call",
-    "in_background",
-    "nodes_of",
-    "path",
-    "request_of",
-    "with_queue",
-]
-
 T = TypeVar("T")
 
 MakeStack = Callable[..., Tpuctl]

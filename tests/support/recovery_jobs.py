@@ -12,8 +12,6 @@ from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, LogChunk, Note
 
-__all__ = ["COUNTING", "inject_fault", "log_of", "notes", "script"]
-
 # Counts to the given number, one line each, and saves the count in the job's output folder,
 # where the next attempt resumes. Standard library only: the machine has nothing else.
 COUNTING = """

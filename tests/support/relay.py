@@ -12,8 +12,6 @@ from typing import Literal
 
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["Cut", "Relay", "cut_transport"]
-
 
 @dataclass(frozen=True)
 class Cut:

@@ -7,8 +7,6 @@ import shutil
 
 import pytest
 
-__all__ = ["require_programs", "skip_without"]
-
 
 def require_programs(*programs: str) -> None:
     """Skip the test if one of these is not installed, and fail it under CI."""

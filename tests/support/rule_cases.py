@@ -14,8 +14,6 @@ from typing import Any
 
 from tests.support.locked_environment import locked_python
 
-__all__ = ["CASES", "cases", "marked_lines", "observe", "observe_processes"]
-
 CASES = Path(__file__).resolve().parents[1] / "cases" / "check"
 
 

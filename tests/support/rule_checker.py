@@ -9,8 +9,6 @@ from tpuctl.preflight.analysis.program.source import Project, load
 from tpuctl.preflight.findings import Finding, Target
 from tpuctl.preflight.rules import FINDERS, codes_for
 
-__all__ = ["RuleChecker", "findings_of"]
-
 
 def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
     """The findings in a project by rules with this code prefix that may apply to it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Screen"]
-
 CONTROL = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
 
 

@@ -34,8 +34,6 @@ from tests.support.null_host import NullHost
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.server import Server
 
-__all__ = ["LATENCY", "Simulation", "simulated_cloud", "simulation"]
-
 LATENCY = 0.025  # seconds in each direction
 PREPARATION = 0.3  # seconds to start a supervisor, to fetch a small bundle, and to be ready
 SCRIPT_START = 0.05  # seconds from the start signal to the script's first line

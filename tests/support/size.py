@@ -9,8 +9,6 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["FEATURES", "lines_by_feature"]
-
 ROOT = Path(__file__).parents[2]
 PROGRAM = ("tpuctl/", "templates/")
 FEATURES = {

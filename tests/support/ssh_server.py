@@ -13,8 +13,6 @@ import asyncssh
 from tpuctl.remote.keys import default_key
 from tpuctl.remote.ssh import Address, SshTransport
 
-__all__ = ["FileServer", "serving_files"]
-
 
 class FileServer:
     """`home` is the user's root folder. `on_write` is called before each write, and may raise."""

@@ -14,8 +14,6 @@ from tpuctl.errors import NotFound
 from tpuctl.model.events import Event, StepStarted
 from tpuctl.model.plan import Action
 
-__all__ = ["bucket_name", "call", "check_made", "check_nothing_left", "check_second_up"]
-
 APIS = {"tpu.googleapis.com"} | {
     f"{name}.googleapis.com"
     for name in ("cloudresourcemanager", "compute", "iam", "logging", "monitoring", "storage")

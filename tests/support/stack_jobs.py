@@ -10,8 +10,6 @@ from typing import Any
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
 
-__all__ = ["displayed_log", "read_until", "request", "write_script"]
-
 
 async def request(stack: Tpuctl, client: str, method: str, *arguments: Any, **fields: Any) -> Any:
     """Call a method of an official client of the stack's cloud."""

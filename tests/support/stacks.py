@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tpuctl.model.stack.stack import Stack, load_stack
 
-__all__ = ["bert_stack", "stack_from"]
-
 
 def stack_from(folder: Path, text: str) -> Stack:
     """The stack of a file with this text in the folder."""

@@ -15,8 +15,6 @@ from google.cloud import storage
 from tests.support.locations import PROJECT
 from tests.support.truncating_proxy import TruncatingProxy
 
-__all__ = ["Server", "Step"]
-
 Result = dict[str, Any]
 
 

@@ -6,8 +6,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-__all__ = ["run_captured"]
-
 
 def run_captured(
     command: Sequence[str | os.PathLike[str]],

@@ -19,8 +19,6 @@ from tpuctl.assets import shipped_programs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.jobs.job import WorkerRecord
 
-__all__ = ["PYTHONS", "TIMEOUT", "ClockedWorker", "Worker", "worker_fixture"]
-
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
 PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
 TIMEOUT = 120.0  # only failing tests wait this long

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from tpuctl.preflight.analysis.tensorflow.versioned_names import read_names
 
-__all__ = ["STORED", "VERSIONS", "Reader"]
-
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "tests" / "corpus" / "tensorflow_presence.json"
 VERSIONS = [f"2.{minor}" for minor in range(1, 19)]

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tests.support.forked_cli import forked_tpuctl
 
-__all__ = ["Terminal"]
-
 
 class Terminal:
     """A command line in a separate terminal: its output, Ctrl-C and exit code.

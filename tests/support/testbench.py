@@ -20,8 +20,6 @@ from typing import IO
 
 from platformdirs import user_cache_path
 
-__all__ = ["checkout", "running"]
-
 LOCK = Path(__file__).parents[1] / "oracle" / "requirements.lock"
 
 

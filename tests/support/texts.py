@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["comment_texts", "module_texts", "texts"]
-
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"[A-Za-z`'’\]})\"]{2,}[,.:;]? [A-Za-z`{(]+")
 # Strings that are run, matched or sent, not read.

@@ -6,8 +6,6 @@ from typing import Any
 
 from tests.support.locations import PROJECT, V5P_ZONE
 
-__all__ = ["NAME", "TPU7X_IMAGE", "V6E", "V6E_IMAGE", "WHICH", "tpu_instance"]
-
 NAME = f"projects/{PROJECT}/zones/{V5P_ZONE}/instances/bert-tpu"
 WHICH = {"project": PROJECT, "zone": V5P_ZONE, "instance": "bert-tpu"}
 V6E = "ct6e-standard-4t"

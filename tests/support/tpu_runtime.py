@@ -17,8 +17,6 @@ import grpc
 from tpu_info.proto import tpu_metric_service_pb2 as messages
 from tpu_info.proto import tpu_metric_service_pb2_grpc as service
 
-__all__ = ["main"]
-
 ADDRESS = "127.0.0.1:8431"
 
 

@@ -18,9 +18,6 @@ from tests.support.error_validation import check_status
 from tests.support.known_deviations import is_allowed
 from tests.support.wire_validation import UnconvertibleMessage, as_call, is_known
 
-__all__ = ["SIDES", "Tally", "TranscriptValidator", "calls_of", "validate_line", "validate_lines"]
-
-
 _START = b'{"kind": '  # never within a line: quotes in texts are escaped
 SIDES = ("request", "answer")
 _NAMES = ("methods", "described", "called_by_clients", "gcloud_commands")

@@ -9,8 +9,6 @@ import threading
 from types import TracebackType
 from urllib.parse import urlsplit
 
-__all__ = ["TruncatingProxy"]
-
 
 class TruncatingProxy:
     """Forwards connections to a server; the first that sends more than N bytes is cut.

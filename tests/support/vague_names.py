@@ -16,8 +16,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["VAGUE", "british", "vague_names"]
-
 VAGUE = (
     {"one", "it", "this", "found", "told", "made", "wanted", "given", "asked", "ask", "said", "say"}
     | {"meant", "heard", "gone", "taken", "held", "kept", "sent", "seen", "shown", "known", "named"}

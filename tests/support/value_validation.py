@@ -13,8 +13,6 @@ from typing import Any
 
 from tests.support.discovery_documents import DOCUMENTS, Document, document
 
-__all__ = ["Complaint", "Side", "check_schema", "check_text"]
-
 Json = Any
 Rule = str
 

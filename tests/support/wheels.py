@@ -6,8 +6,6 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["BACKEND", "make_project", "make_wheel"]
-
 # A build backend within the project it builds: nothing else is needed. If the project has a
 # file `gate`, it names a file that must exist before anything is built.
 BACKEND = """

@@ -6,8 +6,6 @@ import bz2
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-__all__ = ["HEAD", "TAIL", "multistream", "page", "whole"]
-
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" \
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
 xsi:schemaLocation="http://www.mediawiki.org/xml/export-0.11/ \

@@ -20,8 +20,6 @@ from tpuctl.emulator.server import APIS
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.wire.messages import Method, camel, methods_of, shared_methods
 
-__all__ = ["REST_RULES", "UnconvertibleMessage", "as_call", "is_known", "services"]
-
 assert OperationMetadata is not None  # registers the metadata of Cloud TPU's operations
 
 # Modules of the services' official clients.

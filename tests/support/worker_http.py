@@ -13,8 +13,6 @@ from tests.support.ports import free_port
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, PortForwarded
 
-__all__ = ["GREETING", "read_greeting", "serve_greeting"]
-
 GREETING = b"from the worker\n"
 _SERVE_FOLDER = "cd tmp-served && python3 -m http.server --bind 127.0.0.1 {port} >/dev/null 2>&1"
 

@@ -1,3 +1,1 @@
 """The command line: parse, call one flow, hand the result to a view."""
-
-__all__: list[str] = []

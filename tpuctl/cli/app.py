@@ -15,8 +15,6 @@ from tpuctl.cli.help.help_pages import root_page
 from tpuctl.cli.state import CloudName, Interrupted, State
 from tpuctl.version import __version__
 
-__all__ = ["app", "command_line"]
-
 
 class Root(Group):
     """All commands; each module is imported when one of its commands is used."""

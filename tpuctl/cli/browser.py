@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["open_page"]
-
 
 def open_page(url: str) -> bool:
     """Open a page; False if there is no browser with windows, as in an SSH session.

@@ -12,8 +12,6 @@ from tpuctl.cli import responses
 from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     app.command("debug-dump")(debug_dump)

@@ -13,8 +13,6 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.diagnosis import Diagnosis, Finding
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     app.command()(doctor)

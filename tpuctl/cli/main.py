@@ -23,8 +23,6 @@ from tpuctl.google_imports import disable_async_rest
 from tpuctl.user_account import name_user
 from tpuctl.view.terminal.safe_stream import safe_streams
 
-__all__ = ["INTERRUPTED", "answer", "execute", "run"]
-
 INTERRUPTED = 130
 BUG = 70
 FOLDERS = ("TPUCTL_LOCAL_HOME", "TPUCTL_CONFIG_HOME", "TPUCTL_IMAGE_CACHE")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
 
-__all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
-
 T = TypeVar("T")
 ANSWERS = " [Y/n]: "
 REPEAT = "Repeat the command to continue where it stopped."

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from tpuctl.cli.help.commands import COMMANDS
 
-__all__ = ["SHELL_VARIABLE", "Candidate", "answer", "candidates_for", "main"]
-
 SHELL_VARIABLE = "_TPUCTL_COMPLETE"
 LINE_VARIABLE = "_TPUCTL_LINE"
 

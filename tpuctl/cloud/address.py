@@ -8,8 +8,6 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Unreachable
 
-__all__ = ["caller_address_range"]
-
 # Both are reachable over IPv4 only, so they report the address that the machines will see.
 SERVICES = ("https://checkip.amazonaws.com", "https://api.ipify.org")
 TIMEOUT_SECONDS = 10

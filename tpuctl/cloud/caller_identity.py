@@ -8,8 +8,6 @@ from typing import Any
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, TpuctlError, Usage
 
-__all__ = ["Identity", "identity_of"]
-
 # google-auth's classes by their modules.
 KINDS = {
     "google.oauth2.credentials": "user",

@@ -13,8 +13,6 @@ from tpuctl import errors
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Scope, TpuctlError, Transient
 from tpuctl.model.troubleshooting.known_errors import KnownError, extract_facts, table
 
-__all__ = ["AlreadyExists", "NodesClosed", "RangeTaken", "classify"]
-
 
 class NodesClosed(Denied):
     """The project may not create TPU nodes (API v1); few projects may."""

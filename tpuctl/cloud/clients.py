@@ -27,8 +27,6 @@ from tpuctl.model.troubleshooting.command_record import RecordCall
 from tpuctl.model.troubleshooting.known_errors import extract_facts
 from tpuctl.polling import Backoff, Clock, SystemClock
 
-__all__ = ["Cloud"]
-
 T = TypeVar("T")
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RETRY = Backoff(initial=0.5, maximum=8.0, multiplier=2.0)

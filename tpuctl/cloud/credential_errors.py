@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["is_signed_out"]
-
 UNAUTHENTICATED = (401, "UNAUTHENTICATED")
 
 

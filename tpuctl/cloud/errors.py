@@ -17,9 +17,6 @@ from tpuctl.errors import TpuctlError, Transient
 from tpuctl.model.text.redaction import without_keys
 from tpuctl.model.troubleshooting.known_errors import extract_facts
 
-__all__ = ["convert", "from_status", "is_foreign"]
-
-
 # Canonical gRPC codes, as google.rpc.Code numbers them.
 NAMES = {
     3: "INVALID_ARGUMENT",

@@ -20,8 +20,6 @@ from tpuctl.files import read_file
 from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.model.text.redaction import without_secrets
 
-__all__ = ["require_key_file", "unusable_key_file"]
-
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 MAX_BYTES = 1 << 20
 # google-auth 2.62, google/auth/_default.py

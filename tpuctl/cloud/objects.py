@@ -15,8 +15,6 @@ from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.troubleshooting.command_record import RecordCall
 
-__all__ = ["ObjectInfo", "ObjectStore", "Progress"]
-
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, total bytes
 CHUNK = 8 << 20  # of a resumable upload: the most that is lost if the connection drops

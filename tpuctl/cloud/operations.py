@@ -13,8 +13,6 @@ from tpuctl.google_imports import compute_types
 from tpuctl.model.troubleshooting.known_errors import extract_facts
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["compute_error", "compute_operation", "long_operation"]
-
 # Detects completion at most 10% late, and never by more than 2 seconds.
 POLL = Backoff(initial=0.05, maximum=2.0, multiplier=1.1)
 

@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.server_clock import ServerClock
 
-__all__ = ["Rest"]
-
 MAX_TEXT_LENGTH = 300  # of a response that is not the API's, in characters
 
 

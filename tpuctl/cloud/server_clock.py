@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl.errors import Diagnostic
 from tpuctl.units import format_duration
 
-__all__ = ["ServerClock"]
-
 # Date headers have whole seconds, and responses take a moment to arrive.
 PRECISION = timedelta(seconds=5)
 # From here on it is reported. Google rejects tokens that are signed five minutes off.

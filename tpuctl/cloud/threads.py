@@ -12,8 +12,6 @@ from typing import ParamSpec, TypeVar
 
 from tpuctl.model.troubleshooting.command_record import Call, RecordCall
 
-__all__ = ["in_thread", "recorded"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -1,3 +1,1 @@
 """The local cloud: Google APIs on loopback, with real machines behind them."""
-
-__all__: list[str] = []

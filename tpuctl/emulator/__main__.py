@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["main"]
-
 
 async def serve(home: Path, port: int, pace: str, ssh: Literal["auto", "high"]) -> int:
     from tpuctl.emulator.machines.host import LocalHost

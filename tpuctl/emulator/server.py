@@ -36,8 +36,6 @@ from tpuctl.local_cloud.home_lock import lock_home
 from tpuctl.local_cloud.pace import DEFAULT_PACE, Pace
 from tpuctl.version import __version__
 
-__all__ = ["APIS", "PACES", "MakeHost", "Server", "StartableHost"]
-
 
 class StartableHost(Host, Protocol):
     """A Host that must be started before use."""

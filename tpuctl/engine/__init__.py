@@ -1,3 +1,1 @@
 """Plans, and the concurrent walk of a dependency graph; independent of any cloud."""
-
-__all__: list[str] = []

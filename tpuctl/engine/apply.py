@@ -13,8 +13,6 @@ from tpuctl.model.events import Emit, Outcome, Planned, PlannedStep, StepFinishe
 from tpuctl.model.plan import Change, Plan, Result
 from tpuctl.polling import Clock
 
-__all__ = ["apply"]
-
 
 async def apply(
     plan: Plan, resources: Sequence[Resource], emit: Emit, clock: Clock | None = None

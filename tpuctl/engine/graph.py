@@ -9,8 +9,6 @@ from graphlib import TopologicalSorter
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Result
 
-__all__ = ["Visit", "order", "reverse", "walk"]
-
 Graph = Mapping[str, frozenset[str]]
 Visit = Callable[[str], Awaitable[Result]]
 

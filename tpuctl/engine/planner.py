@@ -11,8 +11,6 @@ from tpuctl.engine.resource import Resource
 from tpuctl.errors import ApiDisabled, Denied, TpuctlError
 from tpuctl.model.plan import Plan
 
-__all__ = ["Snapshot", "graph_of", "observe", "observe_each", "plan_down", "plan_up"]
-
 Snapshot = Mapping[str, Any | None]
 PROJECT = "project/"
 

@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from tpuctl.model.plan import Change
 
-__all__ = ["Report", "Resource"]
-
 # Reports what is being waited for, and the completed fraction (0 to 1) if known.
 Report = Callable[[str, float | None], None]
 

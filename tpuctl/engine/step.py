@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from tpuctl.model.events import Emit, Outcome, StepFinished, StepProgress, StepStarted
 from tpuctl.polling import Clock, SystemClock
 
-__all__ = ["Step", "step"]
-
 
 class Step:
     """A step in progress. `result` is the text that its final event carries."""

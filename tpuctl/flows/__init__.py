@@ -1,3 +1,1 @@
 """Flows: the steps of each command, such as `up`, `run` and `down`."""
-
-__all__: list[str] = []

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.command_record import RecordCall
     from tpuctl.remote.ssh import SshPool
 
-__all__ = [
-    "CLOUD",
-    "CONTROLLER",
-    "Context",
-    "Keys",
-    "OpenStack",
-    "PrepareImage",
-    "controller_name",
-    "job_cloud",
-    "known_hosts",
-]
-
 # Environment variables set for tpuctl on a controller.
 CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
 

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.model.events import Emit
 
-__all__ = [
-    "endpoint_of",
-    "install_interpreter",
-    "prepare_image",
-    "running_endpoint",
-]
-
 
 def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
     """The endpoint of `google` or `local`; starts the local cloud if it is not running.

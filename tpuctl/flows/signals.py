@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-__all__ = ["NoSignals", "SignalQueue", "SignalReceived", "until_interrupted"]
-
 T = TypeVar("T")
 DEBOUNCE_SECONDS = 1.0  # signals within this time count as one: `timeout` and shells send two
 

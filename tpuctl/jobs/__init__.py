@@ -1,3 +1,1 @@
 """Jobs: bundles and their upload, the supervisor on workers, and logs."""
-
-__all__: list[str] = []

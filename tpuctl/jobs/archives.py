@@ -24,15 +24,6 @@ from typing import IO
 
 from tpuctl.jobs.bundle import Bundle, Source, file_changed_error
 
-__all__ = [
-    "Archive",
-    "choose_archives",
-    "encode_record",
-    "read_files",
-    "read_record",
-    "write_archive",
-]
-
 MAX_SMALL_FILE_BYTES = 4_000_000  # larger files have an archive of their own
 MAX_SHARED_ARCHIVES = 8  # of one bundle; beyond that, they are merged
 MAX_OVERHEAD = 2  # an archive is reused if at least one in MAX_OVERHEAD of its bytes is needed

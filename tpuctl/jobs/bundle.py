@@ -25,8 +25,6 @@ from tpuctl.jobs.file_hashes import FileHashes
 from tpuctl.jobs.file_selection import Entry, FileRules, include_setting, unreadable_error
 from tpuctl.units import decimal_size
 
-__all__ = ["LARGE_BYTES", "Bundle", "Source", "build_bundle", "file_changed_error"]
-
 LARGE_BYTES = 50_000_000
 MAX_NAMES = 5  # in a warning
 MAX_KEY_BYTES = 1 << 20  # private keys and account files are never larger

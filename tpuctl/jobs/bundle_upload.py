@@ -24,8 +24,6 @@ from tpuctl.model.text.names import BUNDLES
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
-__all__ = ["BundleUpload", "extend_bundle_lifetime", "record_name", "upload_bundle"]
-
 RECORD_SUFFIX = ".json.gz"
 MAX_READ_RECORDS = 8  # of other bundles, the latest ones, whose archives may contain the same files
 MAX_PARALLEL_UPLOADS = 2

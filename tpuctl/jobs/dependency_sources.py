@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 from tpuctl.errors import Refused
 from tpuctl.files import is_generated_folder
 
-__all__ = ["DependencySources"]
-
 REQUIREMENT = re.compile(
     r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*(?P<clauses>[^;@]*?)\s*"
     r"(?P<marker>;.*)?"

@@ -11,8 +11,6 @@ from typing import Any
 
 from tpuctl.files import private_folder
 
-__all__ = ["MIN_FILE_BYTES", "FileHashes"]
-
 MIN_FILE_BYTES = 1 << 20  # reading smaller files is as fast as the cache
 MIN_AGE_NS = 2_000_000_000  # a newer file may change again without a new timestamp
 MAX_FILES = 10_000  # the most recently used ones are kept

@@ -27,15 +27,6 @@ from tpuctl.jobs.repository import Repository, repository_root
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = [
-    "Entry",
-    "Exclusion",
-    "FileRules",
-    "Selection",
-    "include_setting",
-    "unreadable_error",
-]
-
 GIT_IGNORE, OWN_IGNORE = ".gitignore", ".tpuctlignore"  # the latter takes precedence
 ALWAYS_EXCLUDED = frozenset(
     {

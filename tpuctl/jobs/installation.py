@@ -14,8 +14,6 @@ from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.model.stack.schema import JobSection
 
-__all__ = ["named_files", "read_installation"]
-
 AUTO = "auto"
 REQUIREMENTS, PROJECT, WHEELS = "requirements.txt", "pyproject.toml", "wheels"
 # Variables that tell pip where packages are.

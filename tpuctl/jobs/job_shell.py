@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-__all__ = ["JOB_SHELL", "in_job_environment"]
-
 _FILE = "~/.tpuctl/environment.sh"  # written by `shipped/preparation.py` when a job starts
 # After the profile, which may replace PATH. The last shell is the user's own, and interactive.
 _ENTER = f"""\

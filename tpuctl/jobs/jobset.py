@@ -30,18 +30,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import BUNDLES, STACK_LABEL
 
-__all__ = [
-    "DEFAULT_IMAGE",
-    "JobSetSettings",
-    "build_manifest",
-    "programs_archive",
-    "programs_name",
-    "require_all_workers",
-    "require_exportable",
-    "require_names",
-    "secret_name",
-]
-
 DEFAULT_IMAGE = "python:3.12"
 CONTAINER, REPLICATED_JOB = "job", "slice"
 # Kubernetes names pods NAME-slice-INDEX-INDEX-SUFFIX, with up to 63 characters (JobSet's webhook).

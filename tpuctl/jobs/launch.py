@@ -23,22 +23,6 @@ from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 
-__all__ = [
-    "GRACE_SECONDS",
-    "SHIPPED",
-    "START_SIGNAL",
-    "FirstAccess",
-    "Launch",
-    "are_ready",
-    "build_archive",
-    "cache_spec",
-    "send_start_signal",
-    "start",
-    "stop",
-    "stop_through_bucket",
-    "supervisor_command",
-]
-
 SHIPPED = (
     "arrival.py",
     "supervisor.py",

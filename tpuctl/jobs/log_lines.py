@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 
-__all__ = ["LineFilter", "LinePrefixer"]
-
 MAX_LINE_BYTES = 1 << 20  # of a line without an end that are matched or held
 COLORS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 

@@ -17,8 +17,6 @@ from tpuctl.model.logs.log_range import LogRange
 from tpuctl.model.text.record_parsing import ByteCount, parse_answer
 from tpuctl.remote.transport import Transport
 
-__all__ = ["LogPosition", "first_byte"]
-
 
 async def first_byte(
     part: LogRange, record: JobRecord, worker: int, transport: Transport | None, store: Store

@@ -22,14 +22,6 @@ from tpuctl.model.text.record_parsing import ByteCount, parse_answer, parse_reco
 from tpuctl.polling import Backoff, Clock, SystemClock, gather_all
 from tpuctl.remote.transport import Result, Stream, Transport
 
-__all__ = [
-    "GIVE_UP_SECONDS",
-    "Store",
-    "WorkerLog",
-    "parse_worker",
-    "worker_records",
-]
-
 NO_SUCH_JOB = 3  # exit code of the supervisor: the machine was recreated
 FREED = 4  # exit code of the supervisor: the requested bytes are only in the bucket
 RECONNECT = Backoff(initial=0.05, maximum=5.0, multiplier=2.0)

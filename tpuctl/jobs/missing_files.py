@@ -8,8 +8,6 @@ from pathlib import Path, PurePosixPath
 
 from tpuctl.jobs.file_selection import Exclusion, FileRules
 
-__all__ = ["missing_file"]
-
 MODULE = re.compile(r"No module named '([\w.]+)'")
 NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 WORD = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\"`;:,()\[\]{}]+)")

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Repository", "repository_root"]
-
 TIMEOUT_SECONDS = 60.0
 # Git also answers in repositories of other users, such as those mounted into a container, since
 # it runs no program that the repository names.

@@ -18,8 +18,6 @@ from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.polling import Backoff
 from tpuctl.remote.transport import Transport
 
-__all__ = ["begin"]
-
 QUERY_SECONDS = 20.0  # how long one query waits
 GIVE_UP_SECONDS = 300.0
 RECONNECT = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)

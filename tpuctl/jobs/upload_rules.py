@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tpuctl.jobs.file_selection import Exclusion
     from tpuctl.model.stack.stack import Stack
 
-__all__ = ["FolderUpload", "find_left_out", "upload_of"]
-
 
 @dataclass(frozen=True)
 class FolderUpload:

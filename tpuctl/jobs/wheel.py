@@ -17,8 +17,6 @@ from pathlib import Path
 from tpuctl.assets import PACKAGE, runtime_lock
 from tpuctl.version import __version__
 
-__all__ = ["Wheel", "controller_wheel", "wheel_of"]
-
 # Packages and folders of tpuctl.
 NOT_ON_CONTROLLERS = ("emulator", "local_cloud", "preflight", "templates")
 ZIP_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible builds

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["APIS", "endpoint_path", "without_folder"]
-
 # By their names in gcloud's settings.
 APIS = (
     *("cloudbilling", "cloudresourcemanager", "compute", "iam", "iamcredentials", "logging"),

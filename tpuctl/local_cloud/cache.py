@@ -15,8 +15,6 @@ from tpuctl.files import cache_home, disk_usage
 from tpuctl.local_cloud.folder_removal import remove_folder
 from tpuctl.local_cloud.images import MARKER, ImageStore
 
-__all__ = ["CacheItem", "cache_items", "cache_size", "prune"]
-
 PACKAGES = ".tpuctl/envs/*/"  # of jobs, below their home
 DIGEST = re.compile(r"-?[0-9a-f]{16,}$")
 DAY = 24 * 3600

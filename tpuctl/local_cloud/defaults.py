@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_PROJECT", "OWNER"]
-
 OWNER = "owner@local-cloud.invalid"  # the holder of the token in the state folder
 DEFAULT_PROJECT = "local-project"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tpuctl.units import transferred
 
-__all__ = ["BytesProgress", "DownloadProgress"]
-
 # Bytes downloaded, total bytes, and a text with both.
 BytesProgress = Callable[[int, int, str], None]
 # pip's output before a download (pip/_internal/network/download.py: `_prepare_download`).

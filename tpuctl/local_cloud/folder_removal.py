@@ -7,8 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-__all__ = ["remove_folder"]
-
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder tree; what cannot be removed stays, and nothing is raised.

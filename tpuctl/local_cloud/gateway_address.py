@@ -10,16 +10,6 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "MACHINE",
-    "SHELL",
-    "GatewayAddress",
-    "machine_user",
-    "read_upstream",
-    "shell_user",
-    "write_private",
-]
-
 MACHINE = "machine"  # reaches other hosts as the local cloud's process does
 SHELL = "shell"  # reaches them as its shell did before, through that shell's proxy, if any
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-__all__ = ["LOCK_FILE", "HomeInUse", "home_holder", "lock_home"]
-
 LOCK_FILE = "server.lock"
 _TRIES, _PAUSE = 10, 0.05  # while `home_holder` of another process has it
 

@@ -20,15 +20,6 @@ from tpuctl.interpreters import Interpreter, current, find, install_hint, or_lis
 from tpuctl.local_cloud.download_progress import BytesProgress, DownloadProgress
 from tpuctl.local_cloud.machine_error import MachineError
 
-__all__ = [
-    "MARKER",
-    "ImageChoice",
-    "ImageStore",
-    "NoImage",
-    "image_interpreter",
-    "site_packages",
-]
-
 MARKER = "complete"  # its time is that of the last use
 NAMES = ("python-py*-*/", "tensorflow-*-py*-*/")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MachineError"]
-
 
 class MachineError(Exception):
     """A machine could not be created or started; the text can be shown to the user."""

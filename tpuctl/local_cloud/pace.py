@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DEFAULT_PACE", "PACES", "Pace"]
-
 DEFAULT_PACE = "quick"
 
 PACES = ("instant", "quick", "real")

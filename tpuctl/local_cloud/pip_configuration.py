@@ -12,8 +12,6 @@ import subprocess
 
 from tpuctl.interpreters import current
 
-__all__ = ["pip_configuration"]
-
 HOST_PIP_VARIABLES = {  # settings of the host's pip that do not apply to machines
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),

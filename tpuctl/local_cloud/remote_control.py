@@ -14,21 +14,6 @@ from urllib.parse import quote
 from tpuctl.errors import TimedOut
 from tpuctl.local_cloud.server_process import LocalCloud, request, wait_until
 
-__all__ = [
-    "Fields",
-    "add_fault",
-    "calls",
-    "change_settings",
-    "fault",
-    "faults",
-    "release",
-    "remove_all_faults",
-    "remove_fault",
-    "settings",
-    "token",
-    "wait_held",
-]
-
 Fields = dict[str, Any]
 
 

@@ -36,18 +36,6 @@ from tpuctl.shell_record import original_environment
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = [
-    "LocalCloud",
-    "default_home",
-    "report",
-    "request",
-    "reset",
-    "start",
-    "status",
-    "stop",
-    "wait_until",
-]
-
 _POLL_SECONDS = 0.03
 _STOP_SECONDS = 20.0
 _LOG_LINES = 15

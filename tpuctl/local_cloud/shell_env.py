@@ -30,8 +30,6 @@ from tpuctl.local_cloud.trust import (
 )
 from tpuctl.shell_record import RECORD, original_environment, read_record
 
-__all__ = ["environment_for"]
-
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 # Variables that override the endpoints or the account of the configuration files.
 _CONFLICTING = (

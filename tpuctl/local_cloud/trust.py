@@ -11,8 +11,6 @@ from pathlib import Path
 
 import certifi
 
-__all__ = ["CERTIFICATE_VARIABLES", "GCSFS_SETTINGS", "local_hosts", "trusted_certificates"]
-
 # Certificate files of: curl and TensorFlow, Python and Go, requests, gRPC, Node, httplib2,
 # TensorStore.
 CERTIFICATE_VARIABLES = (

@@ -1,3 +1,1 @@
 """The data model: values shared by the whole program."""
-
-__all__: list[str] = []

@@ -9,26 +9,6 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic
 
-__all__ = [
-    "CommandOutput",
-    "Emit",
-    "Event",
-    "JobEnded",
-    "LogChunk",
-    "Note",
-    "Outcome",
-    "PageServed",
-    "Planned",
-    "PlannedStep",
-    "PortForwarded",
-    "StatusUpdate",
-    "StepFinished",
-    "StepProgress",
-    "StepStarted",
-    "WarningIssued",
-    "ignore",
-]
-
 
 class Outcome(Enum):
     """How a step ended."""

@@ -8,8 +8,6 @@ from enum import Enum
 
 from tpuctl.model.events import Outcome
 
-__all__ = ["Action", "Change", "Plan", "Result"]
-
 
 class Action(Enum):
     """A plan's action on a resource."""

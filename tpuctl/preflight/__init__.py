@@ -1,3 +1,1 @@
 """Checks of a script before it is submitted: static check, rehearsal and compilation."""
-
-__all__: list[str] = []

@@ -27,16 +27,6 @@ from tpuctl.preflight.unread_requirements import unread_requirements
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
 
-__all__ = [
-    "check_folder",
-    "check_path",
-    "check_program",
-    "check_project",
-    "default_target",
-    "describe_target",
-    "target_of",
-]
-
 HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
 UploadOf = Callable[[Path, Path | None], Upload]
 MAIN_GUARD = b"__main__"  # found in most files that are run as scripts

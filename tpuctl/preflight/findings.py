@@ -11,17 +11,6 @@ from typing import Literal
 
 from tpuctl.model.scripts.framework import Framework
 
-__all__ = [
-    "CheckNote",
-    "Edit",
-    "Finding",
-    "Report",
-    "Rule",
-    "Severity",
-    "Target",
-    "UnreadRequirements",
-]
-
 
 class Severity(StrEnum):
     """The consequence on a TPU, most severe first."""

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from tpuctl.preflight.findings import Edit, Finding
 
-__all__ = ["Fixes", "Rewrite", "SkippedFix", "diff", "propose", "write"]
-
 LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 BREAK = re.compile(r"\r\n|\r|\n")
 BREAK_AT_END = re.compile(r"(?:\r\n|\r|\n)\Z")

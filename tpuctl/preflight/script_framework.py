@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.program.source import Module
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
 
-__all__ = ["framework_of", "imported_modules", "runtime_warning"]
-
 
 def framework_of(script: Module) -> Framework | None:
     """The framework of a script, if its imports tell."""

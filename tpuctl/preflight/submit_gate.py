@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.installation import Installation
     from tpuctl.model.jobs.job import JobKind
 
-__all__ = [
-    "Runnable",
-    "check_runnable",
-    "check_script",
-    "check_setup",
-    "check_wheels",
-    "count_text",
-    "diagnostic_of",
-    "display_path",
-    "other_interpreter",
-    "refuse_home",
-    "refuse_notebook",
-    "require_no_errors",
-    "require_python",
-    "runnable",
-    "warning_for",
-]
-
 SOURCES = ("", "src")  # folders of packages, as on workers
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 SUMMARY = "Finding of the check"

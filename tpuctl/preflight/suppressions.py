@@ -19,8 +19,6 @@ from tpuctl.preflight.findings import CheckNote, Finding
 from tpuctl.preflight.rules import RULES, matching_codes
 from tpuctl.spelling import nearest
 
-__all__ = ["Suppressions"]
-
 MARK = "tpuctl:"
 COMMENT = re.compile(r"#\s*tpuctl:\s*(?P<word>[A-Za-z][\w-]*)?\s*(?P<rest>\[[^\]#]*\]?)?")
 WORDS = ("ignore", "ignore-file")

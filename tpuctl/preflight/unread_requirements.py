@@ -16,8 +16,6 @@ from tpuctl.model.scripts.requirement_files import required
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Target, UnreadRequirements
 
-__all__ = ["unread_requirements"]
-
 # Files with dependencies, and the command that writes them into requirements.txt.
 OTHERS = {
     "environment.yml": "pip list --format=freeze > requirements.txt",

@@ -1,3 +1,1 @@
 """Commands and files on machines, over SSH."""
-
-__all__: list[str] = []

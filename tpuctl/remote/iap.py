@@ -22,8 +22,6 @@ from tpuctl.errors import Denied, Scope, TpuctlError, Transient, Unreachable
 if TYPE_CHECKING:
     from tpuctl.remote.relay_stream import Connection, Tunnel
 
-__all__ = ["RELAY_RANGE", "Destination", "IapRoute", "OpenRoute", "Relay", "open_tunnel"]
-
 # The relay requires this origin from programs that are not browsers.
 ORIGIN = "bot:iap-tunneler"
 CONNECT_SECONDS, CLOSE_SECONDS = 30.0, 2.0

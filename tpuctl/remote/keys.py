@@ -14,8 +14,6 @@ from tpuctl.files import private_folder, read_file
 
 MAX_KEY_BYTES = 1 << 16  # bytes of a private key
 
-__all__ = ["KeyPair", "config_home", "default_key", "load_key"]
-
 
 @dataclass(frozen=True)
 class KeyPair:

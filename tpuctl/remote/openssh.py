@@ -29,14 +29,6 @@ from tpuctl.remote.keys import config_home
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import Address
 
-__all__ = [
-    "Host",
-    "HostsFile",
-    "UserConfiguration",
-    "openssh_command",
-    "write_known_hosts",
-]
-
 # Options by the version of OpenSSH that introduced them (openssh.com/releasenotes.html). Earlier
 # ones ignore them on their command line, but not in a file: IgnoreUnknown counts only within hosts
 # that match, and ssh would refuse to connect to any other host.

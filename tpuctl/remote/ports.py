@@ -11,8 +11,6 @@ import asyncssh
 from tpuctl.errors import Unreachable
 from tpuctl.remote.ssh import CONNECT_SECONDS, SshTransport
 
-__all__ = ["connect_streams", "forward"]
-
 CHUNK_BYTES = 1 << 16
 
 

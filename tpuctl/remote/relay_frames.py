@@ -17,20 +17,6 @@ import struct
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = [
-    "MAX_DATA_BYTES",
-    "SUBPROTOCOL",
-    "Acknowledged",
-    "Connected",
-    "Data",
-    "Frame",
-    "ProtocolError",
-    "Reconnected",
-    "encode_acknowledgement",
-    "encode_data",
-    "parse_frame",
-]
-
 SUBPROTOCOL = "relay.tunnel.cloudproxy.app"
 MAX_DATA_BYTES = 16 * 1024  # of data in one frame
 CONNECTED, RECONNECTED, DATA, ACKNOWLEDGED = 1, 2, 4, 7

@@ -21,8 +21,6 @@ from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote import relay_frames as frames
 from tpuctl.remote.relay_frames import ProtocolError
 
-__all__ = ["Connection", "Connector", "Tunnel"]
-
 MAX_UNACKNOWLEDGED_BYTES = 4 * 1024 * 1024  # unacknowledged bytes; beyond that we stop reading
 ACKNOWLEDGE_AFTER = 2 * frames.MAX_DATA_BYTES  # received bytes, or after:
 ACKNOWLEDGE_SECONDS = 2.0

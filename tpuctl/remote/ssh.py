@@ -18,8 +18,6 @@ from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.remote.iap import IapRoute, OpenRoute
 from tpuctl.remote.transport import Progress, Result, Stream, with_retries
 
-__all__ = ["Address", "SshPool", "SshTransport", "fetch_host_key"]
-
 CONNECT_SECONDS = 15.0
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 CHUNK_BYTES = 1 << 18

@@ -13,8 +13,6 @@ from typing import Protocol, TypeVar
 from tpuctl.errors import RemoteFailed, Transient, Unreachable
 from tpuctl.polling import Backoff
 
-__all__ = ["Progress", "Result", "Stream", "Transport", "with_retries"]
-
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, total bytes
 RETRY = Backoff(initial=0.1, maximum=5.0, multiplier=2.0)

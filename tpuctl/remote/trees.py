@@ -30,8 +30,6 @@ from tpuctl.errors import NotFound, RemoteFailed, TpuctlError, Transient, Usage
 from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["Entry", "LocalTree", "RemoteTree", "Tree"]
-
 Kind = Literal["file", "folder", "link", "other"]
 ReportBytes = Callable[[int], None]  # called with the bytes done
 BLOCK_BYTES, MAX_REQUESTS = 1 << 16, 16  # up to a megabyte of a file in flight

@@ -1,3 +1,1 @@
 """One file for the whole life of each kind of resource."""
-
-__all__: list[str] = []

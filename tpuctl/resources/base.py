@@ -29,20 +29,6 @@ from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.model.text.names import STACK_LABEL, ownership
 from tpuctl.polling import Backoff, Clock, wait_until
 
-__all__ = [
-    "IAM_PROPAGATION_SECONDS",
-    "STACK_UPDATE",
-    "CloudKind",
-    "Query",
-    "SharedLists",
-    "StackResource",
-    "confirm_deletion",
-    "name_taken",
-    "retry_until_visible",
-    "time_of",
-    "wait_until_deleted",
-]
-
 T = TypeVar("T")
 STACK_UPDATE = "updating a running stack"
 IAM_PROPAGATION_SECONDS = 420.0  # IAM changes take up to 7 minutes to propagate

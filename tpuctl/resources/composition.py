@@ -40,16 +40,6 @@ from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
 
-__all__ = [
-    "BY_NAME",
-    "KINDS",
-    "beside_tpu",
-    "in_other_zones",
-    "kind_of",
-    "resources_of",
-    "tpu_kind",
-]
-
 # All kinds, in the order in which `status` and `orphans` list them.
 KINDS: tuple[type[CloudKind], ...] = (
     TpuNode,

@@ -9,8 +9,6 @@ from tpuctl.engine.resource import Report, Resource
 from tpuctl.errors import TpuctlError
 from tpuctl.model.plan import Action, Change
 
-__all__ = ["LeftoverResource", "UnreadResource"]
-
 
 class LeftoverResource:
     """A resource that `up` deletes, as `down` does. Its address includes its location.

@@ -9,5 +9,3 @@ This folder is copied to machines, where tpuctl is not installed: it uses only t
 On both sides it is loaded as part of a package named `_tpuctl`, so that its modules cannot shadow
 those of the script.
 """
-
-__all__: list[str] = []

@@ -18,8 +18,6 @@ from typing import Any
 
 from .script_calls import call_script
 
-__all__ = ["hold_for_jax", "hold_for_tensorflow", "take"]
-
 NAME = "libtpu_lockfile"  # in /tmp
 IN_USE = (
     "ABORTED: The TPU is already in use by process with pid {}. "

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["AfterImport"]
-
 
 class AfterImport:
     """Calls a module's function after its code has run; functions must not raise."""

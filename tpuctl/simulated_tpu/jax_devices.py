@@ -11,8 +11,6 @@ from typing import Any
 from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["Devices", "install", "start_alone"]
-
 DEVICES_FLAG = "--xla_force_host_platform_device_count"
 PLATFORMS = ("jax_platforms", "jax_platform_name")
 # Functions that take a platform's name, which a script for a TPU may pass.

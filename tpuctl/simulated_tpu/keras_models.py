@@ -10,8 +10,6 @@ from typing import Any
 from .script_calls import call_script
 from .tensorflow_stubs import exclude_stubs, is_stub
 
-__all__ = ["exclude_from_checks", "install"]
-
 
 def exclude_from_checks(keras: Any) -> None:
     """Let Keras 2 or 3 not do under a stub what only works on a TPU."""

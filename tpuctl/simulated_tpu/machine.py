@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["start"]
-
 # With more, TensorFlow (2.18) hangs when it creates an iterator for them.
 MAX_REPLICAS = 16
 

@@ -7,8 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Observer"]
-
 
 class Observer:
     """Records nothing, as on a machine; a rehearsal has its own."""

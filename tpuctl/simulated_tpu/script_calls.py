@@ -7,8 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["call_script"]
-
 
 def call_script(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
     """Call a function of the script or of a library in its place.

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__: list[str] = []
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = "_tpuctl"
 # The module that is started if the variable is set; the first one alone.

@@ -15,8 +15,6 @@ from typing import Any
 from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["Replicas", "exclude_stubs", "install", "is_stub", "replace"]
-
 # Functions that detect a TPU strategy by its name, to do what only works on a TPU.
 TPU_CHECKS = (
     ("tensorflow.python.ops.control_flow_util_v2", "_is_tpu_strategy"),

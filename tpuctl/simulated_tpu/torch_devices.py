@@ -11,8 +11,6 @@ from typing import Any
 from .observer import Observer
 from .script_calls import call_script
 
-__all__ = ["install", "spawn_here"]
-
 DEVICES_VARIABLE = "CPU_NUM_DEVICES"  # read when the script first uses a device
 
 

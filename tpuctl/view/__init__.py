@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpuctl.view.progress.base import View
 
-__all__ = ["choose"]
-
 
 def choose(*, json: bool, events: bool, quiet: bool, no_color: bool) -> View:
     """The view for these options and this stderr."""

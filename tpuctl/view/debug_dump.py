@@ -11,8 +11,6 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.debug_dump import Dump
 
-__all__ = ["show_contents"]
-
 KEPT = "Names of the stack, of buckets and files, and what your scripts print are kept."
 
 

@@ -13,13 +13,6 @@ from tpuctl.units import counted
 from tpuctl.view.terminal.safe_console import SafeConsole
 from tpuctl.view.terminal.text_wrapping import wrap
 
-__all__ = [
-    "diagnosis_console",
-    "role_text",
-    "show_finding",
-    "summary",
-]
-
 STYLES = {
     CheckState.OK: "green",
     CheckState.WARNING: "yellow",

@@ -14,8 +14,6 @@ from tpuctl.model import events
 from tpuctl.view.progress.json_lines import ENVELOPE_VERSION
 from tpuctl.view.responses import catalog, checks, ci, export, local, stacks
 
-__all__ = ["RESPONSES", "envelope_schema", "events_schema"]
-
 # By command. Its options determine which of several models applies.
 RESPONSES: Mapping[str, Any] = {
     "init": stacks.WrittenFiles | list[str],

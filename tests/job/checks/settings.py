@@ -4,8 +4,6 @@ from argparse import Namespace
 
 import pretrain
 
-__all__ = ["options_of"]
-
 
 def options_of(**changes: object) -> Namespace:
     """Return the default options with some changed; sizes in `training` are for these."""

@@ -1,3 +1,1 @@
 """The parts of `make live`: settings, cost, recorder, comparison and cleanup."""
-
-__all__: list[str] = []

@@ -16,8 +16,6 @@ from tpuctl.errors import ApiDisabled, TpuctlError
 from tpuctl.model.events import Event, StepFinished
 from tpuctl.model.status.inventory import InventoryItem
 
-__all__ = ["clean", "remaining_items"]
-
 TRIES = 3
 
 

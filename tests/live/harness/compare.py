@@ -16,8 +16,6 @@ from tpuctl.emulator.replay.comparison import form
 from tpuctl.emulator.replay.recordings import Recording, read_recording
 from tpuctl.emulator.replay.replayer import ReplayedCall, replay
 
-__all__ = ["Difference", "compare", "write_differences"]
-
 MARGIN = 1.5  # times the longest polling gap: shorter states may have been missed
 MISSING = "(nothing)"
 COMMANDS = {"local": "TPUCTL_LIVE_CLOUD=local", "google": "TPUCTL_LIVE_PROJECT=my-project"}

@@ -17,8 +17,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound
 from tpuctl.model.events import Event, LogChunk
 
-__all__ = ["POLL_SECONDS", "Live"]
-
 T = TypeVar("T")
 POLL_SECONDS = {"local": 0.1, "google": 3.0}  # between two requests for a resource's state
 

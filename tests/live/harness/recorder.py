@@ -16,8 +16,6 @@ from tests.live.harness.transcript import Redaction
 from tpuctl.errors import TpuctlError
 from tpuctl.model.events import Event, StepFinished, StepStarted
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Writes every observation immediately, so that a killed run leaves a partial record.

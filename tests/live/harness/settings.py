@@ -20,8 +20,6 @@ from tpuctl.catalog import (
 from tpuctl.model.cost.cost import Cost, address_cost, node_cost, storage_cost
 from tpuctl.units import dollars
 
-__all__ = ["NODE_TYPE", "ROOT", "InvalidSettings", "Settings", "default_type", "node_zone"]
-
 ROOT = Path(__file__).resolve().parents[3]
 # TPU VMs were reported to take 3 to 10 minutes to create, and some more to delete.
 EXPECTED_MINUTES = 20

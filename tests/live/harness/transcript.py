@@ -26,8 +26,6 @@ from tests.support.wire_validation import UnconvertibleMessage, as_call, is_know
 from tpuctl.cloud.clients import Cloud
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["RecordingCloud", "Redaction", "Transcript"]
-
 assert error_details_pb2 is not None  # registers the details of errors
 
 _OBJECT_DATA = re.compile(r"[?&]alt=media\b|^/(?:resumable/)?upload/|^/download/")

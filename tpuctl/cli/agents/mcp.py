@@ -11,8 +11,6 @@ import typer
 from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Usage
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     app.command()(mcp)

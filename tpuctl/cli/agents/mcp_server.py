@@ -32,8 +32,6 @@ from tpuctl.model.events import Event, LogChunk, StepFinished, StepProgress, Ste
 from tpuctl.version import __version__
 from tpuctl.view.progress.json_lines import JsonLines
 
-__all__ = ["TOOLS", "serve"]
-
 T = TypeVar("T")
 
 MAX_CALLS = 256  # at the same time; a thread is started only if all others are busy

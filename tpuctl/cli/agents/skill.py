@@ -14,8 +14,6 @@ from tpuctl.cli import responses
 from tpuctl.cli.help.commands import COMMANDS, EFFECTS, Effect
 from tpuctl.cli.state import State
 
-__all__ = ["register", "skill_page"]
-
 # The front matter is that of agent skills: https://agentskills.io/specification
 START = """\
 ---

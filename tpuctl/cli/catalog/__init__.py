@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     from tpuctl.cli.catalog.prices import prices

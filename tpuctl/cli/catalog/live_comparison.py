@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tpuctl.model.capacity.reservation import Reservation
     from tpuctl.view.responses.base import Response
 
-__all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
-
 MAX_SHOWN = 10  # differences that are listed
 
 

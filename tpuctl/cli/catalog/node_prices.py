@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tpuctl.model.cost.price_list import PriceList
     from tpuctl.view.responses.base import Response
 
-__all__ = ["NodePrices"]
-
 TITLES = {"on-demand": "on demand", "spot": "spot", "flex-start": "flex-start"}
 TOLERANCE = 1e-4  # published prices may be rounded
 MAX_SHOWN = 10  # differences that are listed

@@ -6,8 +6,6 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.selection import Order, Row, answer_rows
 from tpuctl.cli.state import State
 
-__all__ = ["disk_prices", "machine_prices", "storage_prices"]
-
 
 def machine_prices(state: State, region: str, order: Order) -> None:
     """In one region, or each in its cheapest region."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tpuctl.model.cost.budget import Budget
     from tpuctl.model.cost.price_list import PriceList
 
-__all__ = ["prices"]
-
 
 def prices(
     context: typer.Context,

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType
     from tpuctl.model.capacity.quota_room import Room
 
-__all__ = ["quota"]
-
 CAPACITIES = {"on-demand": False, "spot": True}
 ADDRESSES = "IN_USE_ADDRESSES"
 KEYS = "quota capacity api scope per-node default"

@@ -24,8 +24,6 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice
 
-__all__ = ["runtimes"]
-
 
 def runtimes(
     context: typer.Context,

@@ -30,29 +30,6 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.view.responses.base import Response
 
-__all__ = [
-    "CapacityName",
-    "Filters",
-    "Generation",
-    "HiddenType",
-    "Live",
-    "LiveProject",
-    "LiveQuery",
-    "Order",
-    "Regions",
-    "Row",
-    "TypeArgument",
-    "Zones",
-    "answer_rows",
-    "api_text",
-    "capacities",
-    "live_client",
-    "name_filter",
-    "natural_key",
-    "select",
-    "select_zones",
-]
-
 Row = dict[str, Any]
 LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 

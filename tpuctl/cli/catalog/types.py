@@ -23,8 +23,6 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType, Choice
 
-__all__ = ["types"]
-
 MAX_CHIPS = 256  # of the types that are listed without --all
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tpuctl.catalog import AcceleratorType, Api, Choice
 
-__all__ = ["zones"]
-
 CALENDAR_NOTE = (
     "Calendar: capacity can be reserved for {} to {} days, as a future reservation at "
     "Compute Engine; use it with tpu.reservation."

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.ci.pipelines import Pipeline
     from tpuctl.view.responses.base import Response
 
-__all__ = ["register"]
-
 PANEL = "CI and help"
 WRITE, STEPS = "Write a pipeline", "Used in its steps"
 

@@ -16,9 +16,6 @@ from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 from tpuctl.errors import Usage
 
-__all__ = ["follow", "start", "summary"]
-
-
 Output = Annotated[
     Path | None,
     typer.Option("--output", help="File to append JOB_ID, JOB_STATE and so on to, as NAME=VALUE."),

@@ -15,18 +15,6 @@ import typer
 if TYPE_CHECKING:
     from tpuctl.cli.completion.name_history import RememberedStack
 
-__all__ = [
-    "complete_capacities",
-    "complete_jobs",
-    "complete_projects",
-    "complete_regions",
-    "complete_stacks",
-    "complete_templates",
-    "complete_types",
-    "complete_workers",
-    "complete_zones",
-]
-
 Candidate = str | tuple[str, str]  # a word, with a few words about it
 
 STACK_LINE = re.compile(r"""(?m)^stack:\s*["']?([a-z][-a-z0-9]*)""")

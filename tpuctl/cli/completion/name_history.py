@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from tpuctl.files import private_folder
 
-__all__ = ["RememberedStack", "forget", "history_file", "remember", "remembered_stacks"]
-
 VERSION = 1
 MAX_STACKS = 50
 MAX_JOBS = 40

@@ -12,15 +12,6 @@ import shellingham
 
 from tpuctl.errors import Usage
 
-__all__ = [
-    "SCRIPTS",
-    "InstalledScript",
-    "completion_script",
-    "current_shell",
-    "install",
-    "parent_shell",
-]
-
 # The wheel has these files also where shells look for them.
 SCRIPTS = {"bash": "tpuctl.bash", "zsh": "_tpuctl", "fish": "tpuctl.fish"}
 

@@ -13,8 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from tpuctl.cli.help.help_pages import command_page, summary_of
 
-__all__ = ["App", "Command", "Group"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -9,19 +9,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = [
-    "COMMANDS",
-    "EFFECTS",
-    "GROUPS",
-    "IN_ONE_LINE",
-    "LEFT_COLUMN",
-    "SYNONYMS",
-    "SYNONYMS_IN_GROUPS",
-    "Effect",
-    "Entry",
-    "nearest_command",
-]
-
 
 class Effect(Enum):
     """The most that a command may do, for people and programs that decide whether to run it."""

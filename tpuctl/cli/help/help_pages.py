@@ -17,21 +17,6 @@ from typing import Any
 
 from tpuctl.cli.help.commands import GROUPS, IN_ONE_LINE, LEFT_COLUMN
 
-__all__ = [
-    "EXAMPLE",
-    "GLOBAL_OPTIONS",
-    "argument_name",
-    "command_page",
-    "description_of",
-    "example_of",
-    "option_names",
-    "options_page",
-    "paragraphs_of",
-    "root_page",
-    "summary_of",
-    "usage_of",
-]
-
 MAX_WIDTH, MIN_WIDTH = 100, 40
 SCREEN = 23  # rows, above the prompt; longer pages have no empty ones
 INDENT = "  "

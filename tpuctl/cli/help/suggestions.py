@@ -12,15 +12,6 @@ from tpuctl.errors import Diagnostic
 if TYPE_CHECKING:
     from tpuctl.catalog import AcceleratorType
 
-__all__ = [
-    "require_generations",
-    "require_regions",
-    "require_type",
-    "require_types",
-    "require_zones",
-    "unknown_type",
-    "usage_diagnostic",
-]
 NO_COMMAND = re.compile(r"No such command '(.*?)'")
 
 

@@ -10,8 +10,6 @@ from tpuctl.cli import responses
 from tpuctl.cli.help.commands import COMMANDS, nearest_command
 from tpuctl.cli.state import State
 
-__all__ = ["register"]
-
 OPTIONS = "options"
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tpuctl.preflight.fixes import Fixes
     from tpuctl.view.checks.findings import TextOutput
 
-__all__ = ["register"]
-
 PANEL = "Jobs"
 MAX_FIX_PASSES = 10  # of --fix: a fix may enable another
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobRecord
     from tpuctl.model.troubleshooting.command_record import CommandRecord
 
-__all__ = ["register"]
-
 STDIN = "-"
 
 

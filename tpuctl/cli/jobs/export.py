@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.jobs.export import ExportedJobSet
     from tpuctl.view.responses.export import JobSet
 
-__all__ = ["register"]
-
 app = App(
     help="Write a job for another engine.\n\nExample: tpuctl export jobset train.py > jobset.yaml",
     invoke_without_command=True,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.jobs.job import JobRecord
 
-__all__ = ["PANEL", "AllWorkers", "find_job", "remember"]
-
 PANEL = "Jobs"
 
 AllWorkers = Annotated[

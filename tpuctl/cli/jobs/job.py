@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.profile import Profile
     from tpuctl.model.logs.log_range import LogRange
 
-__all__ = ["register"]
-
 MAX_PROFILE_SECONDS = 600.0
 
 job_app = App(invoke_without_command=True)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobKind
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
-__all__ = ["register"]
-
 FAILED = 1
 
 

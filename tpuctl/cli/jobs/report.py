@@ -17,8 +17,6 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
 
-__all__ = ["compare", "register", "show"]
-
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(report)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobRecord
     from tpuctl.model.jobs.sweep import SweepValues
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     app.command(cls=AfterDashes, rich_help_panel=PANEL)(run)

@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.model.jobs.job import JobKind
 
-__all__ = [
-    "AFTER_DASHES",
-    "AfterDashes",
-    "JobArguments",
-    "JobModule",
-    "JobScript",
-    "Module",
-    "NoCheck",
-    "ScriptArguments",
-    "parse_program",
-]
-
 JobScript = Annotated[
     str | None,
     typer.Argument(help="Script to run; its folder is uploaded.", show_default=False),

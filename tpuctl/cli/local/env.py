@@ -16,8 +16,6 @@ from tpuctl.cli import responses
 from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Unreachable, Usage
 
-__all__ = ["Shell", "lines_for", "print_environment", "warn_shell"]
-
 
 class Shell(StrEnum):
     bash = "bash"

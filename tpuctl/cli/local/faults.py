@@ -18,8 +18,6 @@ from tpuctl.units import counted
 if TYPE_CHECKING:
     from tpuctl.local_cloud.server_process import LocalCloud
 
-__all__ = ["fault_app", "set_setting"]
-
 fault_app = App(
     help="Inject faults into the local cloud; each fault affects matching calls."
     "\n\nExample: tpuctl local fault list",

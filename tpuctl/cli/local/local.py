@@ -17,8 +17,6 @@ from tpuctl.cli.state import State
 if TYPE_CHECKING:
     from tpuctl.local_cloud.cache import CacheItem
 
-__all__ = ["register"]
-
 app = App(
     help="Run an emulation of Google Cloud on this machine, with real processes behind it."
     "\n\nExample: tpuctl local up",

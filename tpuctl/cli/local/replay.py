@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tpuctl.emulator.replay.recordings import Recording
     from tpuctl.emulator.replay.replayer import ReplayedCall
 
-__all__ = ["replay"]
-
 
 def replay(
     context: typer.Context,

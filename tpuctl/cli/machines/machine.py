@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tpuctl.model.workers.worker_numbering import WorkerNumbering
     from tpuctl.remote.openssh import HostsFile, UserConfiguration
 
-__all__ = ["register"]
-
 MAX_PORT = 65535
 MAX_NAMES = 8  # of hosts, printed
 

@@ -13,8 +13,6 @@ from tpuctl.cli.state import Interrupted, State
 if TYPE_CHECKING:
     from tpuctl.flows.jobs.notebook import OpenNotebook
 
-__all__ = ["register"]
-
 PANEL = "Machines"
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from tpuctl.errors import Usage
 
-__all__ = ["duration", "require_text"]
-
 
 def require_text(arguments: Sequence[str]) -> None:
     """Raise Usage for arguments that are not valid UTF-8."""

@@ -8,8 +8,6 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
-__all__ = ["expand_option_groups"]
-
 
 def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with the fields of each parameter that is a dataclass as options of its own.

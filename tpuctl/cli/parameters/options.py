@@ -14,16 +14,6 @@ from tpuctl.cli.completion.candidates import (
     complete_types,
 )
 
-__all__ = [
-    "Job",
-    "ListFormat",
-    "OutputFormat",
-    "ProjectId",
-    "StackName",
-    "project_option",
-    "type_option",
-]
-
 
 class ListFormat(StrEnum):
     """Formats of lists other than the table."""

@@ -9,8 +9,6 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.state import State
 
-__all__ = ["register"]
-
 FIRST_PORT = 8780
 
 

@@ -18,8 +18,6 @@ from tpuctl.units import counted
 if TYPE_CHECKING:
     from tpuctl.flows.stack.init import Draft, TpuOptions
 
-__all__ = ["register"]
-
 DEFAULT_TEMPLATE = "bert-pretraining"
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.inventory import ResourceKind
     from tpuctl.model.status.snapshot import Snapshot
 
-__all__ = ["confirm_up", "register"]
-
 PANEL = "Stack"
 Race = Annotated[
     bool,

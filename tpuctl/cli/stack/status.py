@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.model.status.snapshot import Snapshot
 
-__all__ = ["show_snapshot", "watch_status"]
-
 
 def show_snapshot(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> None:
     from tpuctl.view.progress.job_progress import job_facts

@@ -1,3 +1,1 @@
 """Cloud Billing v1: accounts and the price list."""
-
-__all__: list[str] = []

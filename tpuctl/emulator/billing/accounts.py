@@ -19,8 +19,6 @@ from tpuctl.emulator.state.projects import BILLING_ACCOUNTS, OPEN_ACCOUNT, ORGAN
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["BillingService"]
-
 _ACCOUNT = re.compile(r"billingAccounts/[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}")
 _FILTER = re.compile(r"\s*(?:open\s*=\s*(true|false))?\s*", re.IGNORECASE)
 

@@ -9,8 +9,6 @@ from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 
 def _billing_link(resources: PolicyResources, request: Any) -> Iterator[Need]:
     """cloud.google.com/billing/docs/how-to/modify-project, "Permissions required"."""

@@ -34,8 +34,6 @@ from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["PriceListService"]
-
 TPU = "E000-3F24-B8AA"
 COMPUTE = "6F81-5844-456A"
 SERVICES = {TPU: "Cloud TPU", COMPUTE: "Compute Engine"}

@@ -1,3 +1,1 @@
 """Compute Engine v1."""
-
-__all__: list[str] = []

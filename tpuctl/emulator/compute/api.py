@@ -13,8 +13,6 @@ from tpuctl.emulator.iam.required_permissions import Need, PolicyResources, text
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API", "COLLECTIONS"]
-
 _METHODS = "google.cloud.compute.v1."
 _INSTANCES = "compute.instances"  # kind in the store
 

@@ -35,8 +35,6 @@ from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterfac
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.google_imports import compute_types
 
-__all__ = ["ComputeService"]
-
 
 class ComputeService(MachineService):
     """Collections handle the requests; this class connects them and collects their effects."""

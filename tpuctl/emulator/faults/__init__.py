@@ -1,3 +1,1 @@
 """Faults of calls, nodes and machines, and the journal of calls."""
-
-__all__: list[str] = []

@@ -20,8 +20,6 @@ from tpuctl.emulator.state.text import did_you_mean
 from tpuctl.local_cloud.defaults import OWNER
 from tpuctl.local_cloud.fault_kinds import FIELDS, KINDS, MATCHES
 
-__all__ = ["SCHEDULED", "Fault", "Faults", "is_mutating", "matches_method"]
-
 _COUNTS = ("times", "at")
 # Kinds that happen once to nodes and machines, independent of any call.
 SCHEDULED = ("preempt", "maintenance", "host-unreachable", "disk-full")

@@ -14,8 +14,6 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.projects import title_of
 
-__all__ = ["MESSAGES", "REJECTING_KINDS", "Message", "fault_error", "storage_denied"]
-
 
 @dataclass(frozen=True)
 class Message:

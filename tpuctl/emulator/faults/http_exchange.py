@@ -9,8 +9,6 @@ from typing import Literal
 
 from aiohttp import web
 
-__all__ = ["Exchange", "Part", "TruncatedResponse", "hang_up"]
-
 Part = Literal["request", "response"]
 
 _POLL_SECONDS = 0.01

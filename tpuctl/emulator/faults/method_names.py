@@ -10,8 +10,6 @@ from tpuctl.emulator.faults.fault import matches_method
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.text import did_you_mean
 
-__all__ = ["MethodNames"]
-
 
 class _Router(Protocol):
     @property

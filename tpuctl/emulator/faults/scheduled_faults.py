@@ -13,8 +13,6 @@ from tpuctl.emulator.machines.interface import Host, MachineError
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.text import did_you_mean
 
-__all__ = ["ScheduledFaults"]
-
 log = logging.getLogger(__name__)
 
 

@@ -23,8 +23,6 @@ from tpuctl.emulator.faults.google_messages import REJECTING_KINDS, fault_error
 from tpuctl.emulator.faults.http_exchange import Exchange, Part
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["Call", "Caller", "ConnectionCut", "Traffic"]
-
 MAX_JOURNAL_CALLS = 10_000
 _POLL_SECONDS = 0.05
 _REJECTING_KINDS = (*REJECTING_KINDS, "drop-request")

@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["ApiAccess", "plain_denial", "scopes_allow"]
-
 _AUTH = "https://www.googleapis.com/auth/"
 
 

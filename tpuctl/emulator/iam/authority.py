@@ -29,8 +29,6 @@ from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
 
-__all__ = ["Authority"]
-
 # Kinds in the store that grants depend on.
 _KINDS = ("policy", "previous-policies", "role", "project", "bucket", "setting")
 _CONVENIENCE_ROLES = {

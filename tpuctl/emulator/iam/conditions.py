@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from celpy.celtypes import StringType, TimestampType
     from celpy.evaluation import CELFunction
 
-__all__ = ["holds"]
-
 log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
 
-__all__ = ["default_bindings", "object_bindings", "service_agent_bindings"]
-
 Bindings = list[dict[str, Any]]
 
 _CONTAINERS = {

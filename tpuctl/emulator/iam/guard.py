@@ -17,8 +17,6 @@ from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 
-__all__ = ["Guard"]
-
 # Arguments: email, permission, resource, and condition attributes.
 Allows = Callable[[str, str, str, Mapping[str, Any]], bool]
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
-__all__ = ["MethodPermissions", "Row"]
-
 
 @dataclass(frozen=True)
 class Row:

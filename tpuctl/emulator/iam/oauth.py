@@ -19,8 +19,6 @@ from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.servers.identity_tokens import certificates_for
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["OAuthEndpoints"]
-
 TOKEN_SECONDS = 3600
 _CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PATHS = ("/token", "/oauth2/v3/token", "/oauth2/v4/token", "/o/oauth2/token")

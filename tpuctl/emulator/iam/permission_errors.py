@@ -8,8 +8,6 @@ from typing import Any
 from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["act_as_denied", "insufficient_scopes", "permission_denied", "platform_denied"]
-
 _TYPE = "type.googleapis.com/google.rpc."
 
 

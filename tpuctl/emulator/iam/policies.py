@@ -17,16 +17,6 @@ from tpuctl.emulator.state.projects import DOMAIN
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 
-__all__ = [
-    "ACCOUNTS",
-    "ROLES",
-    "Policies",
-    "Policy",
-    "concurrent_change",
-    "from_message",
-    "to_message",
-]
-
 Policy = dict[str, Any]  # {"version", "etag", "bindings": [{"role", "members", "condition"?}]}
 
 # Kinds in the store of service accounts and custom roles, by name. Policies accept them from the

@@ -16,15 +16,6 @@ from importlib.resources import files
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.text import did_you_mean
 
-__all__ = [
-    "PredefinedRole",
-    "check_for_role",
-    "check_testable",
-    "known_permissions",
-    "predefined_roles",
-    "require_role",
-]
-
 _PERMISSION = re.compile(r"[a-z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+){2,}")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl.emulator.state.projects import Directory
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["ACT_AS", "Need", "PolicyResources", "text_at"]
-
 ACT_AS = "iam.serviceAccounts.actAs"
 
 _ACCOUNTS, _DELETED = "account", "account-deleted"  # kinds in the store

@@ -15,8 +15,6 @@ from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
 
-__all__ = ["AccessTokens", "refusal"]
-
 # Kinds in the store: service accounts by name, and deleted ones by unique ID.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")

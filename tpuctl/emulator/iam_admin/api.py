@@ -12,8 +12,6 @@ from tpuctl.emulator.iam_admin.rest_rules import IAM
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _HOST = "iam.googleapis.com"
 
 _ROLE_WORDS = {  # the first from terraform-provider-google#11680; the others by analogy

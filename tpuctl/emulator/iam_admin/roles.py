@@ -24,8 +24,6 @@ from tpuctl.emulator.state.projects import ORGANIZATION
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["RoleHandlers"]
-
 _ROLE_ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
 _NAME = re.compile(r"((?:projects|organizations)/[^/]+)/roles/([^/]+)")
 _FIELDS = ("title", "description", "included_permissions", "stage")

@@ -29,8 +29,6 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["IdentityService"]
-
 _ACCOUNT_ID = re.compile(r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])")
 _KEY_LIFETIME_SECONDS = 2 * 366 * 24 * 3600  # IAM's guide: "up to two years and one month"
 _DELETED = "account-deleted"  # kind in the store, by unique ID; never purged

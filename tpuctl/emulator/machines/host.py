@@ -38,8 +38,6 @@ from tpuctl.local_cloud.images import ImageChoice, ImageStore
 from tpuctl.local_cloud.pip_configuration import pip_configuration
 from tpuctl.local_cloud.trust import trusted_certificates
 
-__all__ = ["LocalHost"]
-
 T = TypeVar("T")
 
 # Variables that may name keys and credentials outside the user's home: folders, and a file.

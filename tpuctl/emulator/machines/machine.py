@@ -43,8 +43,6 @@ from tpuctl.emulator.machines.servers.tensorflow_server import PROGRAM, Tensorfl
 from tpuctl.interpreters import current
 from tpuctl.local_cloud.images import image_interpreter
 
-__all__ = ["STARTUP_SCRIPT", "Machine"]
-
 log = logging.getLogger(__name__)
 
 STARTUP_SCRIPT = "startup-script"

@@ -1,3 +1,1 @@
 """Organization Policy v2."""
-
-__all__: list[str] = []

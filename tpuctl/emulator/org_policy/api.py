@@ -5,8 +5,6 @@ from __future__ import annotations
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _ACCESS = ApiAccess(
     package=__package__,
     host="orgpolicy.googleapis.com",

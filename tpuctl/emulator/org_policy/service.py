@@ -19,8 +19,6 @@ from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["OrgPolicyService"]
-
 _ONE_OF = "A policy rule must have exactly one of values, allowAll, denyAll and enforce."
 
 

@@ -13,19 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = [
-    "Difference",
-    "Response",
-    "compare",
-    "form",
-    "is_random",
-    "is_transient",
-    "is_work_state",
-    "matching_items",
-    "parse_response",
-    "response_of_facts",
-]
-
 # Values under these keys are different in every run.
 _RANDOM_KEYS = re.compile(
     r"(?i)(.*(fingerprint|timestamp|time|etag|ip|ipv6range|address|pageToken|synctoken|keydata|cidrblock)"

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["Identifiers"]
-
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _LEARNED_KEYS = re.compile(
     r"(?i)name|id|etag|(label)?fingerprint|generation|metageneration|uniqueId|projectNumber|target"

@@ -21,8 +21,6 @@ import yaml
 from tpuctl.emulator.wire.discovery.method_list import method_name, versioned_name
 from tpuctl.errors import Usage
 
-__all__ = ["RecordedCall", "Recording", "json_content", "read_recording"]
-
 _MASKED_TEXT = b"fake error message"  # written by config-connector over every error's body
 _SEPARATOR = re.compile(r"^---\s*$", re.MULTILINE)
 _REQUEST_LINE = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE) (https?://\S+)")

@@ -28,8 +28,6 @@ from tpuctl.emulator.replay.recordings import RecordedCall, Recording, json_cont
 from tpuctl.emulator.state.projects import FOLDER, OPEN_ACCOUNT, ORGANIZATION
 from tpuctl.local_cloud import remote_control, server_process
 
-__all__ = ["APIS", "KEPT_HEADERS", "ReplayedCall", "Replayer", "replay"]
-
 _WAIT_SECONDS = 10.0  # for work that the recording saw finished
 _TIMEOUT_SECONDS = 60.0
 APIS = re.compile(

@@ -11,8 +11,6 @@ from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _HOST = "cloudresourcemanager.googleapis.com"
 
 

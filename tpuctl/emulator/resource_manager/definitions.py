@@ -14,8 +14,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tpuctl.emulator.wire.messages import Method, Rule, compile_path
 
-__all__ = ["Definition", "MethodDefinition"]
-
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Mapping[str, Any] = {
     "string": _Field.TYPE_STRING,

@@ -16,8 +16,6 @@ from tpuctl.emulator.state.projects import DOMAIN, FOLDER, ORGANIZATION
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["ContainersService"]
-
 _CREATED = 1_700_000_000  # both are older than any project
 _CUSTOMER = "C010ca1ld"
 _FOLDER_TITLE = "Local folder"

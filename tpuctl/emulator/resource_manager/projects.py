@@ -18,8 +18,6 @@ from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["ProjectsService"]
-
 _ID = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _PARENT = re.compile(r"(?:organizations|folders)/[0-9]+|")
 _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")

@@ -16,8 +16,6 @@ from tpuctl.emulator.wire import filters
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["ResourcesV1Service"]
-
 _PARENTS = re.compile(r"(parent\.type\s*[:=]\s*\S+)\s+(parent\.id\s*[:=]\s*\S+)", re.IGNORECASE)
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from tpuctl.emulator.resource_manager.definitions import Definition, MethodDefinition
 from tpuctl.emulator.wire.messages import Method
 
-__all__ = ["V1", "V2", "methods"]
-
 _OPERATION = "google.longrunning.Operation"
 _EMPTY = "google.protobuf.Empty"
 _POLICY = "google.iam.v1.Policy"

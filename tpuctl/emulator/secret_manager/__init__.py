@@ -1,3 +1,1 @@
 """Secret Manager v1."""
-
-__all__: list[str] = []

@@ -10,8 +10,6 @@ from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _HOST = "secretmanager.googleapis.com"
 
 

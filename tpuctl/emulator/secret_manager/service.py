@@ -26,8 +26,6 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["SecretsService"]
-
 _SECRETS, _VERSIONS = "secret", "secret-version"  # kinds in the store
 _SECRET_ID = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 _NAME = re.compile(r"projects/([^/]+)/secrets/([^/]+)(?:/versions/([^/]+))?")

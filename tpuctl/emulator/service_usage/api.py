@@ -13,8 +13,6 @@ from tpuctl.emulator.service_usage.quota import METHODS
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _HOST = "serviceusage.googleapis.com"
 _TYPE = "type.googleapis.com/google.rpc."
 

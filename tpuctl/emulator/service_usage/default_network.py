@@ -8,8 +8,6 @@ from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["add_default_network"]
-
 # cloud.google.com/vpc/docs/firewalls: the rules of the default network.
 _RULES: tuple[dict[str, Any], ...] = (
     {

@@ -26,8 +26,6 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["METHODS", "QuotaService"]
-
 _SERVICE = "google.api.serviceusage.v1beta1.ServiceUsage"
 _NAMES = (
     "GenerateServiceIdentity",

@@ -16,8 +16,6 @@ from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["ServicesService"]
-
 _MAX_BATCH_ENABLE = 20
 _MAX_BATCH_GET = 30
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")

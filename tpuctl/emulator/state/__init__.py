@@ -1,3 +1,1 @@
 """State of the local cloud: the store, operations, paces, projects, settings."""
-
-__all__: list[str] = []

@@ -16,8 +16,6 @@ from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Directory
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["CONSTRAINTS", "KIND", "OrgPolicies", "Rule"]
-
 Rule = dict[str, Any]  # enforce, allow_all, deny_all, or allowed and denied
 
 KIND = "org-policy"  # kind in the store, by `projects/P/policies/CONSTRAINT`

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["is_over", "remaining"]
-
 
 def is_over(since: float, until: float) -> bool:
     """Whether the delay from `since` to `until` is over."""

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["CODES", "ApiError", "internal", "invalid", "missing", "unimplemented"]
-
 # By google.rpc.Code name: its number and HTTP status, from google/rpc/code.proto.
 CODES: Mapping[str, tuple[int, int]] = {
     "CANCELLED": (1, 499),

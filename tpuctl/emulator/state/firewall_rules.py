@@ -15,8 +15,6 @@ from functools import cache
 from ipaddress import IPv4Address, IPv4Network, ip_network
 from typing import Any
 
-__all__ = ["EGRESS", "INGRESS", "Identity", "Peer", "deciding_rule"]
-
 Row = Mapping[str, Any]
 INGRESS, EGRESS = "INGRESS", "EGRESS"
 _TCP = ("all", "tcp", "6")

@@ -8,8 +8,6 @@ from functools import cache
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["auto_range", "check_region", "check_zone", "region_of", "regions", "zones"]
-
 # Zone letters, and the second octet of the region's range 10.N.0.0/20 in auto mode networks
 # (cloud.google.com/vpc/docs/subnets, "Auto mode IPv4 subnet ranges"). The range of us-central2,
 # which only TPUs have, is not published: a guess.

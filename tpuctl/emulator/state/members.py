@@ -6,8 +6,6 @@ import re
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["email_of", "member_of"]
-
 _KINDS = ("user", "serviceAccount")
 
 

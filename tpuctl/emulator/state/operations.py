@@ -16,8 +16,6 @@ from tpuctl.emulator.state.delays import remaining
 from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.state.store import Store
 
-__all__ = ["Effect", "Operations", "Record"]
-
 log = logging.getLogger(__name__)
 
 Arguments = dict[str, Any]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta, timezone
 
-__all__ = ["pacific_text"]
-
 _STANDARD, _DAYLIGHT = timezone(timedelta(hours=-8)), timezone(timedelta(hours=-7))
 
 

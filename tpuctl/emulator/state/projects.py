@@ -12,21 +12,6 @@ from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 
-__all__ = [
-    "BILLING_ACCOUNTS",
-    "CLOSED_ACCOUNT",
-    "DOMAIN",
-    "FOLDER",
-    "OPEN_ACCOUNT",
-    "ORGANIZATION",
-    "Directory",
-    "Project",
-    "consumer_of",
-    "now_text",
-    "time_text",
-    "title_of",
-]
-
 ORGANIZATION = "organizations/400000000001"
 FOLDER = "folders/500000000001"
 DOMAIN = OWNER.partition("@")[2]  # the organization's

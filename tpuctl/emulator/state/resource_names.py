@@ -6,8 +6,6 @@ import re
 
 from tpuctl.emulator.state.projects import Directory
 
-__all__ = ["full_network", "relative_name"]
-
 
 def full_network(directory: Directory, project: str, text: str) -> str:
     """The full name of a network given as a link, a partial link, a bare name, or "".

@@ -12,8 +12,6 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.state.text import did_you_mean
 
-__all__ = ["DEFAULTS", "Settings"]
-
 # Every setting with its default.
 DEFAULTS: Mapping[str, Any] = {
     "nodes": "allowed",  # or "denied": refuse to create TPU nodes (API v1) as Google does

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Store"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS resources (
   kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL,

@@ -8,8 +8,6 @@ from typing import Any
 
 from tpuctl.spelling import nearest
 
-__all__ = ["did_you_mean", "parse_json"]
-
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:
     """` Did you mean …?` to append to an error; empty if no choice is similar."""

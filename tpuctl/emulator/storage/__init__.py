@@ -1,3 +1,1 @@
 """Cloud Storage: the JSON and the XML API."""
-
-__all__: list[str] = []

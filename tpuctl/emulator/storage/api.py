@@ -5,8 +5,6 @@ from __future__ import annotations
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.wire.google_api import GoogleApi
 
-__all__ = ["API"]
-
 # Reading and changing policies and metadata requires the widest scope.
 _FULL_CONTROL = (
     "storage.buckets.getIamPolicy",

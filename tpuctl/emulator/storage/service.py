@@ -39,8 +39,6 @@ from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.registry import Caller, Registry
 from tpuctl.emulator.wire.routes import NoSuchPath
 
-__all__ = ["StorageService"]
-
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body

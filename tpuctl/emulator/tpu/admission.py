@@ -32,8 +32,6 @@ from tpuctl.emulator.tpu.offerings import (
 )
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["Admission", "AdmittedNode", "check_labels", "check_node_id"]
-
 # docs.cloud.google.com/resource-manager/docs/labels-overview#requirements
 _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]{0,62}")
 _LABEL_VALUE = re.compile(r"[\w-]{0,63}")

@@ -13,8 +13,6 @@ from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.tpu.rest_rules import TPU_V1, TPU_V2ALPHA1
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
-__all__ = ["API"]
-
 _HOST = "tpu.googleapis.com"
 
 

@@ -26,8 +26,6 @@ from google.cloud.tpu_v2.types import cloud_tpu as cloud_tpu_v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as cloud_tpu_v2alpha1
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["extended"]
-
 _FIRST_NUMBER = 9001
 _CLIENTS: Mapping[str, Any] = {
     "google.cloud.tpu.v2": cloud_tpu_v2,

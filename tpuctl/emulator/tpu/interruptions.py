@@ -13,8 +13,6 @@ from tpuctl.emulator.tpu.nodes import Health, Nodes, NodeState, require_state
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["Interruptions"]
-
 # Not a project location: no list contains these operations.
 _INTERNAL_PARENT = "interruptions"
 # The value for machines that do not support live migration, such as those with TPUs:

@@ -24,8 +24,6 @@ from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["NodeHandlers"]
-
 
 class NodeHandlers(OperationsService, MachineService):
     """Handlers of one version, with the nodes that it created and those of the other version.

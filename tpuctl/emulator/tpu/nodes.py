@@ -19,8 +19,6 @@ from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.tpu.queued_resource_store import QueuedResourceStore, node_names
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["KIND", "PORT_KEY", "NodeState", "Nodes", "require_state"]
-
 log = logging.getLogger(__name__)
 
 KIND = "tpu.node"

@@ -13,23 +13,6 @@ from tpuctl.emulator.state.projects import Directory, Project
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = [
-    "NODE_ID",
-    "OfferingHandlers",
-    "accelerator_config",
-    "already_exists",
-    "bad_request",
-    "check_offering",
-    "check_type",
-    "error_id",
-    "name_prefix",
-    "no_capacity",
-    "not_found",
-    "parse_location",
-    "project_and_zone",
-    "type_names",
-]
-
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
 NODE_ID = re.compile(r"[a-z](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 

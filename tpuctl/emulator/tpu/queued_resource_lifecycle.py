@@ -30,8 +30,6 @@ from tpuctl.emulator.tpu.queued_resource_store import (
 )
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["QueuedResourceEngine"]
-
 _POLL_SECONDS = 0.1  # interval of capacity checks
 # Not a project location: no list contains these operations.
 _INTERNAL_PARENT = "queue"

@@ -10,19 +10,6 @@ from google.protobuf import json_format
 
 from tpuctl.emulator.state.store import Store
 
-__all__ = [
-    "NODE_EXTRAS",
-    "QUEUED",
-    "Document",
-    "QueuedResourceStore",
-    "as_shown",
-    "is_flex_start",
-    "is_spot",
-    "node_names",
-    "node_of",
-    "state_of",
-]
-
 QUEUED = "tpu.queued"  # kind in the store
 Document = dict[str, Any]
 

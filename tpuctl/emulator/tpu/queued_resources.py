@@ -41,8 +41,6 @@ from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["QueuedResources", "as_v2_queued", "from_v2"]
-
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # cloud_tpu.proto, CreateQueuedResourceRequest
 # cloud_tpu.proto, DeleteQueuedResourceRequest.force. Google's error text is unknown, as is
 # whether WAITING_FOR_RESOURCES, which is newer than that text, counts as ACCEPTED.

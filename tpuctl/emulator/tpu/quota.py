@@ -19,8 +19,6 @@ from tpuctl.emulator.tpu.v1_view import KIND as KIND_V1
 from tpuctl.emulator.tpu.v1_view import NodeV1
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["Demand", "Quota", "wants_spot"]
-
 
 @dataclass(frozen=True)
 class Demand:

@@ -8,8 +8,6 @@ from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["RequestIds"]
-
 _KIND = "tpu.request"
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from tpuctl.emulator.wire.rest_rules import Options, delete, get, option, post
 
-__all__ = ["TPU_V1", "TPU_V2ALPHA1"]
-
 _LOCATION = "projects/*/locations/*"
 
 

@@ -30,8 +30,6 @@ from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["TpuV1Service"]
-
 _GENERATIONS = ("v2", "v3")  # v4 and later are TPU VMs only
 # terraform-provider-google issue 22526 and skypilot pull request 5593, both of 2025.
 _DENIED = (

@@ -15,8 +15,6 @@ from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.tpu.offerings import error_id
 
-__all__ = ["choose_range", "invalid_argument", "read_range", "subnetworks_of"]
-
 _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 # Default pool, as in tensorflow/tpu's ctpu.
 _POOL = IPv4Network("10.240.0.0/16")

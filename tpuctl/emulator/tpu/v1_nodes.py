@@ -11,8 +11,6 @@ from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState
 from tpuctl.emulator.tpu.v1_view import KIND, NodeV1, as_v2
 
-__all__ = ["NodesV1"]
-
 
 class NodesV1(Nodes):
     """Like v2's nodes, except for the machines; they can also be reimaged."""

@@ -14,8 +14,6 @@ from typing import Any
 from google.cloud.tpu_v1.types import cloud_tpu as v1
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 
-__all__ = ["KIND", "NodeV1", "as_v1", "as_v2"]
-
 KIND = "tpu.v1.node"
 
 NodeV1 = v1.Node.pb()

@@ -26,8 +26,6 @@ from tpuctl.emulator.tpu.v1_view import as_v2
 from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["TpuService"]
-
 # From cloud_tpu.proto, UpdateNodeRequest.update_mask, plus the disks, which gcloud updates this
 # way: SDK 528, command_lib/compute/tpus/tpu_vm/util.py, GenerateUpdateMask.
 _EXTERNAL = "network_config.enable_external_ips"

@@ -23,8 +23,6 @@ from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["TpuAlphaService"]
-
 _API = "v2alpha1"
 
 

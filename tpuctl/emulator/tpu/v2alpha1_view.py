@@ -12,8 +12,6 @@ from google.protobuf import json_format
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.queued_resource_store import Document, as_shown
 
-__all__ = ["as_alpha", "as_alpha_queued"]
-
 
 def as_alpha(node: Any, extras: Mapping[str, Any]) -> Any:
     """A v2 node plus its extras."""

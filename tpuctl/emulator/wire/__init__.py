@@ -1,3 +1,1 @@
 """Requests and answers: HTTP and gRPC on one port, routes, messages, pages, discovery documents."""
-
-__all__: list[str] = []

@@ -14,8 +14,6 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid
 
-__all__ = ["Part", "answer_batch"]
-
 _MAX_CALLS = 100
 _BOUNDARY = "batch_local_cloud"
 

@@ -19,8 +19,6 @@ from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.local_cloud.pace import PACES
 
-__all__ = ["ControlApi"]
-
 _FAULT = re.compile(r"/_local/faults/([^/]+?)(/release)?")
 
 Answer = Callable[[Request], Awaitable[Any] | Any]

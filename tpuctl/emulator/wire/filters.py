@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["InvalidFilter", "matches"]
-
 Row = Mapping[str, Any]
 Compare = Callable[[Row, str, str, str], bool]
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.wire.rest_rules import Options
 
-__all__ = ["GoogleApi", "Surface"]
-
 
 @dataclass(frozen=True)
 class Surface:

@@ -14,8 +14,6 @@ from tpuctl.emulator.state.errors import ApiError, internal
 from tpuctl.emulator.wire.routes import Router
 from tpuctl.emulator.wire.transcript import Transcript
 
-__all__ = ["RpcServer"]
-
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024

@@ -24,8 +24,6 @@ from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.local_cloud.api_folders import without_folder
 from tpuctl.local_cloud.defaults import OWNER
 
-__all__ = ["HttpHandler"]
-
 log = logging.getLogger(__name__)
 
 ControlHandler = Callable[[Request], Awaitable[web.StreamResponse]]

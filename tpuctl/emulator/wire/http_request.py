@@ -14,8 +14,6 @@ from tpuctl.emulator.faults.http_exchange import Exchange
 from tpuctl.emulator.faults.traffic import Caller, ConnectionCut
 from tpuctl.emulator.state.errors import ApiError, invalid
 
-__all__ = ["Request", "json_response"]
-
 _MAX_JSON_BYTES = 32 * 1024 * 1024
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's window bits
 _UNSUPPORTED_ENCODINGS = ("br", "compress", "zstd")

@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-__all__ = ["Close", "Session"]
-
 _SID, _RECONNECTED, _DATA, _ACK = 0x0001, 0x0002, 0x0004, 0x0007
 _MAX_FRAME_BYTES = 16384
 # A guess: the client's own code acknowledges after twice the largest frame, and reads on.

@@ -26,8 +26,6 @@ from tpuctl.emulator.wire.iap_session import Close, Session
 from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["METHODS", "ROOT", "Tunnels"]
-
 ROOT = "/v4/"
 METHODS = frozenset({"iap.tunnels.connect", "iap.tunnels.reconnect"})
 PERMISSION = "iap.tunnelInstances.accessViaIAP"

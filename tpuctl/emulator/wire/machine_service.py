@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from tpuctl.emulator.state.firewall_rules import Identity
 
-__all__ = ["MachineService", "NetworkInterface"]
-
 
 @dataclass(frozen=True)
 class NetworkInterface:

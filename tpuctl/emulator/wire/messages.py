@@ -20,19 +20,6 @@ from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.rest_rules import Options
 
-__all__ = [
-    "MIXINS",
-    "Method",
-    "Rule",
-    "camel",
-    "compile_path",
-    "decode",
-    "encode",
-    "methods_of",
-    "parse_wire",
-    "shared_methods",
-]
-
 # Methods that every transport carries for services shared by all APIs.
 MIXINS: Mapping[str, str] = {
     "get_operation": "google.longrunning.Operations",

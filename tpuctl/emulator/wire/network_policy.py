@@ -25,8 +25,6 @@ from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["NetworkPolicy"]
-
 FIREWALLS, NETWORKS, SUBNETWORKS = "compute.firewalls", "compute.networks", "compute.subnetworks"
 COMPUTER = IPv4Address("127.0.0.1")
 RELAY = Peer(IPv4Address("35.235.240.1"))  # Identity-Aware Proxy uses 35.235.240.0/20

@@ -11,8 +11,6 @@ from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = ["OperationsService"]
-
 _MAX_WAIT_SECONDS = 60.0
 
 

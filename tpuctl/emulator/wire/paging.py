@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["page", "read_token", "write_token"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from typing import cast
 
 from aiohttp import web
 
-__all__ = ["ProtocolSwitch"]
-
 _PREFACE = b"PRI * HTTP/2.0"
 _MAX_HEAD_BYTES = 64 * 1024
 _TLS_HANDSHAKE = b"\x16"

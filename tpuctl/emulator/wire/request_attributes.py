@@ -9,8 +9,6 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.state.projects import consumer_of
 
-__all__ = ["request_attributes"]
-
 _MAX_DEPTH = 5
 _MAX_TEXT_LENGTH = 400
 _LOCATION = re.compile(r"(?:^|/)(?:locations|zones)/([^/]+)")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Options", "delete", "get", "option", "post"]
-
 # By method, in the format of a client's `_get_http_options`.
 Options = Mapping[str, Sequence[Mapping[str, str]]]
 

@@ -27,8 +27,6 @@ from tpuctl.emulator.wire.messages import (
 from tpuctl.emulator.wire.registry import Caller, Registry
 from tpuctl.emulator.wire.request_attributes import request_attributes
 
-__all__ = ["NoSuchPath", "Router"]
-
 
 class NoSuchPath(Exception):
     """No API serves this path."""

@@ -17,8 +17,6 @@ from aiohttp import web
 
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["VARIABLE", "Transcript"]
-
 VARIABLE = "TPUCTL_LOCAL_TRANSCRIPT"
 _MAX_TEXT_BYTES = 8 << 20  # longer bodies are left out
 _OBJECT_HEADER = "X-Goog-Stored-Content-Length"  # present in responses with objects' data

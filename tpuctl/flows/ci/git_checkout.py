@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Checkout", "checkout_of"]
-
 SECTION = re.compile(r'\[remote "([^"]+)"\]')
 URL = re.compile(r"\s*url\s*=\s*(\S+)")
 REMOTE = re.compile(

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tpuctl.flows.ci.git_checkout import Checkout
 from tpuctl.flows.ci.pipelines import Pipeline, PipelineOptions
 
-__all__ = ["SetupStep", "setup_steps"]
-
 GITHUB = "https://token.actions.githubusercontent.com"
 
 

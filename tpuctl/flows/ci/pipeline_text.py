@@ -19,8 +19,6 @@ from tpuctl.errors import Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import CONTROL_CHARACTERS
 
-__all__ = ["MAX_BUILD_HOURS", "Draft", "require_plain", "text_of", "yaml_scalar"]
-
 SLACK_HOURS = 0.25  # added to the job's own hours for its shutdown
 PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 WHOLE_LINE = re.compile(r"( *(?:- )?)@([a-z_]+)@")

@@ -26,17 +26,6 @@ from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.model.text.names import account_email
 from tpuctl.version import __version__
 
-__all__ = [
-    "SYSTEMS",
-    "Pipeline",
-    "PipelineOptions",
-    "System",
-    "output_path",
-    "render",
-    "require_new",
-    "write",
-]
-
 SCRIPT_PLACEHOLDER = "SCRIPT.py"  # used if no script is found
 DEFAULT_HOURS = 4.0
 ACCOUNT = re.compile(r"[\w.-]+@[\w.-]+")

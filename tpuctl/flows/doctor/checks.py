@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tpuctl.errors import TpuctlError
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 
-__all__ = ["Check", "run_checks"]
-
 
 @dataclass(frozen=True)
 class Check:

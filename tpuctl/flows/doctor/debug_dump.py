@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.model.troubleshooting.diagnosis import Diagnosis
 
-__all__ = ["Views", "collect"]
-
 CLOUD_SECONDS = 30.0  # for everything that the cloud and the machines are asked
 MAX_FILE_BYTES = 1 << 20
 # Variables that change what tpuctl does. TPUCTL_LOCAL_ENV has the values of others.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
     from tpuctl.model.troubleshooting.role import CustomRole
 
-__all__ = ["diagnose", "role_of"]
-
 IMAGE_BYTES = 3 * 2**30  # an image with TensorFlow, and pip's temporary files
 MACHINE_BYTES = 2**28  # the least that machines write
 LOCAL, FILE = "local cloud", "stack file"

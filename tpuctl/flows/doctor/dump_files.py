@@ -17,13 +17,6 @@ from tpuctl.model.troubleshooting.debug_dump import Dump, DumpFile
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = [
-    "job_files",
-    "require_absent",
-    "supervisor_files",
-    "write_dump",
-]
-
 MAX_LOGS = 8  # workers whose logs are included, failed ones first
 LOG_BYTES = 1 << 16  # the end of each log
 

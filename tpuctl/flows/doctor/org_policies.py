@@ -20,8 +20,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import account_email
 from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding
 
-__all__ = ["policies_finding"]
-
 CHECK = "org policies"
 GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
 ADMIN = "Ask an organization policy administrator to exempt the project:\n"

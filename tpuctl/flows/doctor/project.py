@@ -32,8 +32,6 @@ from tpuctl.resources.project.enabled_apis import Services, needed
 from tpuctl.resources.project.project import Project
 from tpuctl.units import counted
 
-__all__ = ["ProjectChecks"]
-
 ENABLE = "serviceusage.services.enable"
 COMPUTE, TPU = "compute.googleapis.com", "tpu.googleapis.com"
 SSH_PATHS = {

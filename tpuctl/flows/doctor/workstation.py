@@ -11,8 +11,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Finding, failed
 from tpuctl.remote.keys import config_home, load_key
 
-__all__ = ["machine_finding"]
-
 CHECK = "this machine"
 
 

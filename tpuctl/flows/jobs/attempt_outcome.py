@@ -26,8 +26,6 @@ from tpuctl.resources.base import time_of
 from tpuctl.resources.project.stack_record import Record
 from tpuctl.units import dollars
 
-__all__ = ["find_failure", "inspect_machines", "reached_limit", "read_log_tails"]
-
 # A machine that was shut down disappears some time before its node's state tells why.
 SETTLE_SECONDS = 90.0
 SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)

@@ -16,17 +16,6 @@ from tpuctl.model.jobs.attempt import Attempt, Verdict
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.text.record_parsing import parse_record
 
-__all__ = [
-    "at_latest_attempt",
-    "attempt_number",
-    "claim_attempt",
-    "is_stop_requested",
-    "read_attempts",
-    "read_record",
-    "record_verdict",
-    "request_stop",
-]
-
 M = TypeVar("M", bound=BaseModel)
 
 

@@ -25,8 +25,6 @@ from tpuctl.preflight.submit_gate import (
     warning_for,
 )
 
-__all__ = ["check", "refuse_errors"]
-
 
 def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) -> Report:
     """Check a script or module statically for the stack's TPU. Runs no code."""

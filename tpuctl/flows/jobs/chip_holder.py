@@ -20,8 +20,6 @@ from tpuctl.model.events import ignore
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.transport import Transport
 
-__all__ = ["require_free_chips"]
-
 # Prints the folders of attempts that have not ended, as far as their records say.
 OPEN_RECORDS = """
 grep -lE '"state": "(preparing|ready|running)"' .tpuctl/jobs/*/*/record.json 2>/dev/null

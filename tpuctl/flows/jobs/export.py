@@ -30,8 +30,6 @@ from tpuctl.model.stack.secret_sources import Source
 from tpuctl.model.stack.stack import Stack
 from tpuctl.version import __version__
 
-__all__ = ["ExportedJobSet", "export_jobset", "exportable"]
-
 TENSORFLOW_FOR_TPUS = {"tensorflow-tpu", "tf-nightly-tpu"}
 
 

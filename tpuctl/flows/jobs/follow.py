@@ -26,15 +26,6 @@ from tpuctl.model.jobs.job import (
 )
 from tpuctl.remote.transport import Transport
 
-__all__ = [
-    "AttemptResult",
-    "follow",
-    "follow_attempt",
-    "report_result",
-    "stop",
-    "stop_job",
-]
-
 NOT_SHOWN = 1 << 62  # an offset past any log: waits for the end without reading the log
 READERS = 16
 JOB_CAUSES = (

@@ -16,8 +16,6 @@ from typing import Any
 
 from tpuctl.errors import Usage
 
-__all__ = ["NotebookSource", "pickled"]
-
 PROTOCOL = 4  # of pickle: every Python of machines reads it
 CELLS = "_ih"  # IPython's variable with the code of all cells that were run
 

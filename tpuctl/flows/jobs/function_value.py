@@ -16,8 +16,6 @@ from tpuctl.flows.jobs.jobs import load_job, read_status
 from tpuctl.model.jobs.job import JobRecord, JobStatus
 from tpuctl.polling import Backoff, wait_until
 
-__all__ = ["FunctionOutcome", "read_outcome"]
-
 MAIN = "__mp_main__"  # what machines name the caller's script or notebook
 MAX_VALUE_BYTES = 1 << 34
 UPLOAD_SECONDS = 120.0  # that the last upload may take after a job has ended

@@ -14,8 +14,6 @@ from tpuctl.model.events import Event, LogChunk, Note
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
 
-__all__ = ["follow_interactive", "resume_flags"]
-
 INTERRUPTED, STOPPED, TIMED_OUT = 130, 143, 124
 CONFIRM_SECONDS = 3.0  # within which a second Ctrl-C stops the job
 GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL

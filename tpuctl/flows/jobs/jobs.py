@@ -30,21 +30,6 @@ from tpuctl.model.text.names import JOBS
 from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.units import format_duration
 
-__all__ = [
-    "SeveralRunning",
-    "describe_job",
-    "find_job",
-    "job_ids",
-    "jobs",
-    "latest_job",
-    "list_jobs",
-    "load_job",
-    "mark_stopped",
-    "read_status",
-    "reconcile_status",
-    "running_jobs",
-]
-
 READERS = 16
 
 

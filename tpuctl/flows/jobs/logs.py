@@ -20,8 +20,6 @@ from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Transport
 
-__all__ = ["emit_log", "emit_worker_logs", "filter_lines", "start_offsets"]
-
 PARTIAL_LINE_SECONDS = 0.3  # before an incomplete line of one of several workers is shown
 
 

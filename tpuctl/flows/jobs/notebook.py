@@ -34,8 +34,6 @@ from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Transport
 
-__all__ = ["OpenNotebook", "notebook_submission", "open_notebook", "start_notebook"]
-
 WORKER = 0
 PACKAGE = "jupyterlab"
 GONE_SECONDS = 15.0  # between questions whether the machine exists

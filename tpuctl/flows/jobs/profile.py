@@ -17,8 +17,6 @@ from tpuctl.model.text.record_parsing import Name, parse_answer
 from tpuctl.polling import gather_all
 from tpuctl.units import counted, decimal_size
 
-__all__ = ["profile"]
-
 
 class _Traces(BaseModel):
     """What `profiler.py` answers."""

@@ -47,15 +47,6 @@ from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.composition import kind_of
 
-__all__ = [
-    "RecoveryAborted",
-    "follow_to_end",
-    "remove_nodes",
-    "restore_stack",
-    "start_next_attempt",
-    "submission_of",
-]
-
 RETRY_BACKOFF = Backoff(
     initial=5.0, maximum=300.0, multiplier=4.0
 )  # before a retry after an infrastructure failure

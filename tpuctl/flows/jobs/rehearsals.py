@@ -10,8 +10,6 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.stack.stack import Stack
 from tpuctl.preflight.rehearsal.history import Content, RehearsalHistory
 
-__all__ = ["content_of", "is_new_advice", "rehearsal_history", "rehearsed_before", "was_rehearsed"]
-
 OBSERVED = ("tensorflow", "jax", "torch")  # frameworks, whatever the runtime
 
 

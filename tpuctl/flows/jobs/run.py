@@ -68,18 +68,6 @@ from tpuctl.preflight.submit_gate import (
     runnable,
 )
 
-__all__ = [
-    "PHASES",
-    "planned_phases",
-    "prepare",
-    "prepare_program",
-    "run",
-    "run_interactively",
-    "start",
-    "up_and_start",
-    "wait_until_running",
-]
-
 # The steps of a run before the log, and the verb of each.
 PHASES = {
     "job/check": "check",

@@ -8,8 +8,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
 from tpuctl.model.stack.secret_sources import Secrets, Source, secret_not_found
 
-__all__ = ["require_secrets"]
-
 
 async def require_secrets(secrets: Secrets, cloud: Cloud) -> None:
     """Raises NotFound or Conflict for versions that machines could not read.

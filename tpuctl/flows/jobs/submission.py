@@ -31,16 +31,6 @@ from tpuctl.model.workers.worker_ports import MEGASCALE_PORT
 from tpuctl.resources.access.secret_grants import propagation_seconds
 from tpuctl.resources.project.stack_record import Record
 
-__all__ = [
-    "BoundMachines",
-    "Submission",
-    "bind_to_nodes",
-    "require_all_slices",
-    "stack_of",
-    "user_at_host",
-    "worker_environment",
-]
-
 # Read by libtpu, and by JAX to find the first process.
 MEGASCALE = (
     "MEGASCALE_COORDINATOR_ADDRESS",

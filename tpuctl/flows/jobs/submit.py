@@ -28,16 +28,6 @@ from tpuctl.model.jobs.job import JobRecord, lost_worker, new_job_id
 from tpuctl.remote.transport import Transport
 from tpuctl.units import counted, decimal_size, transferred
 
-__all__ = [
-    "make_bundle",
-    "new_record",
-    "record_not_started",
-    "start_attempt",
-    "submit",
-    "upload",
-    "with_bundle",
-]
-
 T = TypeVar("T")
 
 

@@ -15,17 +15,6 @@ from tpuctl.remote.transport import Transport
 from tpuctl.resources.base import IAM_PROPAGATION_SECONDS, time_of
 from tpuctl.resources.project.stack_record import Record
 
-__all__ = [
-    "controller_status",
-    "find_controller",
-    "first_access",
-    "is_controller_gone",
-    "node_variables",
-    "shell_variables",
-    "with_source_lines",
-    "write_shell_environment",
-]
-
 ENVIRONMENT = ".tpuctl/environment"
 SOURCE_LINES = (
     "# Where the TPU is, as tpuctl keeps it.\n"

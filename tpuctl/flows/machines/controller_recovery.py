@@ -11,11 +11,6 @@ from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.composition import kind_of, resources_of
 
-__all__ = [
-    "recovery_plan",
-    "tpu_resources",
-]
-
 WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
 
 

@@ -22,8 +22,6 @@ from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.trees import Entry, LocalTree, RemoteTree, Tree
 from tpuctl.units import counted, decimal_size, transferred
 
-__all__ = ["CopyResult", "copy"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 WORKERS, FILES = 8, 8  # in parallel, FILES per worker: bounds the memory used

@@ -13,8 +13,6 @@ from tpuctl.model.events import Emit, PortForwarded, WarningIssued
 from tpuctl.remote.ports import forward
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["PortMapping", "forward_ports"]
-
 MAX_CONNECTIONS = 256  # concurrent, per port; also ends the loop of a port forwarded to itself
 
 

@@ -32,8 +32,6 @@ from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.machines.boot_image import DEFAULT_IMAGE
 from tpuctl.resources.network.network import Network
 
-__all__ = ["hand_over", "install_result", "prepare_controller", "stack_file"]
-
 TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
 CONFIG = ".tpuctl/config"
 RECOVERER = ("folder.py", "recoverer.py")  # the first is imported by the second

@@ -20,8 +20,6 @@ from tpuctl.resources.project.project import is_active
 from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
 
-__all__ = ["is_tpu_of", "list_nodes", "list_resources", "was_brought_up"]
-
 
 async def list_resources(
     cloud: Cloud,

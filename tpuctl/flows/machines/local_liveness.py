@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Unreachable
 
-__all__ = ["run_while_alive"]
-
 T = TypeVar("T")
 GONE_SECONDS = 60.0  # without a listener before the local cloud counts as stopped
 POLL_SECONDS = 2.0

@@ -15,8 +15,6 @@ from tpuctl.jobs.job_shell import JOB_SHELL, in_job_environment
 from tpuctl.remote.openssh import Host, openssh_command, write_known_hosts
 from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["resolve_host", "ssh_command", "ssh_hosts"]
-
 CONTROLLER = "controller"
 CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 # Settings of this shell, without which another program's ssh would not find the stack.

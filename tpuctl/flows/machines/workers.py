@@ -28,21 +28,6 @@ from tpuctl.remote.iap import Destination, IapRoute, Relay
 from tpuctl.remote.keys import config_home
 from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
-__all__ = [
-    "CommandResult",
-    "connect_selected",
-    "connect_workers",
-    "connections",
-    "controller_transport",
-    "in_order",
-    "kept_connections",
-    "nodes_of",
-    "ordered_nodes",
-    "run_on_workers",
-    "select_workers",
-    "transports",
-]
-
 T = TypeVar("T")
 SSH_RETRY_SECONDS = 300.0
 SSH_PORT = 22  # of machines behind the IAP relay

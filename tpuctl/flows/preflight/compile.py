@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tpuctl.preflight.compile.environments import Environments, Kind
     from tpuctl.preflight.rehearsal.job_packages import Packages
 
-__all__ = ["compile_script"]
-
 TENSORFLOW_VARIABLES = {
     # Importing TensorFlow would wait minutes for a TPU.
     "TPU_LIBRARY_PATH": "/nonexistent",

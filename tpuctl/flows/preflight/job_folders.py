@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tpuctl.jobs.bundle import Bundle
 
-__all__ = ["JobFolder"]
-
 # Larger files are not copied but cloned, if the file system can, or else linked.
 MAX_COPIED_BYTES = 1 << 24
 FICLONE = 0x40049409  # linux/fs.h

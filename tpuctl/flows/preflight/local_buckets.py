@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit
     from tpuctl.model.stack.stack import Stack
 
-__all__ = [
-    "Sample",
-    "bucket_names",
-    "create_buckets",
-    "list_objects",
-    "on_local_cloud",
-    "parse_sample",
-    "prepare_local_cloud",
-    "upload_sample",
-]
-
 BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?=[/\s'\"`,;)]|$)")
 Sample = tuple[Path, str, str]  # local path, bucket, prefix without leading or trailing slash
 MAX_FILES_READ = 200  # source files searched for bucket names

@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
     from tpuctl.preflight.rehearsal.script_process import Command
 
-__all__ = [
-    "RehearsalOptions",
-    "RehearsalRun",
-    "job_variables",
-    "output_uri",
-    "rehearse",
-]
-
 # In a rehearsal's folder: the copy that the script runs in, and what it wrote there.
 FILES, WRITTEN = "files", "written"
 STEPS = 8

@@ -14,8 +14,6 @@ from tpuctl.jobs.archives import read_files
 from tpuctl.model.jobs.comparison import ComparedJob, Comparison, compare_jobs
 from tpuctl.model.jobs.job import JobRecord
 
-__all__ = ["compare"]
-
 EXAMPLE = "Pass the ids of two or more jobs, or their last words. To list them:\n    tpuctl jobs"
 
 

@@ -14,8 +14,6 @@ from tpuctl.model.status.dashboard import DashboardState
 from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
 from tpuctl.model.status.timeline import Timeline
 
-__all__ = ["Dashboard"]
-
 
 class Dashboard:
     """Answers any number of requests with at most one query of the cloud per `seconds`.

@@ -21,8 +21,6 @@ from tpuctl.model.jobs.job import EXIT_TIMED_OUT, JobRecord, WorkerRecord, job_s
 from tpuctl.model.logs.log_tail_signatures import last_lines
 from tpuctl.model.scripts.local_module import find_module, module_hint
 
-__all__ = ["explain"]
-
 MAX_FOLDERS = 100  # in which the script is looked for
 MISSING = {"import", "import-name", "missing-data"}  # names of errors about files and modules
 

@@ -19,8 +19,6 @@ from tpuctl.model.logs.curves import Curves
 from tpuctl.model.logs.log_tail import LogTail
 from tpuctl.model.stack.stack import Stack
 
-__all__ = ["RunReader", "report"]
-
 LOG_LINES = 40  # of the report
 MAX_LOG_LINES = 500  # kept
 

@@ -25,8 +25,6 @@ from tpuctl.model.text.record_parsing import parse_answer
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
 
-__all__ = ["JobWatch", "StackWatch", "status", "take_snapshot", "watch"]
-
 RECENT_JOBS = 8  # the latest jobs, checked for running ones
 READERS = 16
 LOG_TIMEOUT_SECONDS = 5.0  # for a machine to return the end of the log

@@ -16,8 +16,6 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.report import RunReport
 from tpuctl.model.jobs.sweep import SweepEstimate
 
-__all__ = ["estimate", "reports"]
-
 READERS = 8
 
 

@@ -12,8 +12,6 @@ from tpuctl.flows.stack.zones import widest_error
 from tpuctl.model.events import Emit, Outcome
 from tpuctl.model.plan import Plan, Result
 
-__all__ = ["apply_plan", "combined_error", "errors_of", "raise_failure"]
-
 SERVICE = re.compile(r"[a-z]+\.googleapis\.com")
 
 

@@ -20,8 +20,6 @@ from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 
-__all__ = ["record_attempts"]
-
 
 async def record_attempts(
     stack: Stack,

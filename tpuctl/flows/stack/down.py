@@ -35,8 +35,6 @@ from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.tpu_node import QUEUED
 
-__all__ = ["Teardown", "down", "measure_bucket", "prepare_down", "verify_down"]
-
 MAX_OBJECTS = 20_000  # listed to measure a bucket: 20 pages
 PAGE_SIZE = 1000
 RECORD_SECONDS = 5.0  # how long deletions wait for the count in the stack's record

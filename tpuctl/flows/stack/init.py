@@ -41,19 +41,6 @@ from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.spelling import nearest
 from tpuctl.units import counted
 
-__all__ = [
-    "LOCAL_PROJECT",
-    "CreatedFiles",
-    "DetectedJob",
-    "Draft",
-    "TpuOptions",
-    "describe_templates",
-    "detect_job",
-    "guess_script",
-    "job_command",
-    "prepare",
-]
-
 STACK_FILE = "tpuctl.yaml"
 SCRIPTS = ("pretrain.py", "train.py")  # the script to run in a template's job
 LOCAL_PROJECT = "local-project"  # exists in a new local cloud

@@ -16,16 +16,6 @@ from tpuctl.model.capacity.live_catalog import Listed
 from tpuctl.model.capacity.reservation import Reservation, reservation_of
 from tpuctl.model.events import Emit
 
-__all__ = [
-    "CatalogList",
-    "list_aggregated",
-    "list_in_zones",
-    "list_machine_types",
-    "list_reservations",
-    "list_zones",
-    "short_reason",
-]
-
 CatalogList = Literal["types", "runtimes", "node versions"]
 MAX_PARALLEL = 8
 TIMEOUT_SECONDS = 30.0

@@ -10,8 +10,6 @@ from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind, with_requests
 
-__all__ = ["orphans"]
-
 
 async def orphans(
     cloud: Cloud,

@@ -19,16 +19,6 @@ from tpuctl.model.status.inventory import GROUPS
 from tpuctl.resources.base import CloudKind
 from tpuctl.resources.composition import KINDS, kind_of
 
-__all__ = [
-    "Missing",
-    "Permission",
-    "describe_missing",
-    "kinds_of",
-    "missing_permissions",
-    "require_permissions",
-    "required_permissions",
-]
-
 VIEW = "read"  # the action for permissions that planning needs
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"

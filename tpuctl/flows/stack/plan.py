@@ -39,16 +39,6 @@ from tpuctl.resources.tpu.reservation import require_reservation
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode, closed_api_warning
 from tpuctl.spelling import nearest
 
-__all__ = [
-    "Prepared",
-    "access_warnings",
-    "allowed_sources",
-    "bucket_warnings",
-    "plan",
-    "prepare_up",
-    "unread_warnings",
-]
-
 TUNNEL = "iap.tunnelInstances.accessViaIAP"
 ROLE = "roles/iap.tunnelResourceAccessor"
 

@@ -11,8 +11,6 @@ from tpuctl.engine.step import step
 from tpuctl.model.cost.price_list import PriceList, Sku
 from tpuctl.model.events import Emit
 
-__all__ = ["read_price_list"]
-
 PAGE_SIZE = 5000  # the maximum of the API
 TIMEOUT_SECONDS = 60.0
 GROUP = "TPU"

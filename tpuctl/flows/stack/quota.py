@@ -52,17 +52,6 @@ from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_machine_spec import accelerator_name, capacity_of, machine_state
 
-__all__ = [
-    "Limits",
-    "allowed_amounts",
-    "count_new_nodes",
-    "name_words",
-    "read_limits",
-    "read_region",
-    "read_room",
-    "report_of",
-]
-
 TIMEOUT_SECONDS = 15.0  # short, since the report is only informative
 MAX_PAGES = 20
 PREEMPTIBLE_CAPACITY = ("spot", "preemptible", "flex-start")

@@ -20,8 +20,6 @@ from tpuctl.resources.composition import beside_tpu
 from tpuctl.resources.tpu.queued_resource import Race, RacedRequest
 from tpuctl.units import format_duration
 
-__all__ = ["run_race"]
-
 
 async def run_race(
     context: Context, race: Race, stack: Stack, plan: Plan, resources: Sequence[Resource]

@@ -16,8 +16,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.role import CustomRole, Grant, RoleGroup
 from tpuctl.resources.composition import kind_of
 
-__all__ = ["custom_role", "path_of"]
-
 ACT_AS_PURPOSE = "creating machines that run as any service account of the project"
 READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
 

@@ -62,18 +62,6 @@ from tpuctl.resources.project.stack_record import Contents, Record
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
 
-__all__ = [
-    "DownDetector",
-    "TakenDown",
-    "WatchdogState",
-    "ensure_watchdogs",
-    "prepare_machines",
-    "prepare_workers",
-    "provision",
-    "require_bucket_access",
-    "up",
-]
-
 DOWN_AGAIN = "They may be charged. Delete them:\n    tpuctl down"
 WORKERS, WATCHDOGS = "ssh/workers", "ssh/watchdog"
 SSH_REASON = "jobs are submitted over SSH"

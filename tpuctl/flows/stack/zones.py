@@ -13,18 +13,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem
 from tpuctl.model.troubleshooting.known_errors import table
 
-__all__ = [
-    "Refusal",
-    "candidates_to_try",
-    "has_active",
-    "home",
-    "may_continue",
-    "next_candidate",
-    "no_zone_error",
-    "refuse_other_slices",
-    "widest_error",
-]
-
 ACTIVE_STATES = ("READY", "ACTIVE")
 
 

@@ -3,5 +3,3 @@
 They run there as `python3 -S -I FILE ...`, all in one folder, whatever
 their room is here: no two have the same name.
 """
-
-__all__: list[str] = []

@@ -19,16 +19,6 @@ from tpuctl.files import private_folder, read_file, state_home
 from tpuctl.model.text.record_parsing import Count, Moment, Name, Seconds, Text
 from tpuctl.units import format_duration
 
-__all__ = [
-    "CapacityAttempt",
-    "ZoneHistory",
-    "history_file",
-    "merge_attempts",
-    "read_attempts",
-    "remember_attempts",
-    "zone_histories",
-]
-
 VERSION = 1
 MAX_ATTEMPTS = 1000  # per cloud
 MAX_FILE_BYTES = 16 << 20

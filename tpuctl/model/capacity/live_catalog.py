@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Comparison", "Listed"]
-
 
 @dataclass(frozen=True)
 class Listed:

@@ -28,20 +28,6 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import DELETING, InventoryItem
 
-__all__ = [
-    "OtherPool",
-    "QuotaLine",
-    "QuotaReport",
-    "Region",
-    "amount_used",
-    "blocking_lines",
-    "compute_lines",
-    "console_url",
-    "increase_command",
-    "other_pool",
-    "tpu_lines",
-]
-
 ADDRESSES = "IN_USE_ADDRESSES"
 FLOATING = ("spot", "preemptible", "flex-start")
 SSD = ("pd-balanced", "pd-ssd")

@@ -18,8 +18,6 @@ from tpuctl.catalog import (
 from tpuctl.model.capacity.quota import ADDRESSES, Region, amount_used
 from tpuctl.model.status.inventory import InventoryItem
 
-__all__ = ["Room", "rooms_of"]
-
 UNLIMITED = float("inf")
 
 

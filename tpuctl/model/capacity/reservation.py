@@ -8,8 +8,6 @@ from typing import Any
 
 from tpuctl.catalog import TPU_MACHINE_FAMILIES
 
-__all__ = ["Reservation", "reservation_of"]
-
 # By the end of `vmFamily`, for reservations of chips rather than machines.
 _GENERATIONS: Mapping[str, str] = {
     "CT3": "v3",

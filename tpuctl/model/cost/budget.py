@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tpuctl.catalog import HOURS_PER_MONTH
 from tpuctl.units import dollars
 
-__all__ = ["FORMS", "Budget", "parse_budget"]
-
 FORMS = "AMOUNT/PERIOD in US dollars, such as 20/day, 5/8h or 300/month; or AMOUNT, such as 50"
 HOURS = {"hour": 1.0, "day": 24.0, "week": 168.0, "month": float(HOURS_PER_MONTH)}
 SHORT = {"h": "hour", "d": "day", "w": "week"}

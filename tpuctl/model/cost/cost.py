@@ -29,21 +29,6 @@ from tpuctl.catalog import (
 )
 from tpuctl.units import billed_size, dollars
 
-__all__ = [
-    "Cost",
-    "CostLine",
-    "address_cost",
-    "affordable_seconds",
-    "controller_cost",
-    "disk_cost",
-    "egress_price",
-    "machine_cost",
-    "node_cost",
-    "spent",
-    "storage_cost",
-    "with_addresses",
-]
-
 GB = 2**30  # as Google charges disks, memory, storage and traffic
 UNKNOWN = "unknown"
 

@@ -17,8 +17,6 @@ from typing import Final
 
 from tpuctl.catalog import AcceleratorType, Capacity, Price, region_of
 
-__all__ = ["COMPUTE_ENGINE", "TPU_SERVICE", "PriceList", "Sku", "service_of"]
-
 TPU_SERVICE: Final = "services/E000-3F24-B8AA"
 COMPUTE_ENGINE: Final = "services/6F81-5844-456A"
 TPU_API_GENERATIONS = ("v2", "v3", "v4")  # charged by Cloud TPU

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from tpuctl.model.cost.cost import node_cost, with_addresses
 from tpuctl.model.stack.stack import Stack
 
-__all__ = ["WITHDRAWAL_SECONDS", "RaceCost", "race_cost"]
-
 WITHDRAWAL_SECONDS = 120.0  # polling, and a deletion; not measured
 
 

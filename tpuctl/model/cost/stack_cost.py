@@ -20,8 +20,6 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.units import dollars
 
-__all__ = ["cost_of", "fallback_costs"]
-
 
 def cost_of(stack: Stack) -> Cost:
     """The cost of everything that `up` creates, with the TPU in the zone in use.

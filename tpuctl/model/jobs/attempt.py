@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.text.record_parsing import AttemptNumber, Count, Index, Moment, Name, Text
 
-__all__ = ["Attempt", "Placement", "Retries", "Retry", "Verdict", "retries_left"]
-
 Retry = Literal["preemption", "infrastructure", "failure", "requested"]  # each has its own budget
 
 

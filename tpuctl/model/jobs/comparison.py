@@ -12,16 +12,6 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.report import RunReport
 from tpuctl.model.logs.curves import Curve
 
-__all__ = [
-    "ComparedJob",
-    "Comparison",
-    "ComparisonRow",
-    "Value",
-    "argument_rows",
-    "compare_jobs",
-    "metric_rows",
-]
-
 Value = str | int | float | tuple[str, ...] | None  # None: unknown, or the job has none
 Unit = Literal["", "seconds", "dollars"]
 

@@ -12,8 +12,6 @@ from tpuctl.model.jobs.job import JobRecord, JobStatus
 from tpuctl.model.logs.log_tail_signatures import LAST_LINES, LOG_TAIL
 from tpuctl.model.text.terminal_text import without_control_characters
 
-__all__ = ["Explanation", "relevant_lines"]
-
 BEFORE, AFTER = 6, 3  # context lines
 MAX_LINE_LENGTH = 400  # characters
 

@@ -9,8 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.record_parsing import Index, Text
 
-__all__ = ["HANG_LIMIT", "Hang", "JobLimits"]
-
 HANG_LIMIT = r"^[1-9][0-9]*(\.[0-9]+)?[smhdx]$"  # a duration, or a factor
 
 

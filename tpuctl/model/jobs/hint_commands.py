@@ -8,8 +8,6 @@ import shlex
 
 from tpuctl.model.jobs.job import JobRecord
 
-__all__ = ["about_job", "with_job", "with_script"]
-
 # SCRIPT at the end of commands that take the script's arguments, and in any command.
 WITH_ARGUMENTS = re.compile(
     r"(?m)^(\s+tpuctl (?:--cloud local )?(?:run|rehearse)(?! --compile)(?: .*)? )SCRIPT$"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Installation"]
-
 
 class Installation(BaseModel):
     """Paths are relative to the bundle; missing ones are ignored, except the project. Part of the

@@ -31,27 +31,6 @@ from tpuctl.model.text.record_parsing import (
 from tpuctl.model.workers.chip_metrics import ChipMetrics
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
-__all__ = [
-    "ENDED",
-    "EXIT_LOST",
-    "EXIT_RETRY",
-    "EXIT_STOPPED",
-    "EXIT_TIMED_OUT",
-    "NOTEBOOK",
-    "EndState",
-    "JobKind",
-    "JobRecord",
-    "JobStatus",
-    "JobSummary",
-    "WorkerRecord",
-    "WorkerState",
-    "as_argument",
-    "first_failure",
-    "job_status",
-    "lost_worker",
-    "new_job_id",
-]
-
 NOTEBOOK = "notebook"  # the program of jobs of that kind
 EXIT_LOST = 69
 EXIT_RETRY = 75  # EX_TEMPFAIL of <sysexits.h>: a script requests another attempt

@@ -11,8 +11,6 @@ from tpuctl.model.jobs.explanation import Explanation
 from tpuctl.model.jobs.job import JobRecord, WorkerRecord
 from tpuctl.model.logs.curves import Curve
 
-__all__ = ["AttemptReport", "RunReport"]
-
 
 @dataclass(frozen=True)
 class AttemptReport:

@@ -10,15 +10,6 @@ from dataclasses import dataclass
 
 from tpuctl.errors import Usage
 
-__all__ = [
-    "MAX_JOBS",
-    "SweepEstimate",
-    "SweepValues",
-    "combinations",
-    "describe_values",
-    "parse_sweep",
-]
-
 MAX_JOBS = 100  # of one sweep; the client stays attached until the last one has ended
 NAME = re.compile(r"[A-Za-z][\w.-]*")
 EXAMPLE = "For example\n    tpuctl run train.py --each lr=1e-3,1e-4"

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from tpuctl.model.logs.log_metrics import MetricReader, Point, Unit, training_loss
 
-__all__ = ["Curve", "Curves"]
-
 MAX_POINTS = 2_000  # kept per curve
 MAX_CURVES = 200
 RANK = {"step": 0, "epoch": 1, "line": 2}

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["MetricReader", "Point", "Unit", "training_loss"]
-
 MAX_LINE_BYTES = 1 << 16  # bytes; longer lines are ignored
 MAX_TEXT = 4000  # characters of a line that is not JSON
 MAX_VALUES = 100  # of a line

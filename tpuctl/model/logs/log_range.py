@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from tpuctl.errors import Usage
 from tpuctl.model.text.duration import seconds_of
 
-__all__ = ["WHOLE_LOG", "LogRange", "compile_pattern", "parse_timestamp"]
-
 DURATION_PART = r"[0-9]+(?:\.[0-9]+)?[smhd]"
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 

@@ -7,8 +7,6 @@ from collections import deque
 
 from tpuctl.model.text.terminal_text import without_control_characters
 
-__all__ = ["LogTail"]
-
 LINE_END = re.compile(rb"\r?\n|\r(?!\Z)")  # a final carriage return may be half a line end
 MAX_LINE_BYTES = 1 << 12  # of a line, more is dropped
 

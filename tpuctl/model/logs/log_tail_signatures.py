@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LOG_TAIL", "error_lines", "final_message", "last_lines"]
-
 LOG_TAIL = 1 << 16  # bytes searched at the end of a log
 LAST_LINES = 40
 MAX_MESSAGE_LINES = 5  # of an exception's message

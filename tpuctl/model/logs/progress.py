@@ -8,8 +8,6 @@ from typing import Any
 
 from tpuctl.model.logs.log_metrics import MetricReader, Point, training_loss
 
-__all__ = ["LINES", "TAIL", "Progress", "progress_of"]
-
 LINES, TAIL = 50, 1 << 16  # lines and bytes searched at the end of a log
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from tpuctl.files import is_generated_folder
 from tpuctl.model.scripts.framework import framework_of_script
 
-__all__ = ["find_script", "has_scripts"]
-
 # Names of training scripts, the more usual ones first.
 NAMES = (("pretrain.py", "train.py"), ("finetune.py", "main.py", "run.py"))
 NOT_RUN = re.compile(r"(__init__|setup|conftest|noxfile|test_.*|.*_test)\.py")

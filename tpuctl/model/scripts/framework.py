@@ -15,18 +15,6 @@ from typing import Literal
 from tpuctl.files import is_generated_folder, read_file
 from tpuctl.model.scripts.requirement_files import Requirement, declared
 
-__all__ = [
-    "TITLES",
-    "Framework",
-    "FrameworkChoice",
-    "framework_in",
-    "framework_of_modules",
-    "framework_of_requirements",
-    "framework_of_script",
-    "is_tensorflow",
-    "modules_of_script",
-]
-
 Framework = Literal["tensorflow", "jax", "torch", "other"]
 TITLES: Mapping[Framework, str] = {
     "tensorflow": "TensorFlow",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tpuctl.files import is_generated_folder
 
-__all__ = ["SUMMARY", "find_module", "module_hint"]
-
 MISSING = re.compile(r"No module named '([A-Za-z_][\w.]*)'")
 MAX_FOLDERS = 2000  # searched in a repository
 

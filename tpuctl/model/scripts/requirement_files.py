@@ -14,16 +14,6 @@ from typing import NamedTuple
 from tpuctl.errors import Usage
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 
-__all__ = [
-    "Requirement",
-    "RequirementsFile",
-    "allows",
-    "declared",
-    "included_files",
-    "parse_requirement",
-    "required",
-]
-
 MARKS = {  # the longer ones first
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 
-__all__ = ["ScriptMetadata", "read_script_metadata"]
-
 START, END = "# /// script", "# ///"
 
 

@@ -16,8 +16,6 @@ from tpuctl.catalog import (
 )
 from tpuctl.model.stack.schema import StackFile
 
-__all__ = ["Candidate", "candidates_of", "sellers_of"]
-
 
 @dataclass(frozen=True)
 class Candidate:

@@ -24,23 +24,6 @@ from tpuctl.model.stack.secret_sources import FORMS, SOURCE
 from tpuctl.model.text.duration import DURATION
 from tpuctl.model.text.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 
-__all__ = [
-    "AccessSection",
-    "BootDiskSection",
-    "BucketSection",
-    "ControllerSection",
-    "DataDisk",
-    "JobLimitsSection",
-    "JobSection",
-    "LimitsSection",
-    "NetworkSection",
-    "ProjectSection",
-    "QueueSection",
-    "RetriesSection",
-    "StackFile",
-    "TpuSection",
-]
-
 Name = Annotated[str, StringConstraints(pattern=f"^{STACK_NAME}$")]
 ProjectId = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$")

@@ -14,16 +14,6 @@ from dataclasses import dataclass, field
 
 from tpuctl.errors import NotFound, Usage
 
-__all__ = [
-    "FORMS",
-    "SOURCE",
-    "Secrets",
-    "Source",
-    "parse_option",
-    "secret_not_found",
-    "source_of",
-]
-
 _ID, _VERSION = r"[A-Za-z0-9_-]{1,255}", r"[A-Za-z0-9_-]{1,63}"
 _PROJECT = r"(?:[a-z0-9.-]+:)?[a-z0-9][-a-z0-9]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"

@@ -42,8 +42,6 @@ from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
-__all__ = ["Stack", "load_stack", "minimal_stack", "read_stack", "slug"]
-
 MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
 PLACEHOLDER_TYPE = "v2-8"
 

@@ -13,8 +13,6 @@ from tpuctl.files import private_folder, read_file, state_home
 from tpuctl.model.events import Note
 from tpuctl.model.stack.stack import Stack
 
-__all__ = ["forget_folder", "other_folder", "other_folder_note", "remember_folder"]
-
 MAX_BYTES = 1 << 14
 
 

@@ -48,14 +48,6 @@ from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.spelling import nearest
 
-__all__ = [
-    "MAX_WAIT_SECONDS",
-    "MIN_WAIT_SECONDS",
-    "default_machine_type",
-    "egress_note",
-    "find_problems",
-]
-
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 # How long a flex-start machine of Compute Engine may wait: `requestValidForDuration`
 # (compute/docs/instances/create-flex-start-vm).

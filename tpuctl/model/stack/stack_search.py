@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tpuctl.errors import Diagnostic
 
-__all__ = ["STACK_FILE", "find_stack_file"]
-
 STACK_FILE = "tpuctl.yaml"
 
 

@@ -19,8 +19,6 @@ from tpuctl.model.stack.secret_sources import FORMS
 from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.spelling import nearest
 
-__all__ = ["FORMATS", "StackText", "parse_stack_text", "read_stack_text"]
-
 EXAMPLES = {
     "project": "Add\n    project: my-project",
     "project.id": "Add the ID of your Google Cloud project.",

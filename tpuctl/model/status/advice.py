@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem, find_orphaned
 
-__all__ = ["Advice", "advice_on"]
-
 WAITING_STATES = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 STOPPED_STATES = ("STOPPED", "SUSPENDED", "TERMINATED")
 

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from tpuctl.model.cost.cost import spent
 from tpuctl.model.status.inventory import InventoryItem
 
-__all__ = ["Charge", "charge_of", "charges_of", "hourly", "is_charged", "so_far"]
-
 
 @dataclass(frozen=True)
 class Charge:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.snapshot import Snapshot
     from tpuctl.model.status.timeline import TimelineEntry
 
-__all__ = ["DashboardState"]
-
 
 @dataclass(frozen=True)
 class DashboardState:

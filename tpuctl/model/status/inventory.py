@@ -14,18 +14,6 @@ from tpuctl.model.cost.cost import CostLine
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_NAME, ownership
 
-__all__ = [
-    "DEAD_STATES",
-    "GROUPS",
-    "Group",
-    "InventoryItem",
-    "OrphanedItem",
-    "ResourceKind",
-    "find_orphaned",
-    "stack_of_description",
-    "with_requests",
-]
-
 Group = Literal["project", "network", "bucket", "account", "TPU"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 DEAD_STATES = ("PREEMPTED", "TERMINATED", "FAILED", "SUSPENDED")  # TPU states

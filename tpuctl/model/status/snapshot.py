@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.inventory import InventoryItem
     from tpuctl.model.status.status import NodeStatus
 
-__all__ = ["JobSnapshot", "Snapshot", "StackStatus"]
-
 
 @dataclass(frozen=True)
 class StackStatus:

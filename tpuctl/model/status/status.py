@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 from tpuctl.catalog import Api
 
-__all__ = ["Down", "Holding", "MachineStatus", "NodeStatus", "Remaining"]
-
 
 @dataclass(frozen=True)
 class NodeStatus:

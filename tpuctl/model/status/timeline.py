@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.inventory import InventoryItem
     from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
 
-__all__ = ["Timeline", "TimelineEntry"]
-
 MAX_ENTRIES = 100
 
 

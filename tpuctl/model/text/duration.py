@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DURATION", "seconds_of"]
-
 DURATION = r"^[0-9]+(\.[0-9]+)?[smhd]$"
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -5,27 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = [
-    "BUCKET_NAME",
-    "BUNDLES",
-    "CACHE",
-    "CONTROL_CHARACTERS",
-    "JOBS",
-    "RECORDS",
-    "RECOVERY_ROLE",
-    "STACK_LABEL",
-    "STACK_NAME",
-    "USER_NAME",
-    "WATCHDOG_ROLE",
-    "Names",
-    "account_email",
-    "bucket_name_problem",
-    "notebooks_prefix",
-    "ownership",
-    "record_name",
-    "stack_of_account",
-]
-
 STACK_LABEL = "tpuctl-stack"  # on every resource that supports labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
 # POSIX 3.437 (User Name) with the limits of useradd: no leading digit, up to 32 characters.

@@ -13,20 +13,6 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from tpuctl.errors import Conflict, RemoteFailed
 
-__all__ = [
-    "AttemptNumber",
-    "ByteCount",
-    "Count",
-    "ExitCode",
-    "Index",
-    "Moment",
-    "Name",
-    "Seconds",
-    "Text",
-    "parse_answer",
-    "parse_record",
-]
-
 M = TypeVar("M", bound=BaseModel)
 MAX_COUNT = 1_000_000
 EARLIEST, LATEST = datetime(2015, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)

@@ -18,16 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
-__all__ = [
-    "SECRET",
-    "Redactor",
-    "arguments_without_secrets",
-    "named_secrets",
-    "secret_values",
-    "without_keys",
-    "without_secrets",
-]
-
 SECRET = "[secret]"
 MIN_SECRET_LENGTH = 6  # shorter values are words that stand everywhere
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["public_key_line", "ssh_keys_with"]
-
 
 def public_key_line(user: str, public_keys: str) -> str:
     """A line of `ssh-keys` metadata for each line of keys: USER:TYPE KEY USER."""

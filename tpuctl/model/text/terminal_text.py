@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["JobOutputFilter", "escape_control_characters", "without_control_characters"]
-
 BIDI = "\u061c\u202a-\u202e\u2066-\u2069"
 # Sequences of ESC: CSI; strings up to their terminator (OSC, DCS, SOS, PM, APC); two characters.
 SEQUENCE = (

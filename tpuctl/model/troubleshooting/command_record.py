@@ -22,15 +22,6 @@ from tpuctl.errors import Diagnostic
 from tpuctl.files import private_folder, read_file, state_home
 from tpuctl.model.text.redaction import arguments_without_secrets, secret_values, without_secrets
 
-__all__ = [
-    "Call",
-    "CommandRecord",
-    "CommandRecorder",
-    "RecordCall",
-    "last_failure",
-    "read_records",
-]
-
 MAX_COMMANDS = 20
 MAX_BYTES = 1 << 17  # of a command's file; the oldest calls are dropped
 # What a damaged file raises: empty, cut off, binary, or with other contents.

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from tpuctl.model.text.redaction import Redactor
 
-__all__ = ["Dump", "DumpFile"]
-
 
 @dataclass
 class DumpFile:

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from tpuctl.errors import TpuctlError
 
-__all__ = ["DENIED", "CheckState", "Diagnosis", "Finding", "failed"]
-
 SETTING = re.compile(r"[a-z_]+: ")  # a stack file setting, such as tpu: {kind: vm}
 DENIED = 77  # permission, billing, an API or an organization policy: docs/reference/exit-codes.md
 

@@ -17,8 +17,6 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any, Literal
 
-__all__ = ["Fault", "KnownError", "Table", "extract_facts", "table"]
-
 Fault = Literal["infrastructure", "failure"]
 
 # Patterns of names in Google's messages, by placeholder; the first matching group counts.

@@ -16,8 +16,6 @@ from tpuctl.model.logs.log_tail_signatures import error_lines, final_message
 from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.model.troubleshooting.known_errors import Fault, KnownError, extract_facts, table
 
-__all__ = ["Pasted", "explain_text"]
-
 MAX_TEXT_LENGTH = 1 << 18  # characters searched at the end
 MAX_LINE_LENGTH = 200
 MIN_TERMINAL_WIDTH = 60  # shortest line that a terminal may have wrapped

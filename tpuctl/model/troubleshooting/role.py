@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-__all__ = ["CustomRole", "Grant", "RoleGroup"]
-
 
 @dataclass(frozen=True)
 class RoleGroup:

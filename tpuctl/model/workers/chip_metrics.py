@@ -6,8 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpuctl.model.text.record_parsing import ByteCount, Moment, Text
 
-__all__ = ["ChipMetrics"]
-
 
 class ChipMetrics(BaseModel):
     """A sample of all chips of a worker. Unknown fields are ignored.

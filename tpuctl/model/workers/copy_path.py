@@ -11,8 +11,6 @@ from tpuctl.errors import Usage
 from tpuctl.files import exists
 from tpuctl.model.workers.worker_numbering import ONE_SLICE, WorkerNumbering
 
-__all__ = ["FORMS", "CopyPath", "CopyRequest", "parse_copy", "parse_path"]
-
 _HOST_PATH = re.compile(r"([^/:]*):(.*)", re.DOTALL)
 FORMS = (
     "WORKER:PATH is a path on a worker, relative to its home; :PATH one on all workers,\n"

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from tpuctl.errors import Usage
 
-__all__ = ["ONE_SLICE", "WorkerNumbering"]
-
 _WORKER = re.compile(r"(?:worker-?)?([0-9]{1,6}(?:\.[0-9]{1,6})?)")
 
 

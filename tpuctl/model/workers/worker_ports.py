@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-__all__ = ["MEGASCALE_PORT", "REQUIRED", "FirewallRule", "closed_ports"]
-
 # Without these, no framework starts on several workers: libtpu and TensorFlow's server (8470, 8471,
 # 8474), JAX's coordinator (8476, since 0.8.1 8482: jax-ml/jax#35905).
 REQUIRED = (8470, 8471, 8474, 8476, 8482)

@@ -11,8 +11,6 @@ from tpuctl.model.scripts.requirement_files import Requirement, parse_requiremen
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["Installed", "installed"]
-
 PROCESS_STARTERS = {
     "subprocess.run",
     "subprocess.call",

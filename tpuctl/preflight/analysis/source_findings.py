@@ -10,18 +10,6 @@ from tpuctl.preflight.analysis.program.syntax import identifiers_and_texts_in, w
 from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity
 
-__all__ = [
-    "UNREACHED",
-    "UNSURE",
-    "callee_text",
-    "edit_of",
-    "finding_at",
-    "is_conditional_on",
-    "keyword_edit",
-    "method_node",
-    "quoted",
-]
-
 Placed = ast.expr | ast.stmt | ast.keyword
 MAX_QUOTED_CHARS = 60
 UNREACHED = "; an error if a step runs it, but no known step does"

@@ -1,3 +1,1 @@
 """Compiles a script's training step with the TPU compiler, without a TPU."""
-
-__all__: list[str] = []

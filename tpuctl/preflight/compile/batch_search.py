@@ -7,15 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from tpuctl.preflight.compile.compile_report import BatchResult
 
-__all__ = [
-    "MAX_BATCH",
-    "excess_text",
-    "first_batch",
-    "largest_fitting",
-    "memory_limit",
-    "power_of_two",
-]
-
 MAX_BATCH = 1 << 16  # per core; larger batches are not tried
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # The compiler's messages for lack of memory: libtpu 0.0.42's, 0.0.17's, older, for a single buffer.

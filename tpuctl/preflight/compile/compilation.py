@@ -32,8 +32,6 @@ from tpuctl.preflight.rehearsal.observations import ShimFailed, read
 from tpuctl.preflight.rehearsal.script_process import Command, Exit, last_lines, run
 from tpuctl.units import decimal_size
 
-__all__ = ["LOWERED_WITH", "CompileRequest", "compile_step", "settings_of"]
-
 LOWERED_WITH = "2.18.0"
 BEFORE_STEP_SECONDS = 1800.0  # until the first step: data may have to be read
 SLOW_SECONDS = 20.0

@@ -6,17 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "BatchResult",
-    "Collective",
-    "CompileReport",
-    "Obstacle",
-    "Refusal",
-    "Sizes",
-    "SourceLine",
-    "source_line",
-]
-
 
 @dataclass(frozen=True)
 class SourceLine:

@@ -29,8 +29,6 @@ from jax._src.lib import _jax, xla_client  # type: ignore[import-not-found, unus
 from jax.experimental import topologies  # type: ignore[import-not-found, unused-ignore]
 from jaxlib.mlir import ir  # type: ignore[import-not-found, unused-ignore]
 
-__all__: list[str] = []
-
 # The smallest slice of each generation. Both TensorCores of a v4 chip act as one device.
 TOPOLOGIES = {
     "v2": {"topology_name": "v2:2x2"},

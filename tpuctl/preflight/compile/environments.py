@@ -18,15 +18,6 @@ from tpuctl.files import private_folder
 from tpuctl.interpreters import Interpreter, find, install_hint, or_list
 from tpuctl.units import decimal_size
 
-__all__ = [
-    "COMPILER",
-    "LOWERING",
-    "Environments",
-    "Kind",
-    "require_machine",
-    "require_platform",
-]
-
 MARKER = "complete"
 PYTHONS = ("3.11", "3.12")  # versions that both tpuctl and TensorFlow 2.18 support
 DISK_MARGIN = 1.2  # required disk space relative to the estimate

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SOCKET", "Compiler", "Disconnected", "ScriptSocket"]
-
 SOCKET = "conversation"
 MAX_LINE_BYTES = 1 << 24  # TensorFlow's messages can be long
 

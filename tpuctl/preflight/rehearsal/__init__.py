@@ -1,3 +1,1 @@
 """Rehearsals: run a script for a few steps on this machine, observe it, and assess the result."""
-
-__all__: list[str] = []

@@ -19,8 +19,6 @@ from tpuctl.preflight.rehearsal.observations import Eager
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 
-__all__ = ["assess"]
-
 
 def assess(
     passes: Sequence[Pass], target: Target, *, requested_steps: int, operations: float | None = None

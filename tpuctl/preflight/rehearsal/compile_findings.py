@@ -11,15 +11,6 @@ from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
 from tpuctl.units import binary_size
 
-__all__ = [
-    "compilations",
-    "describe",
-    "dynamic_shapes",
-    "memory",
-    "refusals",
-    "varying_shape_hints",
-]
-
 GIB = 1 << 30
 MAX_LISTED = 6  # shapes in a list
 # Hints for unsupported operations, by TensorFlow's name.

@@ -8,8 +8,6 @@ from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Fetched, Where
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = ["devices", "one_process", "transfers"]
-
 MAX_LINES = 3  # of the script, each with a finding
 MIN_READS = 3  # at one line, to conclude that every step reads a value
 

@@ -13,14 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "PEAK_FLOPS",
-    "UTILIZATION",
-    "Chips",
-    "Estimate",
-    "estimate",
-]
-
 # FLOP/s per chip in bfloat16, which TensorFlow's matrix multiplications on a TPU also use for
 # float32 (docs.cloud.google.com/tpu/docs, the page of each generation, read 2026-11).
 PEAK_FLOPS = {

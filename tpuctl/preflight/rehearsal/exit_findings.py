@@ -18,15 +18,6 @@ from tpuctl.preflight.rehearsal.observations import (
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.units import counted
 
-__all__ = [
-    "first_pass",
-    "message_lines",
-    "missing_objects",
-    "second_pass",
-    "shorten",
-    "was_observed",
-]
-
 TOPIC = "script"
 OBJECT = re.compile(r"gs://[a-z0-9][\w.-]+(?:/[^\s'\"`,;)]*)?")
 # Messages of TensorFlow, Google's client and gcsfs about a missing object or bucket.

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from tpuctl.preflight.rehearsal.estimate import Estimate
 from tpuctl.preflight.rehearsal.observations import Where
 
-__all__ = ["Assessment", "Finding", "Severity", "Target"]
-
 # error: does not run or compile. cost: runs, but takes more time, memory or money than necessary.
 # risk: may fail. fine: checked, no problem. unknown: could not be checked.
 Severity = Literal["error", "cost", "risk", "fine", "unknown"]

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tpuctl.files import private_folder
 
-__all__ = ["Content", "RehearsalHistory"]
-
 MAX_FOLDERS = 10  # of rehearsals, with their logs
 MAX_RECORDS = 1000
 

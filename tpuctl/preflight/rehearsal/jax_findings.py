@@ -16,8 +16,6 @@ from tpuctl.preflight.rehearsal.observations import (
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 
-__all__ = ["SHARD_HINT", "callbacks", "compilations"]
-
 MAX_LINES = 3  # of the script, each with a finding
 FIRST_STEPS = 2  # in which operations are compiled for the first time
 MIN_OPERATIONS = 3  # compiled at one line after that

@@ -13,8 +13,6 @@ from typing import Any
 from tpuctl.assets import program
 from tpuctl.errors import RemoteFailed
 
-__all__ = ["Packages", "for_cpu", "install", "without_tensorflow"]
-
 # `jax[tpu]` and `torch_xla[tpu]` require libtpu, which a CPU does not need and which exists for
 # Linux on x86_64 only.
 TPU_EXTRA = re.compile(

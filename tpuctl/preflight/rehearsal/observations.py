@@ -13,37 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = [
-    "Callback",
-    "Captured",
-    "Checkpoint",
-    "Compiled",
-    "Distributed",
-    "Eager",
-    "Ended",
-    "Failure",
-    "Fallback",
-    "Fetched",
-    "NonFinite",
-    "Observation",
-    "Operation",
-    "Planned",
-    "Read",
-    "Refused",
-    "Resolver",
-    "Shape",
-    "ShimFailed",
-    "Started",
-    "Step",
-    "Strategy",
-    "Traced",
-    "Unsynchronized",
-    "Where",
-    "Wrote",
-    "parse",
-    "read",
-]
-
 
 @dataclass(frozen=True)
 class Where:

@@ -16,8 +16,6 @@ import subprocess
 import sys
 import time
 
-__all__ = ["main"]
-
 TICK = 0.1
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 

@@ -21,8 +21,6 @@ from tpuctl.preflight.rehearsal.observations import (
     Strategy,
 )
 
-__all__ = ["Function", "LeftOut", "Mode", "Pass", "group_by_function"]
-
 Mode = Literal["xla", "replicas"]
 T = TypeVar("T", bound=Observation)
 WARMUP_STEPS = 2  # first steps, which compile and fill caches

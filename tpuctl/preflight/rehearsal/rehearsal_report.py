@@ -8,8 +8,6 @@ from pathlib import Path
 from tpuctl.preflight.rehearsal.findings import Assessment, Target
 from tpuctl.preflight.rehearsal.passes import Pass
 
-__all__ = ["Rehearsal"]
-
 
 @dataclass(frozen=True)
 class Rehearsal:

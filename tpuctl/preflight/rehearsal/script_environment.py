@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["script_variables", "shell_variables"]
-
 # The only variables inherited from the shell, besides PROXIES and LC_*.
 INHERITED = ("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 # For access to other hosts; the local cloud's gateway forwards to these.

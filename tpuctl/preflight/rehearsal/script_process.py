@@ -15,8 +15,6 @@ from typing import Literal
 
 from tpuctl.assets import program
 
-__all__ = ["Command", "Exit", "last_lines", "raised_in", "run"]
-
 JOB_PARENT_FILES = ("job_parent.py", "processes.py", "folder.py", "clock.py")
 PARENT_WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
 TICK = 0.25

@@ -22,8 +22,6 @@ from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
 from tpuctl.units import counted
 
-__all__ = ["compilations", "devices", "fallbacks"]
-
 MAX_OPERATIONS = 5  # each with a finding
 FIRST_STEPS = 2  # which compile: the second one has the optimizer's state
 SYNC_HINT = (

@@ -15,8 +15,6 @@ from tpuctl.preflight.rehearsal.observations import Checkpoint, NonFinite, Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.units import approximate, cost_range, counted, dollars, time_range
 
-__all__ = ["checkpoints", "duration_and_cost", "loss", "pipeline", "replicas"]
-
 MAX_WAIT_SHARE = 0.3  # of a step's duration, spent waiting for data
 MIN_WAIT_SECONDS = 0.005  # per batch; shorter waits mainly measure the call itself
 MAX_FILES = 3  # in a list

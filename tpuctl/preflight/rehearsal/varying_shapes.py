@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tpuctl.preflight.rehearsal.observations import Shape
 
-__all__ = ["Padding", "Variation", "padding_for", "varying_dimensions"]
-
 Shapes = tuple[Shape, ...]
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_COMPILATIONS = 2  # that padding should leave; each takes as long as some fifty steps

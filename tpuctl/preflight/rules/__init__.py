@@ -16,8 +16,6 @@ from typing import TypeVar
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Target
 
-__all__ = ["FINDERS", "NOT_PYTHON", "RULES", "codes_for", "matching_codes"]
-
 NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]

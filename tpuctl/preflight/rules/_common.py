@@ -12,15 +12,6 @@ from tpuctl.preflight.findings import Finding, Rule, Severity
 if TYPE_CHECKING:
     from tpuctl.preflight.analysis.jax.inference import JaxInference
 
-__all__ = [
-    "CONNECT",
-    "NEW_SHAPE",
-    "OTHER_TENSORFLOWS",
-    "UNKNOWN_SIZE",
-    "failure",
-    "weighting_hint",
-]
-
 # Shared first sentences of rationales.
 UNKNOWN_SIZE = (
     "The size of the result depends on tensor values, so XLA gives it a bounded dynamic dimension "

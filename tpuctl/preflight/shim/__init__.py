@@ -7,5 +7,3 @@ file (tpuctl/preflight/rehearsal/observations.py).
 
 Errors in the shim are recorded and never propagate: the script's own call is made in any case.
 """
-
-__all__: list[str] = []

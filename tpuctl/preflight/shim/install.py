@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .observation.xla_dumps import XlaDumps
     from .torch.training import TorchTraining
 
-__all__ = ["start"]
-
 OTHER_FRAMEWORKS = ("jax", "torch")
 HELPER_PROGRAMS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "joblib")
 

@@ -16,13 +16,6 @@ from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import CloudKind, StackResource
 
-__all__ = [
-    "RecoveryRole",
-    "WatchdogRole",
-    "recovery_permissions",
-    "watchdog_permissions",
-]
-
 SECONDS = 60.0
 # Shared by TPU VMs, TPU nodes and queued resources: IAM has no separate permissions for queued
 # resources (github.com/iann0036/iam-dataset, gcp/map.json).

@@ -14,8 +14,6 @@ from tpuctl.resources.access.policy_grants import ApiPolicyGrants, PolicyGrants
 from tpuctl.resources.base import Query
 from tpuctl.resources.project.stack_record import Contents, Record
 
-__all__ = ["ROLES", "WRITERS", "AccountGrants", "BucketGrants", "NodeGrants", "ProjectGrants"]
-
 # objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// needs.
 ROLES = ("roles/storage.objectAdmin", "roles/storage.legacyBucketReader")
 WRITERS = ("roles/logging.logWriter", "roles/monitoring.metricWriter")

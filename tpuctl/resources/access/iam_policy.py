@@ -13,8 +13,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict
 from tpuctl.polling import Backoff
 
-__all__ = ["Binding", "Pair", "edit", "granted_pairs", "with_pairs", "without_pairs"]
-
 Binding = Mapping[str, Any]
 Pair = tuple[str, str]  # role and member
 

@@ -16,8 +16,6 @@ from tpuctl.resources.access.iam_policy import Pair, edit, granted_pairs, with_p
 from tpuctl.resources.base import StackResource, retry_until_visible
 from tpuctl.resources.project.stack_record import Contents, Grant, Record
 
-__all__ = ["ApiPolicyGrants", "Grants", "PolicyGrants"]
-
 
 @dataclass(frozen=True)
 class Grants:

@@ -15,8 +15,6 @@ from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
 from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.project.stack_record import Contents, Record
 
-__all__ = ["ABSENT", "ACCESSOR", "SecretGrants", "propagation_seconds", "removed_secret_grants"]
-
 ACCESSOR = "roles/secretmanager.secretAccessor"
 ABSENT = Grants(frozenset())  # for a secret that does not exist
 ON = "secret/"  # prefix of a secret's name in the record

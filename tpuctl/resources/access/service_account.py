@@ -14,8 +14,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.resources.base import Query, StackResource
 
-__all__ = ["ServiceAccount", "require_account"]
-
 
 class ServiceAccount(StackResource):
     """Created for the stack, and identified by its description."""

@@ -8,8 +8,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, Usage
 from tpuctl.model.stack.stack import Stack
 
-__all__ = ["DEFAULT_IMAGE", "DEFAULT_NODE_IMAGE", "Candidate", "find_image", "image_candidates"]
-
 # Projects by the prefix of their image families (cloud.google.com/compute/docs/images/os-details;
 # gcloud's execution_groups/util.py for the two with TensorFlow).
 PROJECTS = {

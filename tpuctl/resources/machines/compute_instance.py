@@ -14,15 +14,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import StackResource, confirm_deletion, retry_until_visible
 
-__all__ = [
-    "STARTING_STATES",
-    "ComputeInstance",
-    "boot_disk",
-    "metadata_items",
-    "metadata_values",
-    "network_interface",
-]
-
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
 STARTING_STATES = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")

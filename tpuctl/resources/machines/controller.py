@@ -43,8 +43,6 @@ from tpuctl.resources.machines.instance_metadata import (
 )
 from tpuctl.resources.network.network import Network, network_differences
 
-__all__ = ["Controller"]
-
 SECONDS = 900.0
 # Google's states for stopped machines.
 STOPPED_STATES = ("TERMINATED", "STOPPED")

@@ -18,8 +18,6 @@ from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import Query, StackResource, time_of
 
-__all__ = ["DataDisk", "disk_name", "disk_path"]
-
 SECONDS = 300.0
 IN_USE = "in use"
 

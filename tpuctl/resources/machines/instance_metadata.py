@@ -15,14 +15,6 @@ from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.units import dollars
 
-__all__ = [
-    "SCOPE",
-    "metadata_differs",
-    "metadata_of",
-    "prerequisites",
-    "watch_metadata",
-]
-
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TPU = "https://tpu.googleapis.com"
 COMPUTE = "https://compute.googleapis.com/compute/v1"

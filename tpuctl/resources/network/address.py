@@ -11,8 +11,6 @@ from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.resources.base import CloudKind, Query, time_of
 
-__all__ = ["Address"]
-
 
 class Address(CloudKind):
     """Only listed; it is deleted by its creator."""

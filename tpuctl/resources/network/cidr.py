@@ -11,8 +11,6 @@ from tpuctl.errors import Conflict, Denied, Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.polling import gather_all
 
-__all__ = ["POOL", "free_range", "ranges_in_use"]
-
 # Auto mode networks allocate subnetworks from 10.128.0.0/9, region by region from its lower end
 # (cloud.google.com/vpc/docs/subnets). 10.240.0.0/12 is above all of them, and the TPU node docs use
 # it in examples. A future region's range there would be among the ranges in use.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import CloudKind
 
-__all__ = ["IapTunnel"]
-
 
 class IapTunnel(CloudKind):
     """SSH through Google's relay, to machines without an open port."""

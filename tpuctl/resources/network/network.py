@@ -17,8 +17,6 @@ from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
 
-__all__ = ["Firewall", "Network", "Networks", "RuleState"]
-
 SECONDS = 300.0
 
 

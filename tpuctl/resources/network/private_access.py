@@ -12,8 +12,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import StackResource
 from tpuctl.resources.network.network import Network
 
-__all__ = ["PrivateAccess"]
-
 SECONDS = 300.0
 FIELD = "privateIpGoogleAccess"
 

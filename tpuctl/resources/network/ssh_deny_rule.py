@@ -14,8 +14,6 @@ from typing import Any
 from tpuctl.model.plan import Change
 from tpuctl.resources.network.network import Firewall, Network, RuleState
 
-__all__ = ["SshDenyRule"]
-
 PRIORITY = 65533
 # The network's other rules still apply to internal addresses.
 INSIDE = IPv4Network("10.0.0.0/8")

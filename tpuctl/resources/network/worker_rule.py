@@ -17,8 +17,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.workers.worker_ports import MEGASCALE_PORT, REQUIRED, FirewallRule, closed_ports
 from tpuctl.resources.network.network import Firewall, Network, RuleState
 
-__all__ = ["WorkerRule", "closed_ports_warning"]
-
 ALL_PORTS = "0-65535"  # as in the rule `default-allow-internal`
 
 

@@ -21,8 +21,6 @@ from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
 from tpuctl.units import format_duration
 
-__all__ = ["Bucket"]
-
 KEEP_DAYS = 30  # bundles and caches, after their last upload
 PARALLEL_DELETES = 16
 

@@ -15,8 +15,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource
 
-__all__ = ["NEEDED", "Services", "needed"]
-
 
 def _names(*short: str) -> frozenset[str]:
     return frozenset(f"{name}.googleapis.com" for name in short)

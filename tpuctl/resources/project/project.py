@@ -14,8 +14,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.polling import wait_until
 from tpuctl.resources.base import StackResource
 
-__all__ = ["Project", "ProjectState", "is_active"]
-
 SECONDS = 600.0
 # Creation by another program takes some 20 seconds; another user's project ID causes the same
 # error.

@@ -21,8 +21,6 @@ from tpuctl.model.text.names import RECORDS, record_name
 from tpuctl.model.text.record_parsing import Count, Moment, Name
 from tpuctl.polling import Backoff, gather_all
 
-__all__ = ["Contents", "Grant", "RaceWinner", "Record", "read_contents"]
-
 VERSION = 1
 MAX_ATTEMPTS = 12
 MAX_CAPACITY_ATTEMPTS = 100

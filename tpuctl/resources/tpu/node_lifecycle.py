@@ -32,19 +32,6 @@ from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
 from tpuctl.resources.network.network import Network
 
-__all__ = [
-    "CREATE_SECONDS",
-    "DEAD_STATES",
-    "DELETE_SECONDS",
-    "POLL",
-    "TRANSITIONAL_STATES",
-    "NodeLifecycle",
-    "SshNode",
-    "TpuApiNode",
-    "capacity_of",
-    "duration_text",
-]
-
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
 TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")

@@ -63,8 +63,6 @@ from tpuctl.resources.tpu.queued_resource_spec import (
 from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.resources.tpu.tpu_node_spec import disk_addresses, runtime_reason
 
-__all__ = ["QueuedNodes", "Race", "RacedRequest", "Request"]
-
 WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 DEAD_STATES = ("FAILED", "SUSPENDING", "SUSPENDED")
 NODELESS_STATES = ("FAILED", "SUSPENDED")  # without nodes: can be deleted without force

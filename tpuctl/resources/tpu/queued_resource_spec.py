@@ -18,17 +18,6 @@ from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.resources.tpu.tpu_node_spec import capacity_differences, node_differences
 from tpuctl.units import format_duration
 
-__all__ = [
-    "CreateQueuedResource",
-    "deadline",
-    "owner",
-    "queueing_policy",
-    "request_body",
-    "request_differences",
-    "waited_seconds",
-    "waiting_text",
-]
-
 # (up to, rounded to) seconds: reported waiting times are rounded, to limit progress output.
 ROUNDING_STEPS = ((600.0, 60.0), (7200.0, 600.0), (86400.0, 1800.0), (float("inf"), 7200.0))
 

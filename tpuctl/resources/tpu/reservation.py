@@ -8,8 +8,6 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError, Usage
 from tpuctl.model.stack.stack import Stack
 
-__all__ = ["require_reservation"]
-
 
 async def require_reservation(stack: Stack, cloud: Cloud) -> None:
     """Raise Usage unless machines of the stack may use its reservation, as far as visible.

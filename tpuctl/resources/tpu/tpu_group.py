@@ -56,8 +56,6 @@ from tpuctl.resources.tpu.tpu_machine_spec import (
 )
 from tpuctl.resources.tpu.tpu_node_spec import stale_because, stale_fields
 
-__all__ = ["TpuGroup"]
-
 MAX_WAIT_SECONDS = 30 * 86400.0  # for flex-start without valid_until
 CREATING_ACTIONS = ("creating", "creating_without_retries", "recreating", "restarting", "verifying")
 

@@ -23,8 +23,6 @@ from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network, network_differences
 from tpuctl.resources.tpu.tpu_machine_spec import machine_properties
 
-__all__ = ["GroupPart", "GroupTemplate", "Part", "WorkloadPolicy", "get_group"]
-
 SECONDS = 300.0
 
 

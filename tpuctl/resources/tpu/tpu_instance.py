@@ -40,8 +40,6 @@ from tpuctl.resources.tpu.tpu_machine_spec import (
 )
 from tpuctl.resources.tpu.tpu_node_spec import stale_because, stale_fields
 
-__all__ = ["MachineNode", "TpuInstance", "update_machine"]
-
 ENDING_STATES = ("STOPPING", "DELETING")
 
 

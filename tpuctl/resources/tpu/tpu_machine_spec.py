@@ -20,19 +20,6 @@ from tpuctl.resources.machines.compute_instance import boot_disk, metadata_items
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.network.network import network_differences
 
-__all__ = [
-    "capacity_of",
-    "external_addresses",
-    "group_of",
-    "in_worker_order",
-    "machine_differences",
-    "machine_properties",
-    "machine_state",
-    "owning_group",
-    "slice_status",
-    "wait_seconds",
-]
-
 PROVISIONING_MODELS: Mapping[str, str] = {
     "on-demand": "STANDARD",
     "spot": "SPOT",

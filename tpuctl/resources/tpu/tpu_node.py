@@ -35,8 +35,6 @@ from tpuctl.resources.tpu.tpu_node_spec import (
     stale_fields,
 )
 
-__all__ = ["QUEUED", "TpuNode", "update_node"]
-
 UPDATE_SECONDS = 900.0
 QUEUED = ("queued_resource",)  # fields of the deletion of a node that its request deletes
 

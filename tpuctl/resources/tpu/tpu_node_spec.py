@@ -12,16 +12,6 @@ from tpuctl.resources.machines.disk import disk_name, disk_path
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_differs, metadata_of
 from tpuctl.resources.network.network import network_differences
 
-__all__ = [
-    "capacity_differences",
-    "disk_addresses",
-    "node_body",
-    "node_differences",
-    "runtime_reason",
-    "stale_because",
-    "stale_fields",
-]
-
 # Generations in `acceleratorConfig.type` (tpu_v2.AcceleratorConfig.Type).
 CONFIG_TYPES = {
     "v2": "V2",

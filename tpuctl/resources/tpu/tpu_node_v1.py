@@ -21,8 +21,6 @@ from tpuctl.resources.network.cidr import free_range, ranges_in_use
 from tpuctl.resources.network.network import Network, network_differences
 from tpuctl.resources.tpu.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
 
-__all__ = ["RemoteNode", "closed_api_warning", "vm_runtime"]
-
 TPU_VM = "V2_ALPHA1"  # the API version of TPU VMs, which API v1 lists too
 MAX_RANGE_ATTEMPTS = 8  # each fails only if another program chose the same range at the same time
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
         Refusal,
     )
 
-__all__ = ["report_lines"]
-
 MAX_MESSAGE_LINES = 12  # of the compiler's message
 MAX_LINE_LENGTH = 300
 VERDICTS = {

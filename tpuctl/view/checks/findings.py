@@ -16,8 +16,6 @@ from tpuctl.units import counted
 from tpuctl.view.checks.source_lines import Sources
 from tpuctl.view.terminal.text_wrapping import cut, plain, wrap
 
-__all__ = ["TextOutput", "report_lines"]
-
 INDENT = "    "
 COLORS = {Severity.error: "1;31", Severity.cost: "33", Severity.risk: "36"}
 

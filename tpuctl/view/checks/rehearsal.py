@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.findings import Finding, Target
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
-__all__ = ["rehearsal_lines"]
-
 NAME = 12  # columns of the labels
 
 

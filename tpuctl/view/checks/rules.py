@@ -9,8 +9,6 @@ from tpuctl.view.terminal.text_wrapping import wrap
 if TYPE_CHECKING:
     from tpuctl.preflight.findings import Rule, Target
 
-__all__ = ["rule_markdown", "rule_text", "sentence"]
-
 MEANING = {
     "error": "does not compile or run on a TPU",
     "cost": "runs, but uses more time or memory than necessary",

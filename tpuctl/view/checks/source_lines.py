@@ -6,8 +6,6 @@ import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Sources"]
-
 
 @dataclass
 class Sources:

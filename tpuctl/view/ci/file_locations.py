@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["base_folder", "relative_to", "uri"]
-
 
 def base_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """The checkout of GitHub or GitLab if it contains this folder, else this folder."""

@@ -15,8 +15,6 @@ from tpuctl.preflight.rules import RULES
 from tpuctl.view.ci.file_locations import relative_to
 from tpuctl.view.stack.cost import run_cost
 
-__all__ = ["annotation_lines", "run_annotation"]
-
 LEVELS = {Severity.error: "error", Severity.cost: "warning", Severity.risk: "notice"}
 DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 PROPERTY = {**DATA, ":": "%3A", ",": "%2C"}

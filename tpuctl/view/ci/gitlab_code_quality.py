@@ -14,8 +14,6 @@ from tpuctl.preflight.findings import Report, Severity
 from tpuctl.view.checks.source_lines import Sources
 from tpuctl.view.ci.file_locations import relative_to
 
-__all__ = ["code_quality"]
-
 LEVELS = {Severity.error: "major", Severity.cost: "minor", Severity.risk: "info"}
 
 

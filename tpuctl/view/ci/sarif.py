@@ -18,8 +18,6 @@ from tpuctl.view.checks.rules import rule_markdown, rule_text, sentence
 from tpuctl.view.checks.source_lines import Sources
 from tpuctl.view.ci.file_locations import uri
 
-__all__ = ["sarif"]
-
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {Severity.error: "error", Severity.cost: "warning", Severity.risk: "note"}
 FINGERPRINT = "lineHash/v1"

@@ -12,8 +12,6 @@ from tpuctl.units import format_duration
 from tpuctl.view.jobs.curves import number, position_word
 from tpuctl.view.stack.cost import run_cost
 
-__all__ = ["markdown", "sparkline"]
-
 SPARKLINE = "▁▂▃▄▅▆▇█"
 WIDTH = 24  # characters of a drawn curve
 MAX_CURVES = 8  # curves that are shown

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.dashboard import DashboardState
     from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
 
-__all__ = ["document"]
-
 
 def document(
     state: DashboardState, typed: Callable[[str], str], *, is_free: bool

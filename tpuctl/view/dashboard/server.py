@@ -19,8 +19,6 @@ from aiohttp import web
 
 from tpuctl.local_ports import LOOPBACK
 
-__all__ = ["serve_dashboard"]
-
 FILES = {
     "/": ("dashboard/dashboard.html", "text/html"),
     "/dashboard.js": ("dashboard/dashboard.js", "text/javascript"),

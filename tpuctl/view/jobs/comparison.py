@@ -13,8 +13,6 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 if TYPE_CHECKING:
     from tpuctl.model.jobs.comparison import Comparison, ComparisonRow, Value
 
-__all__ = ["print_comparison"]
-
 NAME_WIDTH, COLUMN_WIDTH = 26, 12  # characters; a column may be wider if there is room
 MAX_NAMES = 8  # in a cell
 NO_METRICS = "No metrics: the logs have no lines like `step 100 loss 2.5`."

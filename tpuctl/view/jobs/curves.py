@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpuctl.model.logs.curves import Curve
 
-__all__ = ["draw", "number", "position_text", "position_word"]
-
 # The dots of a Braille character, by column and row from the top (Unicode block U+2800).
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 Point = tuple[float, float]

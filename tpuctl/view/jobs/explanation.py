@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.command_record import CommandRecord
     from tpuctl.model.troubleshooting.pasted_error import Pasted
 
-__all__ = ["show_command", "show_explanation", "show_message"]
-
 KINDS = {
     "preemption": "Google preempted its machines",
     "infrastructure": "a Google machine or service",

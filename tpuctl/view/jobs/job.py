@@ -13,8 +13,6 @@ from tpuctl.view.terminal.tables import print_table
 if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobRecord, JobSummary
 
-__all__ = ["show_jobs"]
-
 WIDE = ("submitted (UTC)", "workers", "framework", "runtime", "node", "zone", "submitted by")
 
 

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
     from tpuctl.model.logs.curves import Curve
 
-__all__ = [
-    "page",
-    "render_attempts",
-    "render_curves",
-    "render_facts",
-    "render_failure",
-    "time_text",
-]
-
 WIDTH, HEIGHT = 480, 220  # of a plot, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 66, 12, 10, 26
 # Classes of the style sheet for the states of jobs.

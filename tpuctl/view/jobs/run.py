@@ -15,8 +15,6 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
 
-__all__ = ["print_run"]
-
 MAX_DRAWN = 3  # curves; the others have their last value in a line
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
     from tpuctl.model.jobs.sweep import SweepEstimate, SweepValues
 
-__all__ = ["print_sweep", "sweep_sentence"]
-
 
 def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
     """`6 jobs run one after another: about 2 h, $17.76, as the last successful one took 20 min.`"""

@@ -10,8 +10,6 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.events import Event, Outcome, PortForwarded, StepFinished
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
-__all__ = ["DUMB_TERMINALS", "View", "hints_once", "outcome_word", "port_sentence", "progress_word"]
-
 DUMB_TERMINALS = ("dumb", "unknown")  # values of TERM without cursor movement
 PAST_TENSE = {
     "check": "checked",

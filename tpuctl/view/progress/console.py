@@ -37,8 +37,6 @@ from tpuctl.view.progress.status_line import JobActivity, StatusLine
 from tpuctl.view.terminal.live_region import LiveConsole, LiveRegion
 from tpuctl.view.terminal.text_wrapping import terminal_width, wrap, wrap_lines
 
-__all__ = ["Console"]
-
 LOG = "job/log"  # the phase of a run in which the job's log is shown
 # Readable on dark and light backgrounds; the words carry the same meaning.
 ERROR, WARNING = "bold red", "bold magenta"

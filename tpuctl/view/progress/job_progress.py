@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.workers.chip_metrics import ChipMetrics
     from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
-__all__ = ["job_facts", "job_sentence", "progress_words", "state_text", "summary_words"]
-
 MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
 MAX_CHIP_LINES = 4  # workers whose chips have a line each; more are summarized
 MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date

@@ -15,8 +15,6 @@ from tpuctl.model.text.terminal_text import escape_control_characters
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.view.progress.output import Output
 
-__all__ = ["ENVELOPE_VERSION", "JsonLines", "envelope"]
-
 ENVELOPE_VERSION = 1
 OutputEvent = LogChunk | CommandOutput
 MAX_UTF8_BYTES = 4  # bytes of a character in UTF-8

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tpuctl.jobs.log_lines import LinePrefixer
     from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
-__all__ = ["Output"]
-
 
 class Output:
     """Writes to stdout, or to stderr if the command did. Raises an error for a closed pipe.

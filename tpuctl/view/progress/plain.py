@@ -31,8 +31,6 @@ from tpuctl.view.progress.progress_state import UNCHANGED_ACTIONS
 from tpuctl.view.progress.transfer import Rate, transfer_words
 from tpuctl.view.terminal.text_wrapping import terminal_width, wrap_lines
 
-__all__ = ["Plain"]
-
 PROGRESS_INTERVAL = 10.0
 
 

@@ -19,8 +19,6 @@ from tpuctl.model.status.inventory import GROUPS
 from tpuctl.view.progress.base import outcome_word, progress_word
 from tpuctl.view.progress.transfer import Rate
 
-__all__ = ["MAX_UNCHANGED", "UNCHANGED_ACTIONS", "ProgressState", "Row", "RowState", "group_of"]
-
 UNCHANGED_ACTIONS = ("nothing", "leave")  # actions that change nothing
 MAX_UNCHANGED = 3  # lines for what does not change; more are folded into one
 # The group of steps without a resource, by address prefix.

@@ -17,8 +17,6 @@ from tpuctl.view.progress.progress_state import MAX_UNCHANGED, ProgressState, Ro
 from tpuctl.view.progress.transfer import transfer_words
 from tpuctl.view.terminal.text_wrapping import plain
 
-__all__ = ["ASCII_MARKS", "ProgressTree"]
-
 MIN_GROUP_WIDTH = 60  # columns below which group names and bars are omitted
 MIN_TIME_WIDTH = 30  # columns below which times are omitted
 MAX_WIDTH = 110  # wider lines are hard to read

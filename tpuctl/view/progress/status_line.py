@@ -21,8 +21,6 @@ from tpuctl.view.progress.job_progress import progress_words
 if TYPE_CHECKING:
     from tpuctl.model.events import LogChunk
 
-__all__ = ["JobActivity", "StatusLine"]
-
 TICK_SECONDS = 0.25
 PAUSE_SECONDS = 0.4  # without output, after which the line is shown
 FAST_SECONDS = 0.2  # between chunks of a log that is too fast for a line below it

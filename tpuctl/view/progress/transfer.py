@@ -6,8 +6,6 @@ from collections import deque
 
 from tpuctl.units import clock_time, decimal_size, transferred
 
-__all__ = ["Rate", "transfer_words"]
-
 WINDOW = 10.0  # seconds that the rate covers
 MIN_SECONDS = 0.5  # of samples before there is a rate
 

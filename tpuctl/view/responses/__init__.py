@@ -4,5 +4,3 @@ A model is both what is printed and the source of the published schema. Keys kee
 meanings; new keys may be added, so programs must ignore unknown ones. Money is in US dollars,
 timestamps are in ISO 8601, and null means unknown or not applicable.
 """
-
-__all__: list[str] = []

@@ -25,20 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = [
-    "ABSENT",
-    "Dollars",
-    "Hours",
-    "Measurement",
-    "NullIfEmpty",
-    "Number",
-    "Response",
-    "SmallDollars",
-    "Timestamp",
-    "rounded",
-    "source",
-]
-
 T = TypeVar("T")
 
 

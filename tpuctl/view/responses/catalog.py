@@ -8,20 +8,6 @@ from pydantic import ConfigDict
 
 from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
 
-__all__ = [
-    "DiskPrices",
-    "HelpText",
-    "Limits",
-    "LiveComparison",
-    "MachinePrices",
-    "NodeOffers",
-    "RuntimeCatalog",
-    "StoragePrices",
-    "TypeCatalog",
-    "ZoneCatalog",
-    "ZonePrices",
-]
-
 
 class HelpText(Response):
     """A page of text."""

@@ -21,17 +21,6 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.role import CustomRole
 
-__all__ = [
-    "CheckedScripts",
-    "CheckedStack",
-    "Compilation",
-    "DebugDump",
-    "Diagnosis",
-    "Rehearsal",
-    "Role",
-    "Rules",
-]
-
 
 class CheckedStack(Response):
     """The checked stack file."""

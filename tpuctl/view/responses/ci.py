@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tpuctl.view.responses.base import Response
 
-__all__ = ["Pipeline", "SetupStep", "System"]
-
 
 class System(Response):
     """A CI system, and the path of its pipeline."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tpuctl.view.responses.base import Response
 
-__all__ = ["JobSet", "Secret"]
-
 
 class Secret(Response):
     """A Secret that the cluster needs, and the shell command that creates it."""

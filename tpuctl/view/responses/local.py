@@ -12,23 +12,6 @@ from pydantic import ConfigDict
 
 from tpuctl.view.responses.base import ABSENT, Number, Response, source
 
-__all__ = [
-    "CacheItem",
-    "Environment",
-    "Fault",
-    "LocalCloud",
-    "LocalDown",
-    "LocalPrune",
-    "LocalReset",
-    "LocalStatus",
-    "ReleasedFaults",
-    "Replay",
-    "ReplayDifference",
-    "ReplayedCall",
-    "Settings",
-    "Token",
-]
-
 
 class LocalCloud(Response):
     url: str

@@ -42,33 +42,6 @@ if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.pasted_error import Pasted
     from tpuctl.view.stack import orphans
 
-__all__ = [
-    "CommandExplanation",
-    "CommandResult",
-    "Comparison",
-    "CopyResult",
-    "Cost",
-    "Dashboard",
-    "Down",
-    "Job",
-    "JobExplanation",
-    "JobReport",
-    "JobSnapshot",
-    "JobSubmission",
-    "Logs",
-    "MessageExplanation",
-    "Notebook",
-    "Orphans",
-    "Plan",
-    "PortForwardings",
-    "Profile",
-    "SshHosts",
-    "Status",
-    "StoppedJob",
-    "Sweep",
-    "WrittenFiles",
-]
-
 
 class WrittenFiles(Response):
     """The files that were written, relative to the current folder."""

@@ -18,8 +18,6 @@ from tpuctl.view.terminal.tables import print_table
 if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
 
-__all__ = ["FREE", "cost_sentence", "on_google", "print_cost", "run_cost", "run_price"]
-
 HOURLY = "per hour"
 FREE = "The local cloud is free."
 

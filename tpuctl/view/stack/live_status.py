@@ -23,8 +23,6 @@ from tpuctl.view.terminal.tables import facts_table
 if TYPE_CHECKING:
     from tpuctl.model.status.snapshot import Snapshot
 
-__all__ = ["LiveStatus", "fit_lines", "snapshot_line"]
-
 HEADER_LINES = 2  # lines of a table's head
 Lines = list[list[Segment]]
 

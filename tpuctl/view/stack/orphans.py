@@ -16,8 +16,6 @@ from tpuctl.view.stack.cost import on_google
 from tpuctl.view.terminal.tables import print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
-__all__ = ["DownCommand", "Orphans", "show_orphans"]
-
 IN_USE = "in use"
 KEPT = "kept on purpose"
 NUMBERS = ("age", "per hour")

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from tpuctl.model.cost.race_cost import RaceCost
     from tpuctl.model.status.status import Holding, Remaining
 
-__all__ = [
-    "race_text",
-    "show_costs",
-    "show_plan",
-    "show_quota",
-    "show_remaining",
-]
-
 SIGNS = {
     Action.CREATE: "+",
     Action.UPDATE: "~",

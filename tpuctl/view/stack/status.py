@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.advice import Advice
     from tpuctl.model.status.inventory import InventoryItem
 
-__all__ = [
-    "ChargeRow",
-    "charge_rows",
-    "charges_table",
-    "price_notes",
-    "show_status",
-    "status_facts",
-    "total_costs",
-]
-
 MAX_ADDRESSES = 8
 NUMBERS = ("age", "per hour", "so far")
 SSH_ROUTES = {"iap": "through Identity-Aware Proxy", "internal": "at internal addresses"}

@@ -13,8 +13,6 @@ from rich.segment import ControlType, Segment, Segments
 
 from tpuctl.view.terminal.safe_console import SafeConsole
 
-__all__ = ["LiveConsole", "LiveRegion"]
-
 
 class LiveConsole(SafeConsole):
     """A console that never hides the cursor, which a killed program could not show again."""

@@ -9,8 +9,6 @@ from rich.segment import Segment
 
 from tpuctl.model.text.terminal_text import without_control_characters
 
-__all__ = ["SafeConsole"]
-
 
 class SafeConsole(Console):
     """A console whose texts have no control characters; it moves the cursor itself."""

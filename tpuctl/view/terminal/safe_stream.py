@@ -9,8 +9,6 @@ from typing import Any, TextIO, cast
 
 from tpuctl.model.text.terminal_text import without_control_characters
 
-__all__ = ["safe_streams"]
-
 
 class SafeStream:
     """A text stream that drops control characters, except colors. `buffer` is unfiltered."""

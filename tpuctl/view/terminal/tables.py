@@ -14,8 +14,6 @@ from rich.text import Text
 from tpuctl.units import dollars
 from tpuctl.view.terminal.safe_console import SafeConsole
 
-__all__ = ["console", "facts_table", "fits", "print_facts", "print_rows", "print_table", "table"]
-
 MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 

@@ -9,16 +9,6 @@ from typing import IO
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = [
-    "cut",
-    "plain",
-    "print_wrapped",
-    "readable_width",
-    "terminal_width",
-    "wrap",
-    "wrap_lines",
-]
-
 TAB = "    "
 COMMAND = "    "  # what a line begins with that is to be copied, such as a command
 MIN_WIDTH = 20

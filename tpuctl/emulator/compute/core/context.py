@@ -13,24 +13,6 @@ from tpuctl.emulator.compute.core.operation_resource import show
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.wire.registry import Caller, Registry
 
-__all__ = [
-    "ADDRESSES",
-    "DISKS",
-    "FIREWALLS",
-    "GLOBAL_ADDRESSES",
-    "INSTANCES",
-    "INSTANCE_GROUP_MANAGERS",
-    "INSTANCE_TEMPLATES",
-    "NETWORKS",
-    "REGION_INSTANCE_TEMPLATES",
-    "RESIZE_REQUESTS",
-    "RESOURCE_POLICIES",
-    "ComputeContext",
-    "Items",
-    "Row",
-    "new_id",
-]
-
 # Kinds in the store that several collections read.
 ADDRESSES = "compute.addresses"
 DISKS = "compute.disks"

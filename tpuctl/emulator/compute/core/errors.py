@@ -8,17 +8,6 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, missing
 
-__all__ = [
-    "already_exists",
-    "bad_field",
-    "condition_not_met",
-    "failed",
-    "in_use",
-    "not_found",
-    "not_ready",
-    "unknown_reference",
-]
-
 
 def not_found(name: str) -> ApiError:
     return missing(f"The resource '{name}' was not found")

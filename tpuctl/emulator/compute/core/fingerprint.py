@@ -7,8 +7,6 @@ import hashlib
 import json
 from typing import Any
 
-__all__ = ["fingerprint"]
-
 _EMPTY = "42WmSpB8rSM="  # Google's fingerprint of no labels and of no tags
 
 

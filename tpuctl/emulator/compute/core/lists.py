@@ -11,8 +11,6 @@ from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.wire import filters
 from tpuctl.emulator.wire.paging import page
 
-__all__ = ["aggregated", "listed", "listed_names", "matches"]
-
 Row = Mapping[str, Any]
 Show = Callable[[Sequence[str]], Sequence[Row]]
 _MAX_RESULTS = 500

@@ -13,8 +13,6 @@ from google.protobuf import json_format
 
 from tpuctl.google_imports import compute_types
 
-__all__ = ["LINK", "as_row", "client_of", "message_of"]
-
 LINK = "https://www.googleapis.com/compute/v1/"  # prefix of Google's links
 _PACKAGE = "google.cloud.compute_v1"
 

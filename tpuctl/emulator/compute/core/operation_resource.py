@@ -10,8 +10,6 @@ from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.pacific_time import pacific_text
 
-__all__ = ["show"]
-
 _HTTP: Mapping[int, str] = {
     400: "BAD REQUEST",
     403: "FORBIDDEN",

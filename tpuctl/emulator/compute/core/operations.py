@@ -14,8 +14,6 @@ from tpuctl.emulator.state.locations import check_region, check_zone
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["GlobalOperations", "RegionOperations", "ZoneOperations"]
-
 _MAX_WAIT_SECONDS = 110.0  # Google's wait returns after up to 2 minutes, finished or not
 
 

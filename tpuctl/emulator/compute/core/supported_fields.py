@@ -11,9 +11,6 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import unsupported_field
 
-__all__ = ["ATTACHED_DISK", "DISK", "INSTANCE", "INSTANCE_TEMPLATE", "OUTPUT_ONLY"]
-__all__ += ["Fields", "check_supported"]
-
 # Each field's own fields; None: it is kept with all that it contains.
 Fields = Mapping[str, Any]
 

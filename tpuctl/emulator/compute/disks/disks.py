@@ -35,8 +35,6 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["TYPES", "DiskTypes", "Disks", "Snapshots", "full_disk", "shown_key"]
-
 # By type: whether it counts against SSD quota, and the default size in GB
 # (cloud.google.com/compute/docs/disks).
 TYPES = {

@@ -17,16 +17,6 @@ from tpuctl.emulator.compute.core.lists import listed
 from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = [
-    "Image",
-    "ImageFamilyViews",
-    "Images",
-    "boot_fields",
-    "find_image",
-    "image_id",
-    "tensorflow_family",
-]
-
 _BUILD_DATE = date(2026, 9, 15)  # an example only
 # Other public projects that `gcloud compute images list` queries (SDK 528,
 # api_lib/compute/constants.py): readable by anyone, without images here.

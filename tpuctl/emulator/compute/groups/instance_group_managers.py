@@ -35,8 +35,6 @@ from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["InstanceGroupManagers"]
-
 _SUFFIX_CHARACTERS = "0123456789bcdfghjklmnpqrstvwxz"  # as seen in names such as web-1k3s
 _MAX_SIZE = 1000  # the description of `insert`
 _NOT_EMULATED = (

@@ -14,8 +14,6 @@ from tpuctl.emulator.compute.groups.managed_instances import instance_name
 from tpuctl.emulator.compute.instances.instances import Instances
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Autoscalers", "InstanceGroups"]
-
 
 class InstanceGroups(ReadableCollection):
     """The groups of managers, with the same names."""

@@ -32,8 +32,6 @@ from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["ManagedInstances", "instance_name", "names_of", "topology_of"]
-
 log = logging.getLogger(__name__)
 
 _MAX_ERRORS = 100  # of a group, the newest

@@ -20,8 +20,6 @@ from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["ResizeRequests"]
-
 _RUN_SECONDS = (600, 7 * 86400)
 _ACTIVE_STATES = ("CREATING", "ACCEPTED")
 

@@ -9,8 +9,6 @@ from tpuctl.emulator.compute.core.context import INSTANCE_GROUP_MANAGERS
 from tpuctl.emulator.compute.core.errors import bad_field, failed
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["ResourcePolicies"]
-
 _POLICIES = (
     *("diskConsistencyGroupPolicy", "groupPlacementPolicy", "instanceSchedulePolicy"),
     *("snapshotSchedulePolicy", "workloadPolicy"),

@@ -19,8 +19,6 @@ from tpuctl.emulator.compute.core.operation_resource import show
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 
-__all__ = ["Batch", "BulkInsertion", "batch_of"]
-
 _PATTERN = re.compile(r"([^#]*)(#{1,18})([^#]*)")
 _FIELD = "resource.{}"
 

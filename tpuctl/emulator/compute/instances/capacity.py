@@ -14,8 +14,6 @@ from tpuctl.emulator.compute.instances.instance_spec import Draft
 from tpuctl.emulator.compute.offerings.quota import Quota, disk_usage, instance_usage
 from tpuctl.emulator.state.locations import region_of
 
-__all__ = ["Capacity", "stockout"]
-
 Row = dict[str, Any]
 _POLL_SECONDS = 0.1
 

@@ -27,8 +27,6 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["PORT_KEY", "InstanceMachines"]
-
 log = logging.getLogger(__name__)
 
 PORT_KEY = "tpuctl-ssh-port"  # metadata key, set if SSH is not on port 22 (TPU nodes use it too)

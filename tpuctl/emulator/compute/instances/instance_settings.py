@@ -22,8 +22,6 @@ from tpuctl.emulator.compute.offerings.scheduling import scheduling
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["InstanceSettings"]
-
 
 class InstanceSettings(InstanceMachines):
     """The part of the instances collection that changes settings."""

@@ -28,16 +28,6 @@ from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network, relative_name
 
-__all__ = [
-    "Draft",
-    "Sources",
-    "attached_disk",
-    "draft",
-    "machine_type_of",
-    "service_accounts",
-    "stored_machine_type",
-]
-
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 _LOCATION_CONSTRAINT = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")

@@ -20,14 +20,6 @@ from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of, regions
 from tpuctl.emulator.state.operations import Arguments
 
-__all__ = [
-    "InstanceTemplates",
-    "RegionInstanceTemplates",
-    "find_template",
-    "instance_body",
-    "template_name",
-]
-
 
 def find_template(context: ComputeContext, name: str) -> Row | None:
     """A global or regional template by full name."""

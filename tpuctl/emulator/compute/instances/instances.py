@@ -35,8 +35,6 @@ from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Instances"]
-
 _MAX_SERIAL_OUTPUT_BYTES = 2**20  # "the most recent 1 MB", says the method's description
 _CPU_PLATFORMS = {
     "n1": "Intel Haswell",

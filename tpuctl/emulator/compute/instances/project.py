@@ -14,8 +14,6 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Projects", "check_fingerprint", "checked_items"]
-
 Items = list[dict[str, str]]
 
 _KIND = "compute.metadata"

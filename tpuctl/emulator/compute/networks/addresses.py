@@ -21,8 +21,6 @@ from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Addresses", "GlobalAddresses"]
-
 _EXTERNAL = ipaddress.IPv4Network("203.0.113.0/24")  # TEST-NET-3: not routable
 _PRIVATE = ipaddress.IPv4Network("10.0.0.0/9")  # not used by auto mode networks
 

@@ -15,8 +15,6 @@ from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Firewalls", "Networks"]
-
 _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
 
 

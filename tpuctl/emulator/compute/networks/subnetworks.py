@@ -20,9 +20,6 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import full_network
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Routes", "Subnetworks"]
-
-
 _AUTO_RANGES = ipaddress.ip_network("10.128.0.0/9")
 
 

@@ -17,8 +17,6 @@ from tpuctl.emulator.compute.offerings.tpu_machine_types import TpuShape, tpu_sh
 from tpuctl.emulator.state.locations import check_zone, zones
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["MachineType", "MachineTypes", "machine_type"]
-
 
 @dataclass(frozen=True)
 class MachineType:

@@ -31,8 +31,6 @@ from tpuctl.emulator.compute.offerings.tpu_machine_types import tpu_shapes
 from tpuctl.emulator.state.locations import region_of, regions, zones
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["Quota", "Regions", "Zones"]
-
 # Defaults by metric of regions.get, high on purpose: the setting `quota` lowers them.
 _LIMITS: Mapping[str, float] = {
     "CPUS": 5000.0,

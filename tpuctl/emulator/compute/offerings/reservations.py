@@ -25,8 +25,6 @@ from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
 
-__all__ = ["FutureReservations", "Reservations", "reservation_of"]
-
 _RESERVATIONS = "compute.reservations"
 _KEY = "compute.googleapis.com/reservation-name"
 _FIELD = "resource.reservationAffinity"

@@ -13,15 +13,6 @@ from tpuctl.emulator.compute.core.errors import bad_field
 from tpuctl.emulator.compute.offerings.machine_types import machine_type
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = [
-    "FLEX_START",
-    "RESERVATION_BOUND",
-    "live_migration",
-    "run_seconds",
-    "scheduling",
-    "wait_seconds",
-]
-
 Row = dict[str, Any]
 
 FLEX_START = "FLEX_START"

@@ -8,8 +8,6 @@ from functools import cache
 
 from tpuctl import catalog
 
-__all__ = ["TpuShape", "tpu_shapes"]
-
 # Listed with vCPUs and GB of memory in every zone with v5e, and refused for instances: public
 # reports of 2026-08 (xbill9/gemma4-dev).
 _GKE_ONLY: Mapping[str, tuple[str, int, int]] = {

@@ -11,8 +11,6 @@ from pathlib import Path
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import current
 
-__all__ = ["LimitedDisk"]
-
 PROGRAM = Path(__file__).with_name("sandbox_disk.py")
 TIMEOUT_SECONDS = 20.0
 UNLIMITED_BYTES = 1 << 49  # more free space than any limit allows

@@ -18,8 +18,6 @@ from typing import Protocol
 
 from tpuctl.interpreters import current
 
-__all__ = ["PROGRAM", "Child", "ForkServer", "start_process"]
-
 PROGRAM = Path(__file__).with_name("sandbox.py")
 
 

@@ -40,8 +40,6 @@ import termios
 import time
 from typing import Any, NoReturn
 
-__all__ = ["main"]
-
 LINUX = sys.platform == "linux"
 
 

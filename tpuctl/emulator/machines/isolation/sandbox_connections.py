@@ -11,8 +11,6 @@ import errno
 import os
 import struct
 
-__all__ = ["SYSTEM_CALLS", "watch_connections"]
-
 SECCOMP_SET_MODE_FILTER, NEW_LISTENER, SPEC_ALLOW = 1, 8, 4
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06

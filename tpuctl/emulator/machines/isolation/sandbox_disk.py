@@ -24,8 +24,6 @@ import re
 import sys
 from typing import Any
 
-__all__ = ["main"]
-
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 2, 4, 32, 4096
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, AT_FDCWD = 428, 429, -100  # the same on all processors

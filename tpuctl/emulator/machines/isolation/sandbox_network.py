@@ -10,8 +10,6 @@ import fcntl
 import socket
 import struct
 
-__all__ = ["bring_up", "connect", "listen"]
-
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 CONNECT_SECONDS = 5.0
 

@@ -12,14 +12,6 @@ import struct
 import sys
 from typing import Any
 
-__all__ = [
-    "adopt_orphans",
-    "build_view",
-    "die_with_parent",
-    "drop_privileges",
-    "enter_user_namespace",
-]
-
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18

@@ -17,8 +17,6 @@ from typing import Literal
 
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 
-__all__ = ["SHARED", "Addresses", "Reservation", "can_listen"]
-
 SHARED = "127.0.0.1"
 SERVING_PORT = 8470  # of TensorFlow on TPU nodes
 HIGH_PORTS = range(20000, 32000)  # below the ephemeral ports

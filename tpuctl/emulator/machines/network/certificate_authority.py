@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority"]
-
 AUTHORITY_LIFETIME = timedelta(days=3650)
 HOST_LIFETIME = timedelta(days=365)
 CLOCK_SKEW = timedelta(days=1)

@@ -29,8 +29,6 @@ from typing import Protocol
 from tpuctl.emulator.machines.isolation.sandbox_connections import SYSTEM_CALLS
 from tpuctl.emulator.machines.network.socket_filter import drop_all, restrict_listener
 
-__all__ = ["ConnectionWatch", "Decisions"]
-
 # struct seccomp_notif: id, thread, flags; number, architecture, instruction pointer, arguments.
 NOTIFICATION = struct.Struct("QIIiIQ6Q")
 RECEIVE, SEND, CHECK_ID = 0xC0502100, 0xC0182101, 0x40082102

@@ -20,8 +20,6 @@ from tpuctl.emulator.machines.network.addresses import SHARED, Addresses, Reserv
 from tpuctl.emulator.machines.network.connection_watch import ConnectionWatch
 from tpuctl.emulator.machines.network.socket_filter import restrict_listener
 
-__all__ = ["Firewall"]
-
 log = logging.getLogger(__name__)
 SSH, SERVING, DOMAIN = 22, 8470, 53
 _MAX_REPORTED = 50

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-__all__ = ["RequestFraming"]
-
 MAX_HEAD_BYTES = 1 << 16
 DROPPED_HEADERS = {
     b"x-forwarded-proto",

@@ -41,8 +41,6 @@ from tpuctl.local_cloud.gateway_address import (
     read_upstream,
 )
 
-__all__ = ["Gateway"]
-
 CONNECT_SECONDS = 30.0
 
 

@@ -16,8 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_other_user", "is_same_user"]
-
 # Connection tables: local address, remote address, …, user (proc_pid_net(5)). Java programs use
 # IPv6 sockets for IPv4 connections.
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")

@@ -17,8 +17,6 @@ from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.network.peers import is_other_user
 from tpuctl.emulator.machines.programs.processes import Init
 
-__all__ = ["MachineNetwork", "PortForward"]
-
 Address = tuple[str, int]
 OpenConnection = Callable[[], Awaitable[socket.socket]]
 CHUNK_BYTES = 1 << 18

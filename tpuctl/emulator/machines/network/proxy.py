@@ -8,8 +8,6 @@ from typing import cast
 
 from tpuctl.emulator.machines.network.framing import RequestFraming
 
-__all__ = ["ClientEnd", "ConnectionSet", "RelayEnd", "UpstreamConnect"]
-
 HIGH_WATER = 1 << 20
 PREFACE = b"PRI * HTTP/2.0"
 

@@ -11,8 +11,6 @@ import socket
 import struct
 from ipaddress import IPv4Address, IPv4Network
 
-__all__ = ["drop_all", "restrict_listener"]
-
 SO_ATTACH_FILTER = 26
 LOAD, LOAD_BYTE, AND, JUMP_EQUAL, RETURN = 0x20, 0x30, 0x54, 0x15, 0x06
 NETWORK_HEADER = 0xFFF00000  # SKF_NET_OFF: offsets from here are those in the IP header

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 import asyncssh
 
-__all__ = ["UnreachableAddress"]
-
 _MAX_PROBES = 16
 _PROBE_MILLISECONDS = 50
 

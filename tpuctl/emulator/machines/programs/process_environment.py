@@ -19,14 +19,6 @@ from tpuctl.interpreters import current
 from tpuctl.local_cloud.images import image_interpreter, site_packages
 from tpuctl.local_cloud.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 
-__all__ = [
-    "ROOT",
-    "SHELL",
-    "MachineFolder",
-    "SharedEnvironment",
-    "hostname",
-]
-
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/supervision/attempt.py
 ROOT = "root"  # the user name of startup scripts and sudo

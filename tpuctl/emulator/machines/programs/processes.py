@@ -17,16 +17,6 @@ from typing import Any
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.isolation.fork_server import Child, ForkServer, start_process
 
-__all__ = [
-    "Exit",
-    "Init",
-    "Problems",
-    "RunningProcess",
-    "View",
-    "find_problems",
-    "user_ids",
-]
-
 START_SECONDS = 20.0
 FIRST_USER = 1000
 

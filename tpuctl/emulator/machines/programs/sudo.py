@@ -27,8 +27,6 @@ import shutil
 import sys
 from typing import Any, NoReturn
 
-__all__ = ["main"]
-
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 PRESERVED_VARIABLES = ("TERM", "LANG", "DISPLAY", "COLORTERM", "TZ")

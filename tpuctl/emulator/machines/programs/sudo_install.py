@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tpuctl.emulator.machines.programs.process_environment import MachineFolder
 
-__all__ = ["HOST_SUDO", "install_sudo", "write_sudo_settings"]
-
 HOST_SUDO = "/usr/bin/sudo"  # this computer's, if any, which would not work on machines
 _PROGRAM = Path(__file__).with_name("sudo.py")
 _SCRIPT = """#!/bin/sh

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tpuctl.assets import PACKAGE
 
-__all__ = ["PROGRAM", "interpreter_folders", "write_program"]
-
 PROGRAM = "tpuctl"
 _PACKAGES = PACKAGE.resolve().parent
 _SCRIPT = """#!/bin/sh

@@ -24,8 +24,6 @@ from cryptography.x509.oid import NameOID
 
 from tpuctl.local_cloud.gateway_address import write_private
 
-__all__ = ["IdentityKey", "certificates_for"]
-
 ISSUER = "https://accounts.google.com"
 TOKEN_SECONDS = 3600
 CERTIFICATE_LIFETIME = timedelta(days=3650)

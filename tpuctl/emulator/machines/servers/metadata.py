@@ -20,8 +20,6 @@ from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.network.peers import is_other_user
 from tpuctl.emulator.machines.servers.metadata_tree import Tree
 
-__all__ = ["MetadataServer"]
-
 Value: TypeAlias = "Tree | str | int | list[str]"
 
 ROOT = "/computeMetadata/v1"

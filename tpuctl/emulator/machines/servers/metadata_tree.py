@@ -24,8 +24,6 @@ from typing import Any, TypeAlias
 from tpuctl.catalog import AcceleratorType, accelerator_type
 from tpuctl.emulator.machines.interface import MachineSpec
 
-__all__ = ["Tree", "identity_claims", "metadata_tree"]
-
 Tree: TypeAlias = "dict[str, Tree | str | int | list[str]]"
 
 # Machine types of hosts, by number of chips: AI-Hypercomputer/xpk,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> None:
     import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]

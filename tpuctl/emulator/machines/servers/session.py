@@ -24,8 +24,6 @@ from asyncssh.stream import SSHServerStreamSession
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.programs.processes import Exit, RunningProcess
 
-__all__ = ["ProgramStarter", "Session"]
-
 SIGNALS = ("HUP", "INT", "KILL", "TERM", "QUIT", "USR1", "USR2")
 SCP_SERVER = re.compile(r"scp (-\S+ )*-\w*[tf]\b")
 CHUNK_BYTES = 1 << 18

@@ -18,8 +18,6 @@ from asyncssh.constants import FXF_CREAT, FXF_READ
 
 from tpuctl.emulator.machines.isolation.disk_space import LimitedDisk
 
-__all__ = ["MachineFiles"]
-
 Channel: TypeAlias = "asyncssh.SSHServerChannel[bytes]"
 
 UMASK = 0o022  # of the machine's users; the server's own is stricter

@@ -21,8 +21,6 @@ from asyncssh.forward import SSHForwarder
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.machines.servers.session import Session
 
-__all__ = ["SshServer", "allowed_keys", "host_key"]
-
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}")
 # Ciphers with hardware support, so that SSH does not slow down jobs.
 CIPHERS = ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr"]

@@ -13,8 +13,6 @@ from typing import Protocol
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.machines.programs.processes import RunningProcess
 
-__all__ = ["PROGRAM", "Gate", "Launch", "TensorflowServer"]
-
 PROGRAM = Path(__file__).with_name("node_server.py")
 READY_SECONDS = 300.0  # TensorFlow's import takes seconds, or a minute on a busy computer
 RESTART_DELAY_SECONDS = 1.0

@@ -11,8 +11,6 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["BUCKET_FIELDS", "parse_bucket"]
-
 _INT64 = "int64"
 # storage.v1's discovery document, schema Bucket, without output-only fields. A list contains the
 # schema of its items, a mapping with "*" has any keys; `object` is validated elsewhere.

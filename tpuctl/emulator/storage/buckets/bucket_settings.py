@@ -14,16 +14,6 @@ from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text, time_text
 
-__all__ = [
-    "STORAGE_CLASSES",
-    "Bucket",
-    "apply_changes",
-    "fill_defaults",
-    "merge",
-    "retention_seconds",
-    "soft_delete_seconds",
-]
-
 Bucket = dict[str, Any]
 
 _LABEL_KEY = re.compile(r"[^\W\dA-Z][\w-]{0,62}")

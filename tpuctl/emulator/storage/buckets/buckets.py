@@ -33,8 +33,6 @@ from tpuctl.emulator.wire.paging import page
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
-__all__ = ["Buckets"]
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")

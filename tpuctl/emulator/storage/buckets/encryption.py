@@ -17,18 +17,6 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.storage.buckets.bucket_settings import Bucket
 
-__all__ = [
-    "FIELDS",
-    "SOURCE",
-    "check_kms_key",
-    "encryption_fields",
-    "encryption_headers",
-    "key_hash",
-    "key_of",
-    "require_key",
-    "visible_body",
-]
-
 FIELDS = ("customerEncryption", "kmsKeyName")  # of an object's body
 _TARGET = "x-goog-encryption-"
 SOURCE = "x-goog-copy-source-encryption-"

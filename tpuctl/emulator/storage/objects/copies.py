@@ -37,8 +37,6 @@ from tpuctl.emulator.storage.requests.primitives import (
 )
 from tpuctl.emulator.wire.paging import read_token, write_token
 
-__all__ = ["Copies"]
-
 _MAX_SOURCES = 32
 _REWRITE_UNIT = 1 << 20
 _TIMES = ("timeCreated", "updated", "timeStorageClassUpdated", "timeFinalized", "timeDeleted")

@@ -14,8 +14,6 @@ from tpuctl.emulator.storage.objects.objects import Objects
 from tpuctl.emulator.storage.requests.primitives import Answer, Call, glob_pattern
 from tpuctl.emulator.wire.paging import read_token, write_token
 
-__all__ = ["ObjectLists"]
-
 _LAST_CHARACTER = "\U0010ffff"  # sorts behind every other character
 _BATCH = 256
 _LIVE = "SELECT * FROM objects WHERE {where}"

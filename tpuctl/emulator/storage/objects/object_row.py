@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["StoredObject"]
-
 
 @dataclass(frozen=True)
 class StoredObject:

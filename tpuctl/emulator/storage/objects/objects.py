@@ -48,8 +48,6 @@ from tpuctl.emulator.storage.requests.primitives import (
     parse_number,
 )
 
-__all__ = ["DEFAULT_TYPE", "WRITABLE_FIELDS", "Objects", "object_body", "writable_fields"]
-
 DEFAULT_TYPE = "application/octet-stream"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_NAME_BYTES = 1024

@@ -13,15 +13,6 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.storage.buckets.bucket_settings import Bucket, retention_seconds
 
-__all__ = [
-    "RELEASED",
-    "changed_retention",
-    "check_custom_time",
-    "check_retention",
-    "require_deletable",
-    "retained_until",
-]
-
 # In an object's body: when its event-based hold was released, which starts the retention period.
 RELEASED = "_released"
 

@@ -16,8 +16,6 @@ from tpuctl.emulator.storage.objects.objects import WRITABLE_FIELDS
 from tpuctl.emulator.storage.requests.primitives import read_body_json
 from tpuctl.emulator.wire.discovery import documents
 
-__all__ = ["check_fields", "check_headers", "check_parameters"]
-
 _PRECONDITIONS = tuple(
     f"{prefix}{name}{match}"
     for prefix in ("if", "ifSource")

@@ -16,8 +16,6 @@ from tpuctl.emulator.storage.buckets.bucket_settings import Bucket, soft_delete_
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.requests.primitives import ObjectFiles
 
-__all__ = ["MAX_SOFT_DELETED_BYTES", "Versions"]
-
 MAX_SOFT_DELETED_BYTES = 1 << 30
 _COLUMNS = "bucket, name, generation, metageneration, size, file, body"
 

@@ -13,8 +13,6 @@ from tpuctl.emulator.wire import batch
 from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.routes import NoSuchPath
 
-__all__ = ["answer_batch"]
-
 
 async def answer_batch(
     request: Request, answer: Callable[[Call], Awaitable[Answer]]

@@ -10,8 +10,6 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["select_fields"]
-
 _TOKEN = re.compile(r"[(),/]|[^(),/]+")
 Tree = dict[str, "Tree"]  # an empty one selects everything
 

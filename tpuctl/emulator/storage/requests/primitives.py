@@ -19,27 +19,6 @@ from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.text import parse_json
 
-__all__ = [
-    "API",
-    "CHUNK",
-    "NO_SUCH_BUCKET",
-    "Answer",
-    "Call",
-    "Checksum",
-    "Hasher",
-    "NotModified",
-    "ObjectFiles",
-    "check_conditions",
-    "condition_not_met",
-    "etag_of",
-    "glob_pattern",
-    "no_such_object",
-    "object_path",
-    "parse_number",
-    "read_body_json",
-    "split_path",
-]
-
 CHUNK = 256 * 1024
 Checksum: Any = google_crc32c.Checksum  # the package has no types
 

@@ -13,8 +13,6 @@ from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.registry import Registry
 
-__all__ = ["XML_CODES", "check_user_project"]
-
 _MISSING = "Bucket is a requester pays bucket but no user project provided."
 _INVALID = "User project specified in the request is invalid."  # of googleapis/java-storage's tests
 XML_CODES = {_MISSING: "UserProjectMissing", _INVALID: "UserProjectInvalid"}  # by message

@@ -27,8 +27,6 @@ from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.requests.primitives import CHUNK, etag_of
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["media_headers", "send_media"]
-
 _RANGE = re.compile(r"bytes=(?:(\d+)-(\d*)|-(\d+))")
 _GZIP = re.compile(r"(?i)\bgzip\b(?:\s*;\s*q=([01](?:\.\d{0,3})?))?")
 _TOO_SHORT = "the object's file is shorter than its size"

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.storage.requests.primitives import CHUNK
 
-__all__ = ["MAX_METADATA_BYTES", "MultipartBody"]
-
 MAX_METADATA_BYTES = 1024 * 1024
 _HEAD_END = rb"^\r?\n|(?:\r?\n){2}"  # an empty line, which may be the first
 

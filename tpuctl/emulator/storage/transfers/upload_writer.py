@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tpuctl.emulator.storage.requests.primitives import Hasher
 
-__all__ = ["write_stream"]
-
 BATCH_BYTES = 1 << 20
 # A separate pool: all threads of the loop's default one may be waiting for an upload.
 _WRITERS = ThreadPoolExecutor(4, "pour")

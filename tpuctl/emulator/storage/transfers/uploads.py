@@ -31,8 +31,6 @@ from tpuctl.emulator.storage.transfers.multipart import MAX_METADATA_BYTES, Mult
 from tpuctl.emulator.storage.transfers.upload_writer import write_stream
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["Uploads"]
-
 # `0-*` is everything in the request from that offset on, as sent by the Node client; with `/*` the
 # request's end is the object's.
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")

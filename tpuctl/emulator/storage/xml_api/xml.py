@@ -21,8 +21,6 @@ from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_api.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["METHODS", "Xml"]
-
 _CODES = {
     400: "InvalidArgument",
     403: "AccessDenied",

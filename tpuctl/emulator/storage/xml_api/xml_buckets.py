@@ -12,8 +12,6 @@ from tpuctl.emulator.storage.requests.primitives import Answer, Call
 from tpuctl.emulator.storage.xml_api.xml_documents import document, parse
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["XmlBuckets"]
-
 # Parameters of a bucket's list of objects, and those of objects.list.
 _LIST_PARAMETERS = {
     "prefix": "prefix",

@@ -10,8 +10,6 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import invalid
 
-__all__ = ["NAMESPACE", "document", "parse"]
-
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"  # expected by google-cloud-storage
 
 # Elements in order: a name with a text, or with child elements.

@@ -30,8 +30,6 @@ from tpuctl.emulator.storage.transfers.uploads import Uploads
 from tpuctl.emulator.storage.xml_api.xml_documents import document, parse
 from tpuctl.emulator.wire.http_request import Request
 
-__all__ = ["MultipartUploads"]
-
 _KIND = "storage.multipart"
 _MAX_PARTS = 10_000
 _MIN_PART_BYTES = 5 * 2**20  # of every part but the last

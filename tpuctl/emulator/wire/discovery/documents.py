@@ -19,8 +19,6 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
 
-__all__ = ["FOLDER", "answer", "is_discovery", "read"]
-
 FOLDER = Path(__file__).parent
 _REST = "/$discovery/rest"
 _LIST = re.compile(r"/discovery/v1/apis/?")

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["LIST", "list_methods", "method_name", "versioned_name"]
-
 LIST = Path(__file__).with_name("methods.txt")
 
 

@@ -35,8 +35,6 @@ else:
     from folder import Folder, wait_for_lock
     from processes import FOLDER, environment, processes, stop
 
-__all__ = ["main"]
-
 TIMEOUT = 10.0  # seconds that other processes have to exit
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL for leftover processes
 

@@ -35,8 +35,6 @@ else:
     from folder import Folder, private
     from processes import script_python
 
-__all__ = ["ChipSampler"]
-
 INTERVAL = 30.0  # seconds between samples; each takes 0.2 s of a CPU
 # Of the script's variables, those by which its Python finds libtpu. Others may be flags of XLA, or
 # secrets.

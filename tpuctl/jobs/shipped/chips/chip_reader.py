@@ -19,8 +19,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["main"]
-
 PORT = 8431  # that libtpu asks; the runtime's first in TPU_RUNTIME_METRICS_PORTS on TPU VMs
 SECONDS = 30  # after which SIGALRM ends this process; libtpu waits up to 20 s for an answer
 # The fields of a sample, and libtpu's names of metrics, each a list of texts such as "97.50".

@@ -12,8 +12,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["device_files", "has_chips", "lock_files"]
-
 # Of v4 and older, and of newer versions; /dev/vfio/vfio is not a chip.
 DEVICES = ["/dev/accel[0-9]*", "/dev/vfio/[0-9]*"]
 LOCKS = ["/tmp/libtpu_lockfile*"]

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.machine.storage import Bucket
 
-__all__ = ["MAX_AGE_DAYS", "CachedObject", "cached_objects", "download", "prune"]
-
 MAX_AGE_DAYS = 30  # what is older is not used: requirements without a version get a newer one
 READ_BYTES = 1 << 20
 FIELDS = "name,size,generation,timeCreated,md5Hash"  # of a CachedObject

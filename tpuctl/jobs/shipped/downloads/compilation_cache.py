@@ -39,8 +39,6 @@ else:
     from storage import Bucket, HttpError
     from unpack import for_each
 
-__all__ = ["CompilationCache", "main"]
-
 MAX_BYTES = 5_000_000_000  # of all programs in the bucket, and of those that a machine downloads
 MAX_PARALLEL_REQUESTS = 8
 SETTLE_SECONDS = 2.0  # a file that did not change for so long is complete

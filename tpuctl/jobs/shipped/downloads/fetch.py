@@ -38,8 +38,6 @@ else:
     from storage import Bucket, HttpError
     from unpack import CorruptFile, Failure, Record, for_each, read_record, unpack
 
-__all__ = ["main"]
-
 CACHE_BYTES = 2_000_000_000  # maximum of files that the current bundle does not use
 MAX_PARALLEL_REQUESTS = 4
 RETRY_DELAYS = (1, 2, 4, 8)  # seconds between retries

@@ -31,8 +31,6 @@ else:
     from folder import Folder
     from storage import Account, HttpError
 
-__all__ = ["main"]
-
 SECRETS = "https://secretmanager.googleapis.com/v1/"
 DELAYS = (1, 2, 4, 8)  # seconds between retries of transient errors
 PAUSE, MAX_PAUSE = 1.0, 15.0  # between retries while the account may not have access yet

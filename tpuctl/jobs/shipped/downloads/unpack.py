@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import IO, Any
 
-__all__ = ["CorruptFile", "Failure", "Record", "for_each", "read_record", "unpack"]
-
 READ_BYTES = 1 << 20
 MAX_PARALLEL_ARCHIVES = 4  # archives unpacked in parallel
 DAMAGE = (  # errors caused by the content of an archive or a record

@@ -44,8 +44,6 @@ else:
     from pip_inputs import decode, digest, expand, pip_inputs, required_names, without_credentials
     from run_once import Failure, RunOnce
 
-__all__ = ["main"]
-
 PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 # Lines that name files of the bundle, which differ between bundles; not options with a URL.
 URL_OPTION = r"-(i|f|-index-url|-extra-index-url|-find-links)[ =]\s*https?:"

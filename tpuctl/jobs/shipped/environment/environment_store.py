@@ -49,8 +49,6 @@ else:
     from storage import Bucket, HttpError
     from worker_names import worker_name
 
-__all__ = ["EnvironmentStore"]
-
 ARCHIVE = ".tar.gz"
 MAX_BYTES = 10_000_000_000  # of all environments in the bucket
 COMPRESSION_LEVEL = 1  # at three times the speed of the default

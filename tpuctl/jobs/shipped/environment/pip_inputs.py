@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["decode", "digest", "expand", "pip_inputs", "required_names", "without_credentials"]
-
 # Variables that pip, uv and build backends read.
 TOOLS = re.compile(r"PIP_|UV_|SETUPTOOLS_|HATCH_|CMAKE_|(CFLAGS|CXXFLAGS|CPPFLAGS|LDFLAGS|CC|CXX)$")
 # pip's settings, without `PIP_`, that do not decide what is installed.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 else:
     from folder import Folder, private, take_lock, wait_for_lock
 
-__all__ = ["Failure", "RunOnce"]
-
 OUTPUT_FILE = "install.log"
 
 

@@ -27,8 +27,6 @@ else:
     from folder import Folder
     from run_once import Failure, RunOnce
 
-__all__ = ["main"]
-
 VARIABLE = re.compile(rb"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 SEPARATORS = r"[\s;&|<>()'\"=]+"  # between words that may be file names
 

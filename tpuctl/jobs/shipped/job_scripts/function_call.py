@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from types import FunctionType, ModuleType, TracebackType
     from typing import Any
 
-__all__ = ["main"]
-
 VALUE = "value.json"
 # The name of a script that multiprocessing imports in other processes, too.
 MAIN = "__mp_main__"

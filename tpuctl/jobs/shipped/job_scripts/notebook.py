@@ -30,8 +30,6 @@ else:
     from folder import Folder
     from storage import Bucket
 
-__all__ = ["main"]
-
 NOTEBOOKS = "~/notebooks"
 FIRST_PORT = 8888
 LOOK_SECONDS, SAVE_SECONDS = 2.0, 30.0

@@ -26,8 +26,6 @@ else:
     from folder import Folder, private
     from logindex import BLOCK_BYTES, LastLines, LogTimestamps, line_start
 
-__all__ = ["Freed", "Log"]
-
 PAGE_BYTES = 1 << 12  # unit in which file systems free disk space
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate: <linux/falloc.h>
 

@@ -13,8 +13,6 @@ import bisect
 import math
 import re
 
-__all__ = ["BLOCK_BYTES", "LINE_END", "LastLines", "LogTimestamps", "line_start"]
-
 BLOCK_BYTES = 1 << 16  # bytes that are searched at a time
 LINE_END = re.compile(rb"\n|\r(?!\n)")
 MAX_TIMESTAMPS = 2048

@@ -27,8 +27,6 @@ else:
     from folder import ENDED, Folder
     from logfile import Freed, Log
 
-__all__ = ["FREED", "locate", "tail"]
-
 FREED = 4  # exit code: the requested bytes are only in the bucket
 CHUNK_BYTES = 1 << 18  # bytes of log held in memory
 BATCH_SECONDS = 0.005  # seconds after some bytes, so that many small writes are sent together

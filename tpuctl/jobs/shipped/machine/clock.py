@@ -13,8 +13,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Stopwatch", "boot_id", "now", "parse", "uptime"]
-
 
 def now() -> str:
     """The time by the machine's clock, which may be set at any time: only for display."""

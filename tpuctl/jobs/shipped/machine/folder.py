@@ -17,8 +17,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["ENDED", "Folder", "is_locked", "private", "take_lock", "wait_for_lock"]
-
 ENDED = ("succeeded", "failed", "stopped", "timed_out", "lost")  # states of an attempt's record
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 SPARE_FILES, SPARE_BYTES = 8, 1 << 13  # reserved for writes on a full disk; bytes of each file

@@ -17,8 +17,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import NoReturn
 
-__all__ = ["Process", "fork_program"]
-
 MAX_DESCRIPTORS = 1 << 16
 
 

@@ -14,17 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = [
-    "FOLDER",
-    "descendants",
-    "environment",
-    "of_attempt",
-    "processes",
-    "script_python",
-    "signal_all",
-    "stop",
-]
-
 FOLDER = "TPUCTL_FOLDER"  # names the attempt's folder in the environment of all its processes
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-__all__ = ["Account", "Bucket", "HttpError", "unless_missing"]
-
 STORAGE = "https://storage.googleapis.com"
 TIMEOUT = 60.0
 MAX_IDLE_SECONDS = 2.0  # a connection that was idle longer is not used again

@@ -10,8 +10,6 @@ TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["worker_name"]
-
 
 def worker_name(spec: dict[str, Any], worker: int) -> str:
     """The worker as users see it: `5`, or `1.1` in a job that runs on several slices."""

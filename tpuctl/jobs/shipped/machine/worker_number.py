@@ -10,8 +10,6 @@ from __future__ import annotations
 import http.client
 import os
 
-__all__ = ["attribute", "worker_number"]
-
 
 def attribute(name: str) -> str:
     """An attribute of this machine, "" if it has none."""

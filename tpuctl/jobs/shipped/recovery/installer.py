@@ -23,8 +23,6 @@ import sys
 import zipfile
 from collections.abc import Sequence
 
-__all__ = ["main"]
-
 PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
 NO_PYTHON = 4  # exit code if no Python is new enough, and none can be installed

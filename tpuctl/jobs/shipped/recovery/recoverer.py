@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 else:
     from folder import Folder, private
 
-__all__ = ["main"]
-
 TICK = 2.0  # seconds between heartbeats
 PAUSE, MAX_PAUSE = 1.0, 300.0  # seconds before tpuctl is restarted: doubled each time
 STABLE_SECONDS = 30.0  # a tpuctl that fails later resets the backoff

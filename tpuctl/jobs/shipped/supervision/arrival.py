@@ -12,8 +12,6 @@ import contextlib
 import fcntl
 import os
 
-__all__ = ["accept_upload"]
-
 SPEC = "spec.json"  # moved last: the attempt is complete with it
 BYTECODE = "__pycache__"  # of the programs that run already
 

@@ -66,8 +66,6 @@ else:
     from stacks import handler_folder
     from worker_names import worker_name
 
-__all__ = ["Attempt"]
-
 MACHINE_NOTE = "TPUCTL_MACHINE_NOTE"  # how a local machine differs from the requested one
 EXIT_LOST, EXIT_RETRY, EXIT_STOPPED, EXIT_TIMED_OUT = 69, 75, 143, 124
 TICK = 0.25  # seconds between checks of limits and requests

@@ -31,8 +31,6 @@ else:
     from stacks import read_stacks
     from worker_names import worker_name
 
-__all__ = ["HangWatch"]
-
 # As training loops print it: {"step": 12}, 'step': 12, step=12, Step 12/100, iteration: 12.
 STEP = re.compile(rb"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?|batch)s?[\"']?\s*[:=#]?\s*(\d+)")
 OWN_LINE = b"tpuctl: "

@@ -30,8 +30,6 @@ else:
     from folder import Folder
     from processes import descendants, signal_all, stop
 
-__all__ = ["main"]
-
 LEFTOVER_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for leftover processes of a script
 SHUTDOWN = 10.0  # seconds in which a machine that shuts down sends SIGTERM to all processes
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)

@@ -39,8 +39,6 @@ else:
     from processes import descendants, signal_all
     from storage import Bucket
 
-__all__ = ["main"]
-
 EXIT_RETRY, EXIT_STOPPED = 75, 143
 TICK = 0.25  # seconds between checks for SIGTERM and for new messages
 CACHE_SECONDS = 60.0  # between uploads of compiled programs

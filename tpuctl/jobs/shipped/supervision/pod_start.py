@@ -18,8 +18,6 @@ import tarfile
 import time
 import urllib.request
 
-__all__ = ["main"]
-
 EXIT_RETRY = 75
 DELAYS = (1, 2, 4, 8, 16, 32)  # seconds; a new pod's metadata server takes some to answer
 

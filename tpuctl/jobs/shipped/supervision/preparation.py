@@ -28,18 +28,6 @@ else:
     from folder import Folder, private
     from forked import Process, fork_program
 
-__all__ = [
-    "Command",
-    "Failure",
-    "delete_secrets",
-    "forked",
-    "prepare",
-    "run_step",
-    "tool_command",
-    "write_shell_environment",
-]
-
-
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
 SHELL_ENVIRONMENT = "environment.sh"  # below ~/.tpuctl, read by `tpuctl ssh`

@@ -23,8 +23,6 @@ else:
     from folder import Folder
     from storage import Bucket, HttpError
 
-__all__ = ["StartBarrier"]
-
 START_SIGNAL = "start"  # only its existence counts
 
 

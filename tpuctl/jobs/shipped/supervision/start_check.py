@@ -41,8 +41,6 @@ else:
     from storage import Bucket, HttpError
     from worker_names import worker_name
 
-__all__ = ["main"]
-
 # JAX's coordinator (before 0.8.1: 8476; jax-ml/jax#35905), PyTorch/XLA's rendezvous
 # (torch_xla/_internal/rendezvous.py), and torchrun's.
 PORTS = (8482, 8476, 12355, 29400, 29500)

@@ -35,8 +35,6 @@ else:
     from folder import ENDED, Folder
     from tail import UPLOAD_WAIT, locate, tail
 
-__all__ = ["main"]
-
 START_SIGNAL = "start"  # a file; only its existence counts
 NO_SUCH_JOB = 3  # exit code of a command for a folder without a job
 

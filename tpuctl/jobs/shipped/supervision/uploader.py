@@ -42,8 +42,6 @@ else:
     from start_barrier import StartBarrier
     from storage import Bucket, HttpError
 
-__all__ = ["main"]
-
 CHUNK_BYTES = 8 * 1024 * 1024  # maximum of log held in memory
 MAX_LOG_DISK_BYTES = 1 << 30  # maximum disk usage of a log, as far as it is uploaded
 HANG_POLL_SECONDS = 30.0

@@ -35,8 +35,6 @@ else:
     from stacks import stacks_file
     from storage import Bucket
 
-__all__ = ["main"]
-
 # Shared libraries, or folders of them, of frameworks that can be traced.
 LIBRARIES = (b"/jaxlib/", b"/_XLAC", b"/tensorflow/")
 WRITE_SECONDS = 120.0  # in which a process stops tracing and writes its profile

@@ -14,8 +14,6 @@ after it. Any Python 3 can import it; before 3.8, or without Linux, it does noth
 import os
 import sys
 
-__all__ = ["NAME", "PROFILE_SIGNAL", "SIGNAL"]
-
 # Real-time signals; those that programs use are the first and the last ones.
 SIGNAL, PROFILE_SIGNAL = 60, 61
 NAME = "tpuctl-stacks"

@@ -24,8 +24,6 @@ else:
     from processes import descendants
     from stack_handler import NAME, SIGNAL
 
-__all__ = ["Stack", "handler_folder", "read_stacks"]
-
 MAX_PROCESSES = 8  # the first ones; data loaders may have many
 MAX_BYTES = 1 << 16  # of one process's stacks
 WRITE_SECONDS = 2.0  # in which a process writes its stacks, unless it is stopped

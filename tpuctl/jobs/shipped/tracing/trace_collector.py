@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["collect"]
-
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "profile")
 
 

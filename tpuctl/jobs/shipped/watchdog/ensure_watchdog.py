@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 else:
     from folder import is_locked
 
-__all__ = ["main"]
-
 WATCHDOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 else:
     from storage import Bucket, HttpError
 
-__all__ = ["main"]
-
 FOLDER = "tpuctl/bundles"  # leftovers of a killed probe expire with the bundles
 RETRIED_CODES = (401, 403, 404, 408, 429)  # 404: the bucket itself may be too new
 DELAYS = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0)

@@ -45,8 +45,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-__all__ = ["main"]
-
 MAX_TICK, MIN_TICK = 30.0, 0.2
 MAX_RETRY_DELAY = 300.0
 WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1

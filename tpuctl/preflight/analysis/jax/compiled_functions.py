@@ -20,15 +20,6 @@ from tpuctl.preflight.analysis.program.wrappers import COMPILERS, FILTERED, PART
 from tpuctl.preflight.analysis.tracing.reachability import Caller, reachability_of
 from tpuctl.preflight.analysis.tracing.traced import Traced
 
-__all__ = [
-    "CONTROL_FLOW",
-    "Compiled",
-    "called_compiler",
-    "decorated",
-    "find_jax_traced",
-    "names_array",
-]
-
 # Functions that trace their arguments wherever they are called: positions and names of these.
 CONTROL_FLOW = {
     "jax.lax.scan": {0: "f"},

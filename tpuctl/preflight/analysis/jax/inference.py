@@ -43,8 +43,6 @@ from tpuctl.preflight.analysis.values.abstract_values import (
     join,
 )
 
-__all__ = ["JaxInference", "infer_jax"]
-
 NUMBERS = {"int", "float", "bool"}
 # Classes whose objects are arguments of compiled functions, and called in them.
 CALLED_MODULES = {"flax.nnx.Module", "equinox.Module"}

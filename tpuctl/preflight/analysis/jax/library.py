@@ -17,8 +17,6 @@ from tpuctl.preflight.analysis.values.abstract_values import (
     container,
 )
 
-__all__ = ["array_attribute", "array_function", "array_method", "array_result", "layer_result"]
-
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 MODULES = ("jax.numpy.", "jax.nn.", "jax.random.", "jax.lax.")
 MODULES_OF_FLAX = ("flax.linen.", "flax.nnx.")

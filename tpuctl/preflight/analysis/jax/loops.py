@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, returns_of
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["LoopCall", "compiled_of", "counters_of", "loop_calls"]
-
 GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
 MAX_DEPTH = 5  # functions that return a compiled function, one from another
 FEW = 10  # iterations of a loop that are not worth a finding

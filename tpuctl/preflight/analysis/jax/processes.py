@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument, argument_of, returns_of
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["GlobalSharding", "Sameness", "compare", "global_sharding", "is_numpy"]
-
 MAX_DEPTH = 48  # expressions between one and where its value is from
 COUNTS = ("jax.process_count", "jax.device_count", "jax.local_device_count")
 GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState")

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import SCOPES, parameters_of
 
-__all__ = ["Binding", "bindings_of"]
-
 Key = tuple[ast.AST, str]
 BINDING_NODES = (
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor),

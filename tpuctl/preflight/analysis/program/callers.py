@@ -9,8 +9,6 @@ from tpuctl.preflight.analysis.program.scope_definitions import Definitions
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import Function
 
-__all__ = ["calls_of", "mentions_of"]
-
 
 def calls_of(
     project: Project, module: Module, function: Function

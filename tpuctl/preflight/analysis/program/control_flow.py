@@ -7,8 +7,6 @@ import ast
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, dotted
 
-__all__ = ["LOOPS", "Loop", "is_in_branch", "loop_around", "names_bound_in", "names_in"]
-
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.Match, ast.BoolOp)

@@ -12,17 +12,6 @@ from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, dotted
 from tpuctl.preflight.analysis.program.wrappers import PARTIAL, WRAPPERS
 from tpuctl.preflight.findings import Target
 
-__all__ = [
-    "Reference",
-    "class_of",
-    "function_of",
-    "is_legacy_keras",
-    "keras_bases",
-    "library_bases",
-    "method_of",
-    "reference_of",
-]
-
 Scoped = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
 

@@ -8,8 +8,6 @@ from functools import cache
 
 from tpuctl.preflight.analysis.program.syntax import dotted
 
-__all__ = ["KERAS", "Names", "keras_name"]
-
 # Prefixes with the same meaning.
 _ALIASES = (
     ("tensorflow.compat.v2.", "tensorflow."),

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, dotted
 
-__all__ = ["Definition", "Definitions", "Key", "Method", "is_super"]
-
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 SCOPES = frozenset(FUNCTIONS)
 RARE = frozenset((*DEFINITIONS, ast.Global, ast.Nonlocal))

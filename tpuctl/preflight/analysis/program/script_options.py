@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import Function, default_of, dotted, parameters_of
 
-__all__ = ["Option", "declared", "function_options"]
-
-
 TYPER = ("typer.Option", "typer.Argument")
 
 

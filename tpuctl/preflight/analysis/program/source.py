@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from tpuctl.preflight.analysis.program.qualified_names import Names
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
-__all__ = ["Exclusion", "Module", "Project", "Unavailable", "UnreadableFile", "Upload", "load"]
-
 SOURCES = ("", "src")  # folders of packages, as on workers
 
 

@@ -6,25 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "FUNCTIONS",
-    "SCOPES",
-    "Function",
-    "argument",
-    "argument_of",
-    "default_of",
-    "dotted",
-    "elements_of",
-    "identifiers_and_texts_in",
-    "identifiers_in",
-    "own_nodes",
-    "parameters_of",
-    "parts_of",
-    "returns_of",
-    "title",
-    "words_of",
-]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NESTED = (*FUNCTIONS, ast.ClassDef)

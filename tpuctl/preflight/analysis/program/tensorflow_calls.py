@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KERAS_METHODS", "TRACE_ARGUMENTS"]
-
 # Methods that Keras traces, and whether it differentiates them.
 KERAS_METHODS = {
     "call": True,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPILERS", "FILTERED", "PARTIAL", "TRANSFORMS", "WRAPPERS"]
-
 PARTIAL = "functools.partial"
 # JAX's compilers of functions, and the keywords that name arguments which they do not trace.
 COMPILERS = {

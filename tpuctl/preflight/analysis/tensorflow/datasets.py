@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.program.syntax import Function, argument
 from tpuctl.preflight.analysis.source_findings import method_node
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["divides_evenly", "stays_on_host"]
-
 # Methods that keep the number of examples.
 KEEPS_LENGTH = {
     "shuffle",

@@ -16,8 +16,6 @@ from tpuctl.preflight.analysis.program.syntax import Function, argument, own_nod
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Target
 
-__all__ = ["calls_for_node", "calls_reached", "is_step", "only_writes"]
-
 PIPELINE_METHODS = {
     "map",
     "flat_map",

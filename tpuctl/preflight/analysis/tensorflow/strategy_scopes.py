@@ -22,8 +22,6 @@ from tpuctl.preflight.analysis.program.syntax import (
 )
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["Creation", "Kind", "Scopes", "tpu_strategies"]
-
 Kind = Literal["model", "optimizer", "metric", "variable"]
 MODELS = ("Model", "Sequential", "models.Model", "models.Sequential", "models.clone_model")
 LOADED = ("models.load_model", "saving.load_model", "models.model_from_json")

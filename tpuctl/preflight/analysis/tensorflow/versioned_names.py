@@ -20,20 +20,6 @@ from tpuctl.preflight.analysis.program.syntax import dotted, identifiers_in, wor
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Target
 
-__all__ = [
-    "OLD_STRATEGY",
-    "STRATEGIES",
-    "STRATEGY",
-    "Naming",
-    "Use",
-    "VersionedName",
-    "find_uses",
-    "is_guarded",
-    "missing_message",
-    "read_names",
-    "table_entry",
-]
-
 STRATEGY = "tensorflow.distribute.Strategy."
 OLD_STRATEGY = "tensorflow.distribute.experimental.TPUStrategy"
 STRATEGIES = {"tensorflow.distribute.TPUStrategy", f"{STRATEGY}run"}

@@ -12,8 +12,6 @@ from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, l
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import Function
 
-__all__ = ["TrainingLoop", "is_unconditional", "training_loops"]
-
 DEVICES = re.compile(r"xla_device|torch_xla\.device")
 MAX_CALLERS = 4  # functions between a statement and the script's top level
 

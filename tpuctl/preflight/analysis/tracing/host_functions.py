@@ -10,8 +10,6 @@ from tpuctl.preflight.analysis.program.syntax import dotted
 from tpuctl.preflight.analysis.values.abstract_values import Kind
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-__all__ = ["is_exporting", "is_host"]
-
 # Dataset methods that run functions on the host.
 DATASET_METHODS = {"map", "filter", "flat_map", "interleave", "reduce", "scan", "apply", "batch"}
 DATASET_METHODS |= {"group_by_window", "bucket_by_sequence_length", "take_while"}

@@ -40,8 +40,6 @@ from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.analysis.values.library import array_function, is_boolean_name
 from tpuctl.preflight.findings import Target
 
-__all__ = ["Inference", "infer", "leaves"]
-
 MAX_CONTEXTS = 6  # combinations of arguments for which a function is analyzed
 MAX_DEPTH = 25
 PLAIN_TYPES = {"int", "bool", "str", "float", "Callable", "Optional[int]", "list[int]"}

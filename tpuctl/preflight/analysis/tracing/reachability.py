@@ -21,8 +21,6 @@ from tpuctl.preflight.analysis.program.wrappers import WRAPPERS
 from tpuctl.preflight.analysis.tracing.host_functions import is_host
 from tpuctl.preflight.analysis.tracing.value_flow import Item, ValueFlow
 
-__all__ = ["Caller", "Reachability", "reachability_of"]
-
 PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "enum.Enum")
 
 

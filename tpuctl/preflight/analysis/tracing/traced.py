@@ -26,8 +26,6 @@ from tpuctl.preflight.analysis.tracing.host_functions import is_host
 from tpuctl.preflight.analysis.tracing.reachability import Caller, reachability_of
 from tpuctl.preflight.findings import Target
 
-__all__ = ["Traced", "find_traced", "is_taped", "root_of"]
-
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 RUNS = {"run", "experimental_run_v2"}  # methods of a strategy
 TAKES_GRADIENTS = ("tensorflow.GradientTape", "tensorflow.gradients")

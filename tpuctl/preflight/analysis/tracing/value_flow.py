@@ -18,8 +18,6 @@ from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, dotted
 from tpuctl.preflight.analysis.program.wrappers import WRAPPERS
 from tpuctl.preflight.analysis.tracing.host_functions import is_exporting, is_host
 
-__all__ = ["Item", "ValueFlow"]
-
 Item = tuple[Definition, bool]  # a definition; True for an instance of that class
 # Attributes of a layer whose use does not run it.
 INERT_ATTRIBUTES = {

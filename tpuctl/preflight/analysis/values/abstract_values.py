@@ -10,25 +10,6 @@ from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import Function
 from tpuctl.preflight.analysis.values.constants import Constant, Constants, alternatives
 
-__all__ = [
-    "KNOWN",
-    "NUMBER",
-    "OBJECT",
-    "STATIC",
-    "STRUCTURE",
-    "TENSOR",
-    "UNKNOWN",
-    "Closure",
-    "Kind",
-    "Owner",
-    "Scope",
-    "Value",
-    "constant",
-    "container",
-    "join",
-]
-
-
 Owner = tuple[Module, ast.ClassDef]
 
 

@@ -12,25 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = [
-    "Constant",
-    "Constants",
-    "alternatives",
-    "as_text",
-    "calculated",
-    "first_true",
-    "formatted",
-    "function_constants",
-    "incomplete",
-    "is_bucket",
-    "is_local",
-    "join_texts",
-    "method_constants",
-    "negated",
-    "pairs",
-    "variable_constants",
-]
-
 Scalar = str | int | float | bool | None
 MAX_CONSTANTS = 16  # with more possible values, an expression counts as unknown
 SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")

@@ -40,8 +40,6 @@ from tpuctl.preflight.analysis.values.constants import (
 )
 from tpuctl.preflight.analysis.values.library import attribute_of, method_result, result_of
 
-__all__ = ["Evaluator", "is_self", "loop_carried"]
-
 # Builtins that return Python values, and those that AutoGraph converts to return tensors.
 STATIC_BUILTINS = {
     "len", "isinstance", "hasattr", "str", "repr", "print", "type", "id", "callable", "bool",

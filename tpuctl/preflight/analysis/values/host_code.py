@@ -40,8 +40,6 @@ from tpuctl.preflight.analysis.values.abstract_values import (
 from tpuctl.preflight.analysis.values.constants import Constant, Constants, alternatives, incomplete
 from tpuctl.preflight.analysis.values.evaluator import Evaluator, is_self
 
-__all__ = ["HostCode"]
-
 MAX_DEPTH = 40  # nested evaluations; each takes up to 12 of the 1,000 frames of Python's stack
 MAX_VALUES = 16  # bindings, calls and returns that are considered
 NUMBERS_AND_TEXTS = {"int", "bool", "float", "str"}

@@ -20,16 +20,6 @@ from tpuctl.preflight.analysis.values.abstract_values import (
     container,
 )
 
-__all__ = [
-    "CONSTANT_ROWS",
-    "array_function",
-    "attribute_of",
-    "is_boolean_name",
-    "method_result",
-    "result_of",
-    "short",
-]
-
 BOOLEAN = Value(Kind.TENSOR, is_boolean=True)
 RAGGED = Value(Kind.RAGGED)
 CONSTANT_ROWS = "rows of constant lengths"  # the `name` of such a ragged tensor

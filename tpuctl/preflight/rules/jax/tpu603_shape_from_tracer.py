@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.source_findings import quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import failure
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU603",
     name="shape-from-tracer",

@@ -18,8 +18,6 @@ from tpuctl.preflight.analysis.program.wrappers import WRAPPERS
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU605",
     name="compiled-in-loop",

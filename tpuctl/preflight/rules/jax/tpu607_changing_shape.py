@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU607",
     name="changing-shape",

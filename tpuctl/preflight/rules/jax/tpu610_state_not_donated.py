@@ -10,8 +10,6 @@ from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU610",
     name="state-not-donated",

@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 SCRIPT = """\
 import jax
 import numpy as np

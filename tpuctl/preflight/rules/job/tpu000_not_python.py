@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU000",
     name="not-python",

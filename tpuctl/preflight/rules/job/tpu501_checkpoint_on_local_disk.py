@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.values.constants import Constant, Constants, is_b
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU501",
     name="checkpoint-on-local-disk",

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU502",
     name="secret-in-source",

@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import OTHER_TENSORFLOWS
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU504",
     name="tensorflow-replaced",

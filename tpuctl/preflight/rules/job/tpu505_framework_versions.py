@@ -16,8 +16,6 @@ from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU505",
     name="framework-versions",

@@ -14,8 +14,6 @@ from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU508",
     name="requirement-unusable",

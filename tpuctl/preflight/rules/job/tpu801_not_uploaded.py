@@ -16,8 +16,6 @@ from tpuctl.preflight.analysis.source_findings import callee_text, finding_at, q
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU801",
     name="not-uploaded",

@@ -19,8 +19,6 @@ from tpuctl.preflight.analysis.values.constants import Constant, is_local
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU301",
     name="local-path-on-node",

@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.tensorflow.node_pipelines import calls_for_node
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU302",
     name="generator-on-node",

@@ -10,8 +10,6 @@ from tpuctl.preflight.analysis.source_findings import callee_text, finding_at
 from tpuctl.preflight.analysis.tensorflow.node_pipelines import calls_reached, is_step, only_writes
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU303",
     name="python-in-pipeline-on-node",

@@ -10,8 +10,6 @@ from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.node_pipelines import calls_for_node
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU304",
     name="hugging-face-pipeline-on-node",

@@ -15,8 +15,6 @@ from tpuctl.preflight.analysis.source_findings import (
 )
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU401",
     name="redundant-jit-compile",

@@ -18,8 +18,6 @@ from tpuctl.preflight.analysis.tensorflow.strategy_scopes import (
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import CONNECT
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU402",
     name="created-outside-scope",

@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import CONNECT
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU403",
     name="tpu-not-initialized",

@@ -19,8 +19,6 @@ from tpuctl.preflight.analysis.tensorflow.versioned_names import (
 )
 from tpuctl.preflight.findings import Edit, Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU405",
     name="strategy-not-in-version",

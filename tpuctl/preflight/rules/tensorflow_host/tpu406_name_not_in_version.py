@@ -15,8 +15,6 @@ from tpuctl.preflight.analysis.tensorflow.versioned_names import (
 )
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU406",
     name="name-not-in-version",

@@ -12,8 +12,6 @@ from tpuctl.preflight.analysis.tracing.inference import Inference, infer
 from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU001",
     name="conditional-on-tensor",

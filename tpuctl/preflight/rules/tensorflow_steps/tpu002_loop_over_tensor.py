@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.tracing.inference import infer
 from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU002",
     name="loop-over-tensor",

@@ -20,8 +20,6 @@ from tpuctl.preflight.analysis.values.abstract_values import Kind
 from tpuctl.preflight.analysis.values.library import short
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU004",
     name="operation-without-kernel",

@@ -12,8 +12,6 @@ from tpuctl.preflight.analysis.tracing.traced import Traced
 from tpuctl.preflight.analysis.values.abstract_values import Kind, Value
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU005",
     name="tensor-value-in-python",

@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.values.abstract_values import Kind, Value
 from tpuctl.preflight.analysis.values.library import short
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU006",
     name="dropped-check",

@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.tracing.inference import infer
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import UNKNOWN_SIZE, weighting_hint
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU101",
     name="boolean-mask",

@@ -12,8 +12,6 @@ from tpuctl.preflight.analysis.tracing.inference import infer
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import UNKNOWN_SIZE
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU103",
     name="where-indices",

@@ -14,8 +14,6 @@ from tpuctl.preflight.analysis.values.abstract_values import Kind
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import UNKNOWN_SIZE
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU104",
     name="distinct-values",

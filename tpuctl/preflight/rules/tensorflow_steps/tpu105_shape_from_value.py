@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.tracing.traced import Traced, is_taped
 from tpuctl.preflight.analysis.values.abstract_values import Kind, Value
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU105",
     name="shape-from-value",

@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.values.abstract_values import Kind
 from tpuctl.preflight.analysis.values.library import CONSTANT_ROWS, array_function
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU106",
     name="ragged-tensor",

@@ -16,8 +16,6 @@ from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU201",
     name="last-batch",

@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU202",
     name="padding-to-longest",

@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.source_findings import finding_at, method_node, q
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import NEW_SHAPE
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU203",
     name="padded-batch-shapes",

@@ -13,8 +13,6 @@ from tpuctl.preflight.analysis.tracing.inference import Inference, infer
 from tpuctl.preflight.analysis.tracing.traced import root_of
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU204",
     name="python-number-argument",

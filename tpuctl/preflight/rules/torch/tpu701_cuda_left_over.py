@@ -11,8 +11,6 @@ from tpuctl.preflight.analysis.source_findings import finding_at, method_node, q
 from tpuctl.preflight.analysis.torch.loops import is_unconditional
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU701",
     name="cuda-left-over",

@@ -12,8 +12,6 @@ from tpuctl.preflight.analysis.torch.loops import training_loops
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import TORCH_STEP
 
-__all__ = ["RULE", "find"]
-
 RULE = Rule(
     code="TPU703",
     name="loss-read-in-loop",

@@ -6,15 +6,6 @@ import inspect
 from collections import Counter
 from typing import Any
 
-__all__ = [
-    "CallSignature",
-    "Leaf",
-    "batch_size",
-    "device_count",
-    "loss_of",
-    "parameter_names",
-]
-
 
 class Leaf:
     """An argument, or part of a nested one."""

@@ -21,8 +21,6 @@ from ..observation.context import Rehearsal
 from ..observation.xla_dumps import XlaDumps
 from .call_signature import CallSignature, batch_size, device_count, loss_of, parameter_names
 
-__all__ = ["JaxFunctions"]
-
 COMPILED = ("jit", "pmap")
 DIRECT_GRADIENTS = ("vjp", "linearize")  # compute, instead of returning a function
 GRADIENTS = ("grad", "value_and_grad", *DIRECT_GRADIENTS)

@@ -20,8 +20,6 @@ from .call_signature import CallSignature
 if TYPE_CHECKING:
     from .compiled_functions import JaxFunction, JaxFunctions
 
-__all__ = ["lower_step"]
-
 MISSING_RULE = re.compile(r"rule for primitive '(?P<name>[\w-]+)' not found for platform")
 SOURCE = re.compile(r'source_file="(?P<file>[^"]+)" source_line=(?P<line>\d+)')
 OVERSIZED = 1 << 34  # numbers: more than any device's memory; the error contains the limit

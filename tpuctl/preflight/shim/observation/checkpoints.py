@@ -13,8 +13,6 @@ from typing import Any
 from ....simulated_tpu.script_calls import call_script
 from .context import Rehearsal
 
-__all__ = ["install", "install_keras", "install_orbax", "install_torch"]
-
 CHECKPOINT_ACTIONS = {"save": "saved", "write": "saved", "restore": "restored", "read": "restored"}
 MODEL_ACTIONS = {
     "save": "saved",

@@ -12,8 +12,6 @@ from .settings import Settings
 from .steps import Steps
 from .user_lines import UserLines
 
-__all__ = ["Rehearsal", "Trace"]
-
 
 class Trace(NamedTuple):
     """A trace of a function: its name, and the shapes of its arguments."""

@@ -20,8 +20,6 @@ from typing import Any, NoReturn, Protocol
 from .settings import Settings
 from .user_lines import Where
 
-__all__ = ["CapturedStep", "LoweringFailed", "connect", "send", "serve"]
-
 SOCKET = "conversation"
 
 

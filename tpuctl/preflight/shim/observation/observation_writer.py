@@ -10,8 +10,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Writer"]
-
 
 class Writer:
     """Appends lines atomically, even if several processes write; never raises.

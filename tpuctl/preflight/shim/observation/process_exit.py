@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 
 from .observation_writer import Writer
 
-__all__ = ["ScriptExit"]
-
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 

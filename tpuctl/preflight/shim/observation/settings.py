@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Settings", "load"]
-
 
 @dataclass(frozen=True)
 class Settings:

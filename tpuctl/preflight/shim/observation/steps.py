@@ -9,8 +9,6 @@ from typing import Any
 from .observation_writer import Writer
 from .process_exit import ScriptExit
 
-__all__ = ["Steps"]
-
 
 class Steps:
     """Counts and records steps, and ends the script after the last requested one.

@@ -10,8 +10,6 @@ import sys
 from types import CodeType, TracebackType
 from typing import Any
 
-__all__ = ["UserLines", "Where"]
-
 Where = dict[str, Any]
 TPUCTL = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

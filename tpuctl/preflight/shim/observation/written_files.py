@@ -10,8 +10,6 @@ from typing import Any
 
 from .context import Rehearsal
 
-__all__ = ["install"]
-
 MAX_PATHS = 200
 WRITING = os.O_WRONLY | os.O_RDWR
 # Folders of caches and of other programs' files.

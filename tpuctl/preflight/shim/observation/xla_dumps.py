@@ -10,8 +10,6 @@ from typing import Any
 
 from .context import Rehearsal, Trace
 
-__all__ = ["XlaDumps"]
-
 UNOPTIMIZED = re.compile(
     r"^(?P<module>module_\d+)\.(?:a_)?_*inference_(?P<function>.+?_\d+)__(?:XlaMustCompile.*)?"
     r"\.\d+\.before_optimizations\.txt$"

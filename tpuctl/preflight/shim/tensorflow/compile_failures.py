@@ -9,8 +9,6 @@ from typing import Any
 from ..observation.context import Rehearsal
 from .graphs import MARK_NAME
 
-__all__ = ["Refusals"]
-
 # Parts of messages of XLA and its lowering; other errors are bugs of the script.
 XLA = re.compile(
     r"XLA|tf2xla|_XlaMustCompile|must be a compile-time constant|Detected unsupported operations"

@@ -10,8 +10,6 @@ from typing import Any
 from ..observation.context import Rehearsal
 from .graphs import Graphs
 
-__all__ = ["install"]
-
 # The methods that return an iterator's next element, for all of its interfaces.
 ITERATOR_METHODS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),

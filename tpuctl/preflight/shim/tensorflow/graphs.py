@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["MARK_NAME", "Graphs"]
-
 MARK_NAME = "tpuctl_mark"  # the name of operations that the shim inserts
 CONTROL_FLOW = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
 

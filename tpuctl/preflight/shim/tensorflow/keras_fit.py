@@ -16,8 +16,6 @@ from ..observation import checkpoints
 from ..observation.context import Rehearsal
 from .tensors import number
 
-__all__ = ["install"]
-
 
 def install(rehearsal: Rehearsal, keras: Any) -> None:
     """Hook into the models of Keras 2 or 3."""

@@ -17,8 +17,6 @@ from ..observation.host_connection import LoweringFailed
 from ..observation.user_lines import UserLines, Where
 from .pure_function import ImpureOperation, PureFunction, called_graphs, required_operations
 
-__all__ = ["Lowered", "lower"]
-
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
 # Text that TensorFlow adds around the compiler's message.

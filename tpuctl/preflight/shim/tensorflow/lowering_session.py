@@ -14,8 +14,6 @@ from ..observation.settings import load
 from ..observation.user_lines import UserLines, Where
 from .lowering import lower
 
-__all__ = ["lower_step"]
-
 
 def lower_step(
     function: Callable[..., Any],

@@ -12,8 +12,6 @@ from typing import Any
 from ....simulated_tpu.script_calls import call_script
 from ..observation.context import Rehearsal
 
-__all__ = ["install"]
-
 DATASETS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 MAX_LOOKUPS = 16  # objects in buckets whose existence is checked; each costs a request
 SLOW_LOOKUP_SECONDS = 5.0  # after a slower response, no more objects are checked

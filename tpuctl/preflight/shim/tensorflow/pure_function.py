@@ -17,8 +17,6 @@ from tensorflow.python.ops import control_flow_util_v2, gen_functional_ops, hand
 
 from .variable_updates import READS, UPDATES
 
-__all__ = ["CALLS", "ImpureOperation", "PureFunction", "called_graphs", "required_operations"]
-
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")

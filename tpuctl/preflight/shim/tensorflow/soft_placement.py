@@ -15,8 +15,6 @@ from ....simulated_tpu.tensorflow_stubs import replace
 from ..observation.context import Rehearsal
 from .graphs import Graphs
 
-__all__ = ["install"]
-
 
 def install(rehearsal: Rehearsal, graphs: Graphs) -> None:
     """Leave prints and summaries out of compiled steps once soft placement is enabled."""

@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 
 from ..observation.context import Rehearsal
 
-__all__ = ["capture_step"]
-
 
 def capture_step(
     rehearsal: Rehearsal, function: Any, arguments: Any, keywords: Any, replicas: int

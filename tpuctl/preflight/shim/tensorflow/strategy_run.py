@@ -16,8 +16,6 @@ from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 from .tf_functions import Functions, is_keras
 
-__all__ = ["StrategyRuns"]
-
 SINGLE_DEVICE = ("OneDeviceStrategy", "_DefaultDistributionStrategy")
 
 

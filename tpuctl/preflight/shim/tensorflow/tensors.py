@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["batch_of", "loss_of", "number", "shape_of"]
-
 
 def loss_of(tensorflow: Any, strategy: Any, result: Any) -> Any:
     """The loss as a float32 scalar, the mean over replicas; None if the result has no scalar.

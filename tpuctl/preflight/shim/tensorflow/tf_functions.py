@@ -17,8 +17,6 @@ from .graphs import Graphs
 from .step_capture import capture_step
 from .tensors import batch_of, loss_of, number
 
-__all__ = ["Functions", "is_keras"]
-
 KERAS = ("keras.", "tf_keras.")
 # Names in the code of training functions. False positives are harmless: XLA keeps the results.
 TRAINING_NAMES = {"gradient", "gradients", "minimize", "apply_gradients"}

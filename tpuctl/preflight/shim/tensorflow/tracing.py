@@ -12,8 +12,6 @@ from .compile_failures import Refusals
 from .graphs import Graphs
 from .tensors import shape_of
 
-__all__ = ["install"]
-
 MODULES = (
     "tensorflow.python.eager.polymorphic_function.concrete_function",
     "tensorflow.python.eager.polymorphic_function.monomorphic_function",

@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-__all__ = ["READS", "UPDATES", "Variables"]
-
 
 class Variables(Protocol):
     """The variables of one operation, in the order of its inputs."""

@@ -17,8 +17,6 @@ from ..observation.context import Rehearsal
 from ..observation.user_lines import Where
 from ..observation.xla_dumps import XlaDumps
 
-__all__ = ["TorchTraining"]
-
 STEP, OTHERS = "the step", "other operations"  # names of what is compiled
 PROGRAM = "SyncTensorsGraph"  # XLA's name for all programs
 # Methods of tensors that need their values.
