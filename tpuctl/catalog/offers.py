@@ -137,7 +137,7 @@ def cheapest_zones(accelerator: AcceleratorType, capacity: Capacity) -> tuple[st
     zones = zones_of(accelerator)
     offers = offers_of(Choice((accelerator,), zones), (capacity,))
     if offers:
-        zones = tuple(each.zone for each in offers if each.per_hour == offers[0].per_hour)
+        zones = tuple(offer.zone for offer in offers if offer.per_hour == offers[0].per_hour)
     return tuple(zone for zone in zones if region_of(zone) == region_of(zones[0]))
 
 

@@ -82,7 +82,11 @@ def type_named(name: str) -> AcceleratorType | None:
     API offers too.
     """
     canonical = canonical_type(name)
-    sizes = [each for each in accelerator_types().values() if each.generation == canonical]
+    sizes = [
+        accelerator
+        for accelerator in accelerator_types().values()
+        if accelerator.generation == canonical
+    ]
     if not sizes:
         return accelerator_type(canonical)
     return min(sizes, key=lambda each: (not each.in_tpu_api, each.chips))
@@ -96,7 +100,11 @@ def nearest_types(name: str, count: int = 3) -> tuple[str, ...]:
     generation, rest = _split(name)
     if not generation:
         generation = _nearest_generation(re.sub(r"-?\d*$", "", rest))
-    names = [each.name for each in accelerator_types().values() if each.generation == generation]
+    names = [
+        accelerator.name
+        for accelerator in accelerator_types().values()
+        if accelerator.generation == generation
+    ]
     size = int(match[0][:9]) if (match := re.search(r"\d+$", rest)) else 0
     return tuple(sorted(names, key=lambda each: _distance(each, size))[:count])
 

@@ -143,7 +143,7 @@ def _details(details: Iterable[Any]) -> tuple[list[str], list[str]]:
         if isinstance(detail, dict):
             kind = str(detail.get("@type", "")).rpartition(".")[2]
             reason, violations = detail.get("reason"), detail.get("violations") or ()
-            described = [str(each.get("description", "")) for each in violations]
+            described = [str(violation.get("description", "")) for violation in violations]
         else:
             kind = detail.DESCRIPTOR.name if hasattr(detail, "DESCRIPTOR") else ""
             reason = getattr(detail, "reason", None)

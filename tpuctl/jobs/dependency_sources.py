@@ -256,7 +256,9 @@ def _indexes(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _projects(root: Path) -> Iterator[Path]:
     """Every pyproject.toml below a folder, without those of virtual environments."""
     for path, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if not is_generated_folder(Path(path, each)))
+        folders[:] = sorted(
+            folder for folder in folders if not is_generated_folder(Path(path, folder))
+        )
         if "pyproject.toml" in files:
             yield Path(path, "pyproject.toml")
 

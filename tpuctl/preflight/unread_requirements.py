@@ -81,7 +81,7 @@ def _imported(project: Project) -> set[str]:
 
 def _is_own(project: Project, top: str) -> bool:
     folders = {project.root, project.root / "src", project.script.path.parent}
-    return any((each / f"{top}.py").exists() or (each / top).is_dir() for each in folders)
+    return any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders)
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str]]:

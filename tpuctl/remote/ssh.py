@@ -330,7 +330,9 @@ class SshPool:
     async def close(self) -> None:
         transports = [*self._transports.values()]
         self._transports.clear()
-        await asyncio.gather(*(each.close() for each in transports), return_exceptions=True)
+        await asyncio.gather(
+            *(transport.close() for transport in transports), return_exceptions=True
+        )
 
 
 class _SshStream:

@@ -138,11 +138,11 @@ def tpu_kind(stack: Stack) -> type[CloudKind]:
 def beside_tpu(resources: Iterable[Resource]) -> set[str]:
     """The addresses of what can be created only once the TPU's zone is decided."""
     return {
-        each.address
-        for each in resources
-        if isinstance(each, StackResource)
-        and (each.is_zonal or each.is_regional)
-        and not each.is_tpu
+        resource.address
+        for resource in resources
+        if isinstance(resource, StackResource)
+        and (resource.is_zonal or resource.is_regional)
+        and not resource.is_tpu
     }
 
 

@@ -113,8 +113,10 @@ class Devices:
         """Show the TPU's devices, and one CPU, as on a TPU VM."""
         numbers = range(self.replicas.count)
         prefix = "/job:worker" if self.replicas.is_node else "/job:localhost/replica:0/task:0"
-        self._replace_list("LogicalDevice", [f"{prefix}/device:TPU:{each}" for each in numbers])
-        self._replace_list("PhysicalDevice", [f"/physical_device:TPU:{each}" for each in numbers])
+        self._replace_list("LogicalDevice", [f"{prefix}/device:TPU:{number}" for number in numbers])
+        self._replace_list(
+            "PhysicalDevice", [f"/physical_device:TPU:{number}" for number in numbers]
+        )
 
     def _replace_list(self, kind: str, names: list[str]) -> None:
         make = getattr(self.config, kind, None)
@@ -125,7 +127,7 @@ class Devices:
 
         @functools.wraps(original)
         def list_devices(device_type: Any = None) -> Any:
-            chips = [make(name=each, device_type="TPU") for each in names]
+            chips = [make(name=name, device_type="TPU") for name in names]
             if device_type == "TPU":
                 return chips
             devices = call_script(original, device_type)

@@ -308,7 +308,9 @@ def _failure(
 ) -> protocol.CallToolResult:
     """An error with the texts of the command line."""
     return protocol.CallToolResult(
-        content=[protocol.TextContent(text="\n".join(each.text for each in diagnostics))],
+        content=[
+            protocol.TextContent(text="\n".join(diagnostic.text for diagnostic in diagnostics))
+        ],
         structured_content=envelope,
         is_error=True,
     )

@@ -250,9 +250,9 @@ def _query_compute(
             listed.filter_names(is_requested),
         ),
         [
-            each
-            for each in reservations
-            if each.generation in generations and each.zone in result.queried
+            reservation
+            for reservation in reservations
+            if reservation.generation in generations and reservation.zone in result.queried
         ],
     )
 

@@ -92,8 +92,8 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_command
 
-    diagnostics = [state.with_command_prefix(each) for each in failure.diagnostics]
-    texts = (f"{each.summary}: {each.detail}" for each in diagnostics)
+    diagnostics = [state.with_command_prefix(diagnostic) for diagnostic in failure.diagnostics]
+    texts = (f"{diagnostic.summary}: {diagnostic.detail}" for diagnostic in diagnostics)
     try:
         meaning = explain_text("\n".join(texts), _around(tpuctl))
         hint = state.with_command_prefix(Diagnostic("", hint=meaning.hint)).hint

@@ -45,7 +45,7 @@ def _with_field_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, field in FIELDS.items()
     )
     command.__dict__["__signature__"] = Signature(parameters)
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 

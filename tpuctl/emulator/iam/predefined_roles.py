@@ -98,8 +98,8 @@ def _exists(name: str) -> bool:
 
 def _is_above_projects(name: str) -> bool:
     return any(
-        name.startswith(each) if each.endswith(".") else name == each
-        for each in _load().not_in_projects
+        name.startswith(project) if project.endswith(".") else name == project
+        for project in _load().not_in_projects
     )
 
 

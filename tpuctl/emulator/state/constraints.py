@@ -50,8 +50,8 @@ class OrgPolicies:
         """The rules in force for a project, folder or organization, or the default."""
         is_list = CONSTRAINTS.get(constraint, False)
         rules: list[Rule] = []
-        for each in self._ancestors(resource):
-            policy = self._store.get_json(KIND, f"{each}/policies/{constraint}")
+        for ancestor in self._ancestors(resource):
+            policy = self._store.get_json(KIND, f"{ancestor}/policies/{constraint}")
             if policy is None:
                 continue
             if policy["reset"]:

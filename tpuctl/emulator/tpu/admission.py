@@ -110,7 +110,7 @@ class Admission:
         prefix = f"projects/{project_id}/locations/{zone}/reservations/"
         reservations = [str(each) for each in self._registry.settings.get("reservations")]
         wants_any = not name or name.endswith("/-")
-        if wants_any and any(each.startswith(prefix) for each in reservations):
+        if wants_any and any(reservation.startswith(prefix) for reservation in reservations):
             return
         if not wants_any and name in reservations:
             return

@@ -177,7 +177,9 @@ class QueuedResourceEngine:
         valid_until = document["_"].get("valid_until")
         attributes = self._fault_attributes(document)
         if not document["_"].get("stockout_seen"):
-            faults = [self._registry.faults.take("stockout", **each) for each in attributes]
+            faults = [
+                self._registry.faults.take("stockout", **attribute) for attribute in attributes
+            ]
             document["_"]["stockout_seen"] = any(faults)
             self._store.save(document)
         while True:

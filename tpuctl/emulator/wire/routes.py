@@ -45,7 +45,7 @@ class Router:
         # Compute Engine's surfaces have no paths; it does not support gRPC.
         self._by_service = {surface.service: surface for surface in self._with_paths}
         self._legacy = [re.compile(api.legacy_paths) for api in apis if api.legacy_paths]
-        self._json = [each for api in apis for each in api.json_services.items()]
+        self._json = [item for api in apis for item in api.json_services.items()]
         self._aliases = [
             (re.compile(pattern), path) for api in apis for pattern, path in api.aliases
         ]
@@ -54,7 +54,9 @@ class Router:
         """The error format of the API that serves a path, for requests with this `alt`."""
         if any(pattern.match(path) for pattern in self._legacy):
             return "legacy"
-        families = [each.family for each in self._candidates(path)] if style == "json" else []
+        families = (
+            [candidate.family for candidate in self._candidates(path)] if style == "json" else []
+        )
         return "both" if "both" in families else "platform"
 
     async def call_rest(

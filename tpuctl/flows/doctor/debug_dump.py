@@ -134,7 +134,9 @@ async def _add_cloud_parts(opened: OpenStack, views: Views, job: str, dump: Dump
         if isinstance(result, TimeoutError):
             dump.omitted[name] = f"not read within {CLOUD_SECONDS:.0f} seconds"
         elif isinstance(result, TpuctlError):
-            problems = (f"{each.summary}: {each.detail}" for each in result.diagnostics)
+            problems = (
+                f"{diagnostic.summary}: {diagnostic.detail}" for diagnostic in result.diagnostics
+            )
             dump.omitted[name] = "; ".join(problems)
         elif isinstance(result, Exception):  # perhaps the bug that is to be reported
             dump.omitted[name] = f"{type(result).__name__}: {result}"
@@ -173,7 +175,7 @@ def _secrets(opened: OpenStack) -> set[str]:
 def _job_secrets(dump: Dump) -> set[str]:
     """The values of the job's arguments that its log and other files may repeat."""
     records = [json.loads(file.text) for file in dump.files if file.name == "job/job.json"]
-    return {value for each in records for value in arguments_without_secrets(each["args"])[1]}
+    return {value for record in records for value in arguments_without_secrets(record["args"])[1]}
 
 
 def _versions() -> dict[str, object]:

@@ -118,9 +118,9 @@ async def copy(
                 return CopyResult(worker, totals.files, totals.bytes, transport.slice)
 
     outcomes = await asyncio.gather(
-        *(copy_worker(*each) for each in transports.items()), return_exceptions=True
+        *(copy_worker(*item) for item in transports.items()), return_exceptions=True
     )
-    failures = [each for each in outcomes if isinstance(each, BaseException)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     for each in failures[1:]:
         if not isinstance(each, TpuctlError):
             raise each
@@ -128,7 +128,7 @@ async def copy(
             emit(WarningIssued(diagnostic, is_error=True))
     if failures:
         raise failures[0]
-    return [each for each in outcomes if isinstance(each, CopyResult)]
+    return [outcome for outcome in outcomes if isinstance(outcome, CopyResult)]
 
 
 def _worker_folder(target: bytes, name: str) -> bytes:

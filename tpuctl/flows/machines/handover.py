@@ -237,7 +237,7 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
     changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
     if changes:
         progress.report("authorizing the controller's SSH key")
-    by_address = {each.address: each for each in resources}
+    by_address = {resource.address: resource for resource in resources}
     await gather_all(by_address[each.address].apply(each, progress.report) for each in changes)
     observed = list(snapshot.values())
     new_keys = public_key_line(stack.user, keys)

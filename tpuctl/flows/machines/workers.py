@@ -430,11 +430,11 @@ async def _ask_order(context: Context, node: NodeStatus) -> list[str]:
     try:
         await connect_workers(context.cloud, transports)
         answers = await gather_all(
-            each.run(["python3", "-S", "-I", "-"], input=source) for each in transports
+            transport.run(["python3", "-S", "-I", "-"], input=source) for transport in transports
         )
     finally:
-        await gather_all(each.close() for each in transports)
-    texts = [each.check("asking for the worker's number").stdout.decode() for each in answers]
+        await gather_all(transport.close() for transport in transports)
+    texts = [answer.check("asking for the worker's number").stdout.decode() for answer in answers]
     return in_order(node.instances, texts)
 
 

@@ -170,11 +170,13 @@ async def prepare_down(
     listed = {item.address for item in existing} | {_home_address(item, stack) for item in existing}
     steps = [
         UnreadResource(
-            each, errors[each.address], is_listed=each.address in listed and _is_charged(each)
+            resource,
+            errors[resource.address],
+            is_listed=resource.address in listed and _is_charged(resource),
         )
-        if each.address in errors
-        else each
-        for each in resources
+        if resource.address in errors
+        else resource
+        for resource in resources
     ]
     plan = plan_down(steps, snapshot)
     plan = replace(plan, after=_charged_first(plan, steps, stack))
@@ -200,7 +202,7 @@ def _charged_first(
 ) -> dict[str, frozenset[str]]:
     """The plan's edges, but what is charged is not deleted after anything that is not: its failure
     would keep it. Nodes of a request, which are deleted with it, are left to it."""
-    charged = {each.address for each in resources if _is_charged(each)}
+    charged = {resource.address for resource in resources if _is_charged(resource)}
     after = {
         address: needed & charged if address in charged else needed
         for address, needed in plan.after.items()

@@ -125,7 +125,11 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 def kinds_of(stack: Stack) -> set[type[CloudKind]]:
     """The kinds that a stack needs permissions for, for each API that may sell its TPU."""
     sellers = apis_of(stack.accelerator)  # without a stack file, of a placeholder
-    by_api = {each.api: stack.at(each) for each in stack.candidates if each.api in sellers}
+    by_api = {
+        candidate.api: stack.at(candidate)
+        for candidate in stack.candidates
+        if candidate.api in sellers
+    }
     return {kind for each in by_api.values() for kind in KINDS if kind.applies(each)}
 
 

@@ -286,7 +286,7 @@ def _require_raceable(stack: Stack) -> None:
             hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
             where="--race",
         )
-    if len({each.zone for each in stack.candidates if each.api == "tpu"}) == 1:
+    if len({candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}) == 1:
         raise Usage(
             summary,
             f"--race needs several zones; the stack has only {stack.zone}",
@@ -333,13 +333,13 @@ def _creates_machines(plan: Plan) -> bool:
 
 def bucket_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
     """Warnings about the stack's bucket."""
-    buckets = (each for each in prepared.resources if isinstance(each, Bucket))
+    buckets = (resource for resource in prepared.resources if isinstance(resource, Bucket))
     return [warning for bucket in buckets for warning in bucket.warnings]
 
 
 async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:
     """The warning that an existing network separates the workers."""
-    network = next(each for each in prepared.resources if isinstance(each, Network))
+    network = next(resource for resource in prepared.resources if isinstance(resource, Network))
     try:
         networks = await network.existing()
     except Denied:

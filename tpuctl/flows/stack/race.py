@@ -32,7 +32,7 @@ async def run_race(
     error of all zones if none is left.
     """
     later = beside_tpu(resources)
-    now = [each for each in resources if each.address not in later]
+    now = [resource for resource in resources if resource.address not in later]
     after = {
         address: needed - later for address, needed in plan.after.items() if address not in later
     }

@@ -159,11 +159,11 @@ def next_candidate(
         refusal.candidate.api for refusal in refusals if refusal.error.scope is Scope.PROJECT
     }
     left = (
-        each
-        for each in candidates
-        if each not in tried
-        and each.api not in closed_apis
-        and (each.api, region_of(each.zone)) not in closed
+        candidate
+        for candidate in candidates
+        if candidate not in tried
+        and candidate.api not in closed_apis
+        and (candidate.api, region_of(candidate.zone)) not in closed
     )
     return next(left, None)
 
@@ -211,9 +211,9 @@ def no_zone_error(
     failed = {refusal.candidate: refusal.error for refusal in refusals}
     lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
     lines += [
-        f"{each}: not tried, because its {_closed_noun(each, failed)} failed"
-        for each in candidates
-        if each not in failed
+        f"{candidate}: not tried, because its {_closed_noun(candidate, failed)} failed"
+        for candidate in candidates
+        if candidate not in failed
     ]
     error = kind(
         "No zone available",

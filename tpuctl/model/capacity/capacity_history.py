@@ -50,7 +50,7 @@ class ZoneHistory:
     @property
     def granted(self) -> CapacityAttempt | None:
         """The last attempt that was granted."""
-        return next((each for each in reversed(self.attempts) if not each.error), None)
+        return next((attempt for attempt in reversed(self.attempts) if not attempt.error), None)
 
     @property
     def refusals(self) -> Sequence[CapacityAttempt]:

@@ -203,8 +203,8 @@ def blocking_lines(
     all_items = list(items)
     if stack.file.tpu.capacity == "reserved":
         return ()
-    others = [each for each in all_items if each.stack != stack.name and each.state != DELETING]
-    recreates = any(_is_deleted(each, stack, plan) for each in all_items)
+    others = [item for item in all_items if item.stack != stack.name and item.state != DELETING]
+    recreates = any(_is_deleted(item, stack, plan) for item in all_items)
     blocking = []
     for candidate in candidates if new_nodes else (stack.candidate,):
         stack_in_zone = stack.at(candidate)

@@ -104,7 +104,7 @@ def _program(record: JobRecord) -> str:
 
 def argument_rows(arguments: Sequence[Sequence[str]]) -> Iterator[ComparisonRow]:
     """A row for each option, and one for all other arguments."""
-    parsed = [_parse_arguments(each) for each in arguments]
+    parsed = [_parse_arguments(argument) for argument in arguments]
     others = [shlex.join(positional) or None for _, positional in parsed]
     yield ComparisonRow("arguments", tuple(others))
     for name in dict.fromkeys(name for options, _ in parsed for name in options):
@@ -148,19 +148,19 @@ def metric_rows(name: str, curves: Sequence[Curve | None]) -> Iterator[Compariso
     and the last ones if the jobs did not end with the same step."""
     points = [{} if curve is None else dict(curve.all_points) for curve in curves]
     title = name.replace("_", " ")
-    steps = [each.keys() for each in points if each]
+    steps = [point.keys() for point in points if point]
     units = {curve.unit for curve in curves if curve is not None}
     common = max(set(steps[0]).intersection(*steps[1:]), default=None) if len(units) == 1 else None
     if common is not None:
         step = f"{units.pop()} {common:,}"
-        yield ComparisonRow(f"{title} at {step}", tuple(each.get(common) for each in points))
+        yield ComparisonRow(f"{title} at {step}", tuple(point.get(common) for point in points))
         best = _best(name)
         if best is not None:
             word = "lowest" if best is min else "highest"
-            until = [[value for at, value in each.items() if at <= common] for each in points]
+            until = [[value for at, value in point.items() if at <= common] for point in points]
             values = tuple(best(each) if each else None for each in until)
             yield ComparisonRow(f"{word} {title} until {step}", values)
-    last = [max(each, default=None) for each in points]
+    last = [max(point, default=None) for point in points]
     if len(set(last) - {None}) > 1:
         values = tuple(
             None if at is None else each[at] for at, each in zip(last, points, strict=True)

@@ -59,7 +59,7 @@ class RunReport:
         failure, status = self.explanation.failure, self.explanation.status
         last = status.state.replace("_", " ") if failure is None else failure.cause
         restarts = (attempt.restart for attempt in self.attempts[1:])
-        return (*("" if each is None else each.verdict.cause for each in restarts), last)
+        return (*("" if restart is None else restart.verdict.cause for restart in restarts), last)
 
     @property
     def is_running(self) -> bool:

@@ -20,7 +20,9 @@ def find_module(line: str, folder: Path) -> Path | None:
         return None
     folder = folder.absolute()
     parts = match[1].split(".")
-    root = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    root = next(
+        (parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder
+    )
     for number, (path, names) in enumerate(_folders(root)):
         if number == MAX_FOLDERS:
             break

@@ -44,7 +44,9 @@ def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candid
         Candidate(zone, api) for api in apis for zone in _zones_at(file, accelerator, api)
     ]
     if file.tpu.api == "auto":
-        candidates = [each for each in candidates if _may_offer(file, accelerator, each)]
+        candidates = [
+            candidate for candidate in candidates if _may_offer(file, accelerator, candidate)
+        ]
     return tuple(candidates) or (Candidate(accelerator.zones[0], apis[0]),)
 
 

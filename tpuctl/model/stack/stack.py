@@ -375,7 +375,9 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
     names = Names(name, project)
     accelerator = _placeholder_accelerator()
     candidates = candidates_of(file, accelerator)
-    candidates += tuple(Candidate(each.zone, "compute") for each in candidates)  # nothing tells
+    candidates += tuple(
+        Candidate(candidate.zone, "compute") for candidate in candidates
+    )  # nothing tells
     return Stack(
         path=Path("tpuctl.yaml"),
         file=file,

@@ -215,7 +215,7 @@ def _is_running(item: InventoryItem) -> bool:
 
 
 def _has_nodes(request: InventoryItem, stack_items: Sequence[InventoryItem]) -> bool:
-    return any(each.kind == "node" and each.request == request.name for each in stack_items)
+    return any(item.kind == "node" and item.request == request.name for item in stack_items)
 
 
 def _first_machine(running: Sequence[InventoryItem]) -> InventoryItem | None:

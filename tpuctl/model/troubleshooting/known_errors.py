@@ -106,7 +106,7 @@ class KnownError:
     def is_line(self, line: str) -> bool:
         """Whether a line of a job's log matches."""
         patterns = (self.match, self.lines, self.log)
-        return any(each is not None and each.search(line) is not None for each in patterns)
+        return any(pattern is not None and pattern.search(line) is not None for pattern in patterns)
 
     def hint(self, facts: Mapping[str, str]) -> str:
         """The hint with placeholders replaced by facts; unknown ones become `ZONE` and the like."""

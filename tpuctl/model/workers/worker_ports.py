@@ -35,7 +35,7 @@ class FirewallRule:
         if self.is_restricted or (self.target_tags and tag not in self.target_tags):
             return False
         has_sources = self.source_ranges or self.source_tags
-        from_source = any(_contains(each, source) for each in self.source_ranges)
+        from_source = any(_contains(range_, source) for range_ in self.source_ranges)
         if has_sources and not from_source and tag not in self.source_tags:
             return False
         return any(

@@ -137,7 +137,10 @@ class ProjectGrants(ApiPolicyGrants):
         account = re.compile(rf"(?:deleted:)?serviceAccount:([^@]+)@{re.escape(project)}\.iam\.g")
         role_names = {f"projects/{project}/roles/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
         members = (
-            member for each in policy.bindings if each.role in role_names for member in each.members
+            member
+            for binding in policy.bindings
+            if binding.role in role_names
+            for member in binding.members
         )
         matches = (match for member in members if (match := account.match(member)))
         for owner in sorted({stack for match in matches if (stack := stack_of_account(match[1]))}):

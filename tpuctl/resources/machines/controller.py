@@ -110,7 +110,7 @@ class Controller(StackResource):
                 machine_type,
                 time_of(instance.get("creationTimestamp")),
                 capacity="spot" if is_spot else "on-demand",
-                external_addresses=sum(1 for each in accesses if each.get("natIP")),
+                external_addresses=sum(1 for access in accesses if access.get("natIP")),
             )
 
     @classmethod

@@ -70,7 +70,7 @@ async def _subnetworks(stack: Stack, cloud: Cloud, network: str) -> set[str]:
             for subnetwork in scope.subnetworks:
                 if _is_named(subnetwork.network, network):
                     found.add(subnetwork.ip_cidr_range)
-                    found.update(each.ip_cidr_range for each in subnetwork.secondary_ip_ranges)
+                    found.update(range_.ip_cidr_range for range_ in subnetwork.secondary_ip_ranges)
         return found
 
     return await cloud.call("subnetworks", listed)

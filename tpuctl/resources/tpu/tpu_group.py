@@ -115,7 +115,7 @@ class TpuGroup(MachineNode):
                 each for place, each in instances if (place, owning_group(each)) == (zone, name)
             )
             actions = {_snake_case(key): n for key, n in manager.get("currentActions", {}).items()}
-            statuses = [each.get("status", "") for each in machines]
+            statuses = [machine.get("status", "") for machine in machines]
             state = _state(manager.get("targetSize", 0), actions, statuses)
             status = slice_status(name, manager["id"], zone, state, machines)
             yield InventoryItem(
@@ -127,7 +127,7 @@ class TpuGroup(MachineNode):
                 status.accelerator_type,
                 time_of(manager.get("creationTimestamp")),
                 capacity=capacity_of(machines[0]) if machines else "on-demand",
-                external_addresses=sum(len(external_addresses(each)) for each in machines),
+                external_addresses=sum(len(external_addresses(machine)) for machine in machines),
                 node=status,
             )
 

@@ -270,7 +270,7 @@ class Disks(Collection):
             min_size = int(disk["sizeGb"])
         if features := row.get("guestOsFeatures"):
             inherited = complete["guestOsFeatures"]
-            additional = [each for each in features if each not in inherited]
+            additional = [feature for feature in features if feature not in inherited]
             complete["guestOsFeatures"] = inherited + additional
         if "diskEncryptionKey" in row:
             complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])

@@ -31,11 +31,11 @@ class Capacity:
         `name` is one of the instances. A matching stockout counts as used.
         """
         project, zone = name.split("/")[1], name.split("/")[3]
-        self._quota.choose_pool(project, region_of(zone), [each.row for each in drafts])
+        self._quota.choose_pool(project, region_of(zone), [draft.row for draft in drafts])
         needs: Counter[str] = Counter()
-        for each in drafts:
-            needs.update(instance_usage(each.row))
-            for disk in each.disks.values():
+        for draft in drafts:
+            needs.update(instance_usage(draft.row))
+            for disk in draft.disks.values():
                 needs.update(disk_usage(disk))
         refusal = self._quota.refusal(project, region_of(zone), needs)
         if refusal is not None or "reservation" in drafts[0].row:

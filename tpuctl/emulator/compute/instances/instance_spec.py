@@ -138,7 +138,10 @@ def attached_disk(
 def _is_written(sources: Sources, disk: str, user: str) -> bool:
     """Whether an instance has the disk attached in a mode that does not allow a second user."""
     attachments = (sources.context.find(INSTANCES, user) or {}).get("disks", ())
-    return any(each.get("source") == disk and each["mode"] == "READ_WRITE" for each in attachments)
+    return any(
+        attachment.get("source") == disk and attachment["mode"] == "READ_WRITE"
+        for attachment in attachments
+    )
 
 
 def stored_machine_type(full_name: str) -> MachineType:

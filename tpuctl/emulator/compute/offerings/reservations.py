@@ -121,7 +121,9 @@ def _users(context: ComputeContext, name: str) -> list[Row]:
 
 def _reserved_chips(row: Row) -> int:
     resources = row["aggregateReservation"].get("reservedResources", [])
-    return sum(int(each.get("accelerator", {}).get("acceleratorCount", 0)) for each in resources)
+    return sum(
+        int(resource.get("accelerator", {}).get("acceleratorCount", 0)) for resource in resources
+    )
 
 
 def _used_chips(users: list[Row]) -> int:

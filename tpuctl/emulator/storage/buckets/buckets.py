@@ -362,7 +362,7 @@ def _team_entries(number: str) -> list[dict[str, Any]]:
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:
     """Reject bindings that the bucket's settings forbid; messages as measured by zig-gcp."""
     access = bucket["iamConfiguration"]
-    listed = [each for each in bindings if isinstance(each, dict)] if bindings else []
+    listed = [binding for binding in bindings if isinstance(binding, dict)] if bindings else []
     if not access["uniformBucketLevelAccess"]["enabled"] and any(
         each.get("condition") for each in listed
     ):

@@ -213,19 +213,19 @@ class Copies:
                 f"({_MAX_SOURCES})"
             )
         sources = []
-        for each in entries:
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                 raise invalid("Invalid argument: sourceObjects")
-            self._buckets.require("storage.objects.get", bucket, each["name"])
-            text = each.get("generation")
+            self._buckets.require("storage.objects.get", bucket, entry["name"])
+            text = entry.get("generation")
             generation = parse_number("generation", str(text)) if text else None
-            source = self._objects.find(bucket, each["name"], generation)
+            source = self._objects.find(bucket, entry["name"], generation)
             if source is None:
-                raise no_such_object(bucket, each["name"])
-            conditions = each.get("objectPreconditions") or {}
+                raise no_such_object(bucket, entry["name"])
+            conditions = entry.get("objectPreconditions") or {}
             if not isinstance(conditions, dict):
                 raise invalid("Invalid argument: objectPreconditions")
-            live = self._objects.find(bucket, each["name"])
+            live = self._objects.find(bucket, entry["name"])
             check_conditions(
                 {key: [str(value)] for key, value in conditions.items()},
                 (live.generation if live else 0, source.metageneration),

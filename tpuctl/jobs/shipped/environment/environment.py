@@ -302,7 +302,9 @@ def absent(names: list[str]) -> list[str]:
     """Those of the packages that are not installed for this Python."""
     from importlib import metadata
 
-    installed = {normalize(each.metadata["Name"] or "") for each in metadata.distributions()}
+    installed = {
+        normalize(distribution.metadata["Name"] or "") for distribution in metadata.distributions()
+    }
     return [name for name in names if normalize(name) not in installed]
 
 

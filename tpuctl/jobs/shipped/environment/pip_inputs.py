@@ -73,7 +73,7 @@ def required_names(text: str) -> list[str]:
     """The packages that requirements name, and that are therefore installed afterwards."""
     lines = text.replace("\\\n", " ").splitlines()
     matches = (NAMED.fullmatch(COMMENT.sub("", line).strip()) for line in lines)
-    return [each[1] for each in matches if each and not each[1].lower().endswith(ARCHIVES)]
+    return [match[1] for match in matches if match and not match[1].lower().endswith(ARCHIVES)]
 
 
 def pip_inputs(text: str, cwd: str, variables: Mapping[str, str]) -> list[str]:

@@ -139,7 +139,7 @@ class Server:
             "port": self.port,
             "token": self.token,
             "kernels": len(kernels),
-            "is_busy": any(each.get("execution_state") == "busy" for each in kernels),
+            "is_busy": any(kernel.get("execution_state") == "busy" for kernel in kernels),
             "last_activity": self.activity,
         }
 

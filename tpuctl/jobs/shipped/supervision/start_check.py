@@ -173,10 +173,12 @@ class StartCheck:
     def arrivals(self) -> tuple[int, list[int]]:
         """The port at which this worker's processes wait, 0 if none; and who has connected."""
         connections = list(self.connections())
-        listening = {each.port for each in connections if each.state == LISTEN}
+        listening = {connection.port for connection in connections if connection.state == LISTEN}
         port = next((port for port in self.ports if port in listening), 0)
         connected = {
-            each.address for each in connections if each.state == ESTABLISHED and each.port == port
+            connection.address
+            for connection in connections
+            if connection.state == ESTABLISHED and connection.port == port
         }
         return port, [worker for worker in self.workers if self.addresses[worker] in connected]
 
@@ -242,9 +244,10 @@ class StartCheck:
 
     def to_first(self) -> list[Connection]:
         return [
-            each
-            for each in self.connections()
-            if each.address == self.addresses[self.first] and each.remote_port in self.ports
+            connection
+            for connection in self.connections()
+            if connection.address == self.addresses[self.first]
+            and connection.remote_port in self.ports
         ]
 
     def has_arrived(self) -> bool:

@@ -46,7 +46,7 @@ class Compiled:
     is_wrapped: bool = False  # by a decorator that may change its arguments
 
     def keyword(self, name: str) -> ast.expr | None:
-        return next((each.value for each in self.keywords if each.arg == name), None)
+        return next((keyword.value for keyword in self.keywords if keyword.arg == name), None)
 
     @property
     def parameters(self) -> list[str]:

@@ -70,7 +70,9 @@ def _static_arguments(loop_call: LoopCall) -> Iterator[tuple[str, ast.expr]]:
     arguments = [*zip(loop_call.compiled.parameters, loop_call.call.args, strict=False)]
     if any(isinstance(value, ast.Starred) for value in loop_call.call.args):
         arguments = []
-    arguments += [(each.arg, each.value) for each in loop_call.call.keywords if each.arg]
+    arguments += [
+        (keyword.arg, keyword.value) for keyword in loop_call.call.keywords if keyword.arg
+    ]
     yield from ((name, value) for name, value in arguments if name in static)
 
 

@@ -55,7 +55,7 @@ for length in range(1, 512):
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for loop_call in loop_calls(project):
         counters = counters_of(loop_call.module, loop_call.loop)
-        values = [*loop_call.call.args, *(each.value for each in loop_call.call.keywords)]
+        values = [*loop_call.call.args, *(keyword.value for keyword in loop_call.call.keywords)]
         for value in values:
             name = _changing_bound(value, counters)
             if name:

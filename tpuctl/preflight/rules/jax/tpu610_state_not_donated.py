@@ -62,7 +62,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for loop_call in loop_calls(project):
         compiled, assignment = loop_call.compiled, loop_call.assignment
         has_option = any(
-            each.arg is None or each.arg.startswith("donate") for each in compiled.keywords
+            keyword.arg is None or keyword.arg.startswith("donate") for keyword in compiled.keywords
         )
         if not loop_call.takes_gradients or compiled.name not in STEP_COMPILERS or has_option:
             continue

@@ -99,7 +99,7 @@ def _repeated(module: Module, loop: Loop) -> Iterator[Finding]:
     for statement in loop.body:
         if isinstance(statement, plain):
             for call, name in _uses_in(module, parts_of(statement)):
-                others = [*call.args[1:], *(each.value for each in call.keywords)]
+                others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
                 if name not in bound and not any(names_in(value) & bound for value in others):
                     yield _finding(module, call, name, "is the same in each iteration")
 

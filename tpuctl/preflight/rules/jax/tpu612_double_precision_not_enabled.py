@@ -53,7 +53,7 @@ def _requests_64_bits(module: Module, call: ast.Call) -> bool:
     name = module.names.of(call.func)
     if name in TYPES:
         return True
-    dtype = next((each.value for each in call.keywords if each.arg == "dtype"), None)
+    dtype = next((keyword.value for keyword in call.keywords if keyword.arg == "dtype"), None)
     if name is None and isinstance(call.func, ast.Attribute) and call.func.attr == "astype":
         dtype = call.args[0] if call.args else dtype
         return dtype is not None and module.names.of(dtype) in TYPES

@@ -153,7 +153,7 @@ def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
 def _torch_driver(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     """PyTorch/XLA without libtpu, for an image without it."""
     xla = requirements.get("torch-xla")
-    extras = {extra for each in requirements.values() for extra in each.extras}
+    extras = {extra for requirement in requirements.values() for extra in requirement.extras}
     if xla is None or "tpu" in extras or {"libtpu", "libtpu-nightly"} & requirements.keys():
         return
     yield _finding(

@@ -150,7 +150,7 @@ def _python(target: Target) -> Version | None:
     if target.kind != "vm" or target.tensorflow is not None or not target.image:
         return None
     # Images of Compute Engine are those of the catalog: PROJECT/FAMILY.
-    is_known = "/" in target.image or any(each.version == target.image for each in runtimes())
+    is_known = "/" in target.image or any(runtime.version == target.image for runtime in runtimes())
     is_known = is_known and target.image not in OLDER
     match = re.fullmatch(r"(\d+)\.(\d+)", target.python)
     return (int(match[1]), int(match[2])) if is_known and match else None
@@ -213,7 +213,9 @@ def _syntax(module: Module) -> Iterator[Use]:
                 yield node, "the syntax `NAME[*…]`", (3, 11)
         else:
             parameters = getattr(node, "type_params", [])
-            has_defaults = any(getattr(each, "default_value", None) for each in parameters)
+            has_defaults = any(
+                getattr(parameter, "default_value", None) for parameter in parameters
+            )
             if parameters:
                 feature = f"the syntax `{node.name}[…]`"
                 yield node, feature, (3, 13) if has_defaults else (3, 12)
@@ -254,8 +256,8 @@ class _At(ast.AST):
 def _is_for_types(module: Module, node: ast.AST) -> bool:
     """Whether it is only for type checkers: in `if TYPE_CHECKING`."""
     return any(
-        isinstance(each, ast.If) and "TYPE_CHECKING" in module.segment(each.test)
-        for each in module.ancestors(node)
+        isinstance(ancestor, ast.If) and "TYPE_CHECKING" in module.segment(ancestor.test)
+        for ancestor in module.ancestors(node)
     )
 
 

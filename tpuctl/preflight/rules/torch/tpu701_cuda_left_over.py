@@ -71,7 +71,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 def _needs_cuda(module: Module, call: ast.Call) -> bool:
     name = module.names.of(call.func)
-    values = [*call.args, *(each.value for each in call.keywords)]
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if name in FUNCTIONS:
         return True
     if name in PROCESS_GROUPS:
@@ -80,7 +80,7 @@ def _needs_cuda(module: Module, call: ast.Call) -> bool:
         if call.func.attr == "cuda":
             return not isinstance(call.func.value, ast.Attribute) or call.func.value.attr != "torch"
         return call.func.attr == "to" and any(map(_is_cuda, values))
-    device = next((each.value for each in call.keywords if each.arg == "device"), None)
+    device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
     return (name or "").startswith("torch.") and device is not None and _is_cuda(device)
 
 

@@ -197,7 +197,7 @@ class TorchTraining:
         torch = self.torch
         parameters = [each for group in self.main.param_groups for each in group["params"]]
         with torch.no_grad():
-            flags = [torch.isfinite(each).all() for each in parameters]
+            flags = [torch.isfinite(parameter).all() for parameter in parameters]
             count = sum(not flag for flag in torch.stack(flags).tolist())
         if count:
             step = self.rehearsal.steps.count + 1
@@ -407,7 +407,9 @@ class TorchTraining:
 
     def _is_on_xla(self) -> bool:
         parameters = (each for group in self.main.param_groups for each in group["params"])
-        return self.xla is not None and any(each.device.type == "xla" for each in parameters)
+        return self.xla is not None and any(
+            parameter.device.type == "xla" for parameter in parameters
+        )
 
     def _is_other_rank(self) -> bool:
         """Whether another process of the script trains the same model, and is observed."""
