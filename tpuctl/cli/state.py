@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ import typer
 from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from tpuctl.api.interface import Tpuctl
     from tpuctl.cli.parameters.options import ListFormat
     from tpuctl.model.events import Event
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
     from tpuctl.view import View
     from tpuctl.view.responses.base import Response
 
-    Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
+    Answer = (
+        Response
+        | DataclassInstance
+        | Sequence[Response | dict[str, Any] | str]
+        | dict[str, Any]
+        | None
+    )
 
 __all__ = ["AFTER_INTERRUPT", "CloudName", "Declined", "Interrupted", "State"]
 
@@ -336,6 +344,10 @@ class State:
 def _as_json(answer: Any) -> Any:
     if isinstance(answer, list):
         return [_as_json(part) for part in answer]
+    if is_dataclass(answer):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(answer)
     return answer.as_json() if hasattr(answer, "as_json") else answer
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.stack.live_catalog import CatalogList
     from tpuctl.model.capacity.live_catalog import Comparison
-    from tpuctl.model.capacity.reservation import Reservation
+    from tpuctl.model.capacity.reservation import TpuReservation
     from tpuctl.view.responses.base import Response
 
 __all__ = ["LiveResult", "answer_list", "query_live", "query_types"]
@@ -38,7 +38,7 @@ class ComputeResult:
     """
 
     comparison: Comparison
-    reservations: Sequence[Reservation] = ()
+    reservations: Sequence[TpuReservation] = ()
     problem: str = ""
 
     def data(self) -> Row:

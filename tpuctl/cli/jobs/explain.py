@@ -140,9 +140,10 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
         cause, hint = module_hint(module, Path())
         match = replace(match, name="own-module", summary=SUMMARY, cause=cause, hint=hint)
     hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
+    message = replace(match, hint=hint)
     state.answer(
-        lambda: responses.stacks.MessageExplanation.of(match, hint),
-        lambda: show_message(match, hint),
+        lambda: responses.stacks.MessageExplanation.model_validate(message),
+        lambda: show_message(message),
     )
 
 

@@ -241,10 +241,7 @@ def profile(
         return await tpuctl.profile(record, length, all_workers=all_workers)
 
     collected = state.wait_for(work())
-    state.answer(
-        lambda: responses.stacks.Profile.model_validate(collected),
-        lambda: _show_profile(state, collected.folder),
-    )
+    state.answer(collected, lambda: _show_profile(state, collected.folder))
 
 
 def _show_profile(state: State, folder: str) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
+from tpuctl.model.capacity.reservation import TpuReservation
 from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
 
 __all__ = [
@@ -32,25 +33,6 @@ class HelpText(Response):
 class NameInZone(Response):
     name: str
     zone: str
-
-
-class TpuReservation(Response):
-    """A reservation of TPUs, to be named in `tpu.reservation`; with `is_future`, one that begins at
-    `start`.
-
-    `count` is of machines of the type, or of chips if `machine_type` is empty.
-    """
-
-    name: str
-    zone: str
-    generation: str
-    machine_type: str
-    count: int
-    in_use: int | None
-    state: str
-    is_future: bool
-    start: str
-    end: str
 
 
 class ComputeComparison(Response):

@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
+from tpuctl.local_cloud.cache import CacheItem
 from tpuctl.view.responses.base import ABSENT, Number, Response, source
 
 __all__ = [
-    "CacheItem",
     "Environment",
     "Fault",
     "LocalCloud",
@@ -71,17 +71,6 @@ class LocalDown(Response):
 
 class LocalReset(Response):
     folder: Path
-
-
-class CacheItem(Response):
-    """A folder of the cache, last used at a Unix timestamp. `keep_reason` is empty if it may be
-    deleted."""
-
-    kind: Literal["image", "compiler", "packages", "downloads"]
-    path: Path
-    bytes: int
-    last_used: Number
-    keep_reason: str
 
 
 class LocalPrune(Response):

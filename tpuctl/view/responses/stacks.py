@@ -61,7 +61,6 @@ __all__ = [
     "Orphans",
     "Plan",
     "PortForwardings",
-    "Profile",
     "SshHosts",
     "Status",
     "StoppedJob",
@@ -416,15 +415,6 @@ class StoppedJob(Response):
     exit_code: int | None
 
 
-class Profile(Response):
-    """A profile of a job: the folder for TensorBoard, and the objects of each worker."""
-
-    job: str
-    folder: str
-    objects: dict[str, list[str]]
-    bytes: int
-
-
 class Failure(Response):
     kind: str
     name: str
@@ -516,11 +506,6 @@ class MessageExplanation(Response):
     fault: Annotated[str, BeforeValidator(lambda fault: fault or "")]
     line: str
 
-    @classmethod
-    def of(cls, message: Pasted, hint: str) -> MessageExplanation:
-        """`hint` is the message's, with the commands to type."""
-        return cls.model_validate({**vars(message), "hint": hint})
-
 
 class CommandExplanation(Response):
     """Why the last `up`, `run` or `down` failed; `meaning` is null if its error is unknown."""
@@ -541,7 +526,7 @@ class CommandExplanation(Response):
             started=command.started,
             exit_code=command.exit_code,
             errors=diagnostics,
-            meaning=MessageExplanation.of(meaning, meaning.hint) if meaning is not None else None,
+            meaning=meaning,
         )
 
 
