@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.catalog.selection import (
@@ -40,14 +40,6 @@ class ComputeResult:
     comparison: Comparison
     reservations: Sequence[TpuReservation] = ()
     problem: str = ""
-
-    def data(self) -> Row:
-        return {
-            "unavailable": self.problem or None,
-            "new": _pairs(self.comparison.new),
-            "removed": _pairs(self.comparison.removed),
-            "reservations": [asdict(reservation) for reservation in self.reservations],
-        }
 
     def sentences(self) -> Iterator[str]:
         if self.problem:
@@ -106,16 +98,6 @@ class LiveResult:
             zones += machines.zones_of(machine_type) if machines else ()
         row["zones"] = sorted(set(zones))
 
-    def data(self) -> Row:
-        return {
-            "project": self.project,
-            "zones": self.comparison.zones,
-            "unavailable": self.comparison.listed.unread,
-            "new": _pairs(self.comparison.new),
-            "removed": _pairs(self.comparison.removed),
-            **({"compute": self.compute.data()} if self.compute else {}),
-        }
-
     def sentences(self) -> list[str]:
         """The differences in words."""
         compared = self.comparison
@@ -134,10 +116,6 @@ class LiveResult:
         if not any(line.startswith(("New", "Removed")) for line in differences):
             sentences[0] += " No differences from the catalog."
         return [*sentences, *differences]
-
-
-def _pairs(entries: Iterable[tuple[str, str]]) -> list[Row]:
-    return [{"name": name, "zone": zone} for name, zone in entries]
 
 
 def _differences(comparison: Comparison, where: str = "") -> Iterator[str]:
@@ -185,7 +163,7 @@ def query_live(
 
 
 def query_types(
-    state: State, query: LiveQuery, choice: Choice, types: str, filters: Filters
+    state: State, query: LiveQuery, choice: Choice, filters: Filters
 ) -> LiveResult | None:
     """Query the selected types in the selected zones, at both APIs; None without --live."""
     from tpuctl.catalog import zones_of
@@ -201,7 +179,7 @@ def query_types(
             for accelerator in choice.types
             if place in zones_of(accelerator, "tpu")
         ),
-        name_filter(choice, types, filters.generation),
+        name_filter(choice, filters.types, filters.generation),
         filters.zone,
         filters.region,
     )
@@ -271,8 +249,8 @@ def answer_list(
     note: str = "",
     hidden: Sequence[Row] = (),
 ) -> None:
-    """Answer a list command; `model` is only called to print JSON, and has the rows under `name`.
-    Hidden rows are only in JSON.
+    """Answer a list command like `answer_rows`; the model has the rows under `name`. Hidden rows
+    are only in JSON.
 
     `{read}` in the note is the catalog's date, and fields in the suggestion are those of the first
     row.
@@ -291,13 +269,8 @@ def answer_list(
         sentences += live_result.sentences()
     answer_rows(
         state,
-        lambda: model().model_validate(
-            {
-                "as_of": read_date(),
-                name: rows,
-                "live": live_result.data() if live_result else None,
-            }
-        ),
+        model,
+        {"as_of": read_date(), name: rows, "live": live_result},
         [row for row in rows if row not in hidden],
         columns,
         sentences,

@@ -164,7 +164,8 @@ class NodePrices:
         numbers = ("hours", *map(_field, self.capacities))
         answer_rows(
             self.state,
-            lambda: model().model_validate({**data, "live": live}),
+            model,
+            {**data, "live": live},
             rows,
             columns,
             sentences,

@@ -10,12 +10,12 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
     Generation,
-    HiddenType,
     LiveQuery,
     Order,
     Row,
-    TypeArgument,
+    TypeNames,
     Zones,
+    columns,
     natural_key,
     select,
 )
@@ -29,7 +29,6 @@ __all__ = ["runtimes"]
 
 def runtimes(
     context: typer.Context,
-    accelerator: TypeArgument = "",
     generation: Generation = "",
     tensorflow: Annotated[
         str,
@@ -44,9 +43,9 @@ def runtimes(
     ] = False,
     zone: Zones = "",
     *,
+    names: TypeNames,
     order: Order,
     query: LiveQuery,
-    type_too: HiddenType = "",
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
@@ -56,39 +55,40 @@ def runtimes(
     """
     state: State = context.obj
     state.use_format(order.format)
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
-    choice = select(accelerator, generation, zone, is_live=query.is_requested)
+    choice = select(names.types, generation, zone, is_live=query.is_requested)
     everything = _node_rows() if nodes else _rows()
     rows = [
         row
         for row in everything
-        if (nodes or not (accelerator or generation) or _fits(row["runtime"], choice))
+        if (nodes or not (names.types or generation) or _fits(row["runtime"], choice))
         and _has_version(row["tensorflow"], tensorflow)
     ]
-    columns = {name: name for name in everything[0]}
+    fields = " ".join(everything[0])
     live_result = None
     if query.is_requested:
-        names = [row["runtime"] for row in rows]
-        others = {row["runtime"] for row in everything} - {*names}
+        versions = [row["runtime"] for row in rows]
+        others = {row["runtime"] for row in everything} - {*versions}
         live_result = query_live(
             state,
             query,
             "node versions" if nodes else "runtimes",
-            lambda place: names,
-            lambda name: name not in others and (name in names or tensorflow in name),
+            lambda place: versions,
+            lambda name: name not in others and (name in versions or tensorflow in name),
             zone,
         )
-        new = sorted({name for name, _ in live_result.comparison.new} - {*names}, key=natural_key)
+        new = sorted(
+            {name for name, _ in live_result.comparison.new} - {*versions}, key=natural_key
+        )
         rows += [{**dict.fromkeys(everything[0]), "runtime": name} for name in new]
         for row in rows:
             row["live"] = live_result.comparison.of_name(row["runtime"])
-        columns.pop("generations", None)
+        fields = fields.replace("generations", "")
     answer_list(
         state,
         lambda: responses.catalog.RuntimeCatalog,
         "runtimes",
         order.apply(rows, "runtime tensorflow" if nodes else "runtime tensorflow hosts"),
-        columns,
+        columns(fields),
         live_result,
         suggestion=("To use one in the stack file:", "tpu: {{runtime: {runtime}}}"),
     )

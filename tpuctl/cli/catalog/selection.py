@@ -41,11 +41,12 @@ __all__ = [
     "Order",
     "Regions",
     "Row",
-    "TypeArgument",
+    "TypeNames",
     "Zones",
     "answer_rows",
     "api_text",
     "capacities",
+    "columns",
     "live_client",
     "name_filter",
     "natural_key",
@@ -114,7 +115,19 @@ LiveProject = Annotated[str, project_option("Project for --live (default: the st
 
 
 @dataclass(frozen=True)
-class Filters:
+class TypeNames:
+    """The argument that names types, and the option that does the same."""
+
+    accelerator: TypeArgument = ""
+    type_too: HiddenType = ""
+
+    @property
+    def types(self) -> str:
+        return ",".join(filter(None, (self.accelerator, self.type_too)))
+
+
+@dataclass(frozen=True)
+class Filters(TypeNames):
     """Options that select types and zones."""
 
     generation: Generation = ""
@@ -135,8 +148,8 @@ class Filters:
         typer.Option("--max-chips", rich_help_panel=LIMIT, min=1, help="Maximum number of chips."),
     ] = None
 
-    def choice(self, types: str, *, is_live: bool = False) -> Choice:
-        """The selection among these types. Raises Usage like `select`."""
+    def choice(self, *, is_live: bool = False) -> Choice:
+        """The selected types and zones. Raises Usage like `select`."""
         from tpuctl.errors import Usage
 
         if self.max_chips is not None and self.max_chips < self.min_chips:
@@ -147,7 +160,7 @@ class Filters:
                 where="--max-chips",
             )
         chips = self.min_chips, self.max_chips
-        return select(types, self.generation, self.zone, self.region, chips, is_live=is_live)
+        return select(self.types, self.generation, self.zone, self.region, chips, is_live=is_live)
 
 
 @dataclass(frozen=True)
@@ -341,9 +354,15 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
     return matches
 
 
+def columns(names: str, **titles: str) -> dict[str, str]:
+    """The titles of fields, which are separated by spaces: their names, unless given."""
+    return {name: titles.get(name, name.replace("_", " ")) for name in names.split()}
+
+
 def answer_rows(
     state: State,
-    answer: Callable[[], Response],
+    model: Callable[[], type[Response]],
+    data: Row,
     rows: Sequence[Row],
     columns: Mapping[str, str],
     sentences: Iterable[str] = (),
@@ -354,8 +373,9 @@ def answer_rows(
     footer: str = "",
     empty: str = "",
 ) -> None:
-    """Answer with what `answer` builds for JSON; shown are rows as by `view.tables.print_rows`,
+    """Answer with data, which a model is built from; shown are rows as by `view.tables.print_rows`,
     wrapped sentences, the footer as it is, and a suggestion. A wide table has all fields.
+    `model` is only called to print JSON.
 
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
@@ -367,8 +387,8 @@ def answer_rows(
     def show() -> None:
         columns_shown = columns
         if rows and state.is_wide:
-            others = {name: name.replace("_", " ") for name in rows[0] if name not in columns}
-            columns_shown = {**columns, **others}
+            columns_shown = {name: name.replace("_", " ") for name in (*columns, *rows[0])}
+            columns_shown |= columns
         if rows:
             print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
@@ -381,4 +401,4 @@ def answer_rows(
         elif suggestion and is_terminal:
             state.view.on(Note("\n{}\n    {}".format(*suggestion)))
 
-    state.answer(answer, show)
+    state.answer(lambda: model().model_validate(data), show)

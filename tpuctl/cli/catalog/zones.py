@@ -10,12 +10,11 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import (
     Filters,
-    HiddenType,
     LiveQuery,
     Order,
     Row,
-    TypeArgument,
     api_text,
+    columns,
 )
 from tpuctl.cli.state import State
 
@@ -34,12 +33,10 @@ CALENDAR_NOTE = (
 
 def zones(
     context: typer.Context,
-    accelerator: TypeArgument = "",
     *,
     filters: Filters,
     order: Order,
     query: LiveQuery,
-    type_too: HiddenType = "",
 ) -> None:
     """List zones, what they offer and at which API; for a single type, also its price in each, and
     which zones granted or refused it to your stacks. With --live also reservations of TPUs.
@@ -50,9 +47,8 @@ def zones(
 
     state: State = context.obj
     state.use_format(order.format)
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
-    choice = filters.choice(accelerator, is_live=query.is_requested)
-    live_result = query_types(state, query, choice, accelerator, filters)
+    choice = filters.choice(is_live=query.is_requested)
+    live_result = query_types(state, query, choice, filters)
     rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
     if live_result is not None:
         rows = [row for row in rows if row["zone"] in live_result.queried]
@@ -60,26 +56,23 @@ def zones(
         rows += [_unknown(place) for place in live_result.zones_with_names if place not in listed]
         for row in rows:
             live_result.add_to(row)
-    extra = {"api": "API", "generations": "generations"}
+    keys, fields, note = "zone region api types chips", "zone types most_chips api generations", ""
     if len(choice.types) == 1:
-        keys = "zone region api types chips price spot"
-        numbers = {"on_demand": "on demand", "spot": "spot"}
+        keys += " price spot"
+        fields = "zone on_demand spot api"
         note = "US dollars per hour, prices of {read}; spot prices vary."
-        extra = {"api": "API", **({"options": "also"} if live_result is None else {})}
         if any(row["calendar"] for row in rows):
             note += "\n" + CALENDAR_NOTE.format(*CALENDAR_DAYS, read="{read}")
         if _add_history(rows, choice.types[0].name, state.cloud.value):
-            extra = {"api": "API", "requests": "your requests"}
-    else:
-        keys = "zone region api types chips"
-        numbers = {"types": "types", "most_chips": "most chips"}
-        note = ""
+            fields += " requests"
+        elif live_result is None:
+            fields += " options"
     answer_list(
         state,
         lambda: responses.catalog.ZoneCatalog,
         "zones",
         order.apply(rows, keys, chips="most_chips", price="on_demand"),
-        {"zone": "zone", **numbers, **extra},
+        columns(fields, api="API", options="also", requests="your requests"),
         live_result,
         suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
         note=note,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from tpuctl.model.capacity.reservation import TpuReservation
-from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
+from tpuctl.view.responses.base import ABSENT, NullIfEmpty, Number, Response, Timestamp, source
 
 __all__ = [
     "DiskPrices",
@@ -39,9 +39,9 @@ class ComputeComparison(Response):
     """What Compute Engine lists: machine types with TPUs, compared with the catalog, and the
     project's reservations. `unavailable` is the reason if it did not answer."""
 
-    unavailable: str | None
-    new: list[NameInZone]
-    removed: list[NameInZone]
+    unavailable: NullIfEmpty[str] = source("problem")
+    new: list[NameInZone] = source("comparison.new")
+    removed: list[NameInZone] = source("comparison.removed")
     reservations: list[TpuReservation]
 
 
@@ -53,11 +53,11 @@ class LiveComparison(Response):
     """
 
     project: str
-    zones: list[str]
-    unavailable: dict[str, str]
-    new: list[NameInZone]
-    removed: list[NameInZone]
-    compute: ComputeComparison = ABSENT
+    zones: list[str] = source("comparison.zones")
+    unavailable: dict[str, str] = source("comparison.listed.unread")
+    new: list[NameInZone] = source("comparison.new")
+    removed: list[NameInZone] = source("comparison.removed")
+    compute: ComputeComparison = source("compute", ABSENT)
 
 
 class AcceleratorType(Response):
