@@ -163,7 +163,7 @@ def query_live(
 
 
 def query_types(
-    state: State, query: LiveQuery, choice: Choice, filters: Filters
+    state: State, query: LiveQuery, choice: Choice, types: str, filters: Filters
 ) -> LiveResult | None:
     """Query the selected types in the selected zones, at both APIs; None without --live."""
     from tpuctl.catalog import zones_of
@@ -179,7 +179,7 @@ def query_types(
             for accelerator in choice.types
             if place in zones_of(accelerator, "tpu")
         ),
-        name_filter(choice, filters.types, filters.generation),
+        name_filter(choice, types, filters.generation),
         filters.zone,
         filters.region,
     )

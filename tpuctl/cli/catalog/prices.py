@@ -11,6 +11,7 @@ from tpuctl.cli.catalog.selection import (
     Filters,
     Live,
     Order,
+    TypeNames,
     capacities,
     select_zones,
 )
@@ -26,6 +27,8 @@ __all__ = ["prices"]
 
 def prices(
     context: typer.Context,
+    *,
+    names: TypeNames,
     budget: Annotated[
         str,
         typer.Option(
@@ -35,7 +38,6 @@ def prices(
         ),
     ] = "",
     capacity: CapacityName = "",
-    *,
     filters: Filters,
     every_zone: Annotated[
         bool,
@@ -74,7 +76,7 @@ def prices(
         if is_selected
     }
     nodes = {
-        "TYPE": filters.types,
+        "TYPE": names.types,
         "--budget": budget,
         "--capacity": capacity,
         "--generation": filters.generation,
@@ -88,7 +90,7 @@ def prices(
         (answer,) = others.values()
         answer(state, _single_region(filters), order)
         return
-    choice = filters.choice()
+    choice = filters.choice(names.types)
     priced, parsed_budget = capacities(capacity), _budget(budget)
     shown = NodePrices(state, choice, priced, order, _price_list(state, choice) if live else None)
     if parsed_budget is None and len(choice.types) == 1:

@@ -29,6 +29,8 @@ __all__ = ["runtimes"]
 
 def runtimes(
     context: typer.Context,
+    *,
+    names: TypeNames,
     generation: Generation = "",
     tensorflow: Annotated[
         str,
@@ -42,8 +44,6 @@ def runtimes(
         bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
-    *,
-    names: TypeNames,
     order: Order,
     query: LiveQuery,
 ) -> None:

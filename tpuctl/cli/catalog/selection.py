@@ -107,7 +107,7 @@ class TypeNames:
 
 
 @dataclass(frozen=True)
-class Filters(TypeNames):
+class Filters:
     """Options that select types and zones."""
 
     generation: Generation = ""
@@ -128,8 +128,8 @@ class Filters(TypeNames):
         typer.Option("--max-chips", rich_help_panel=LIMIT, min=1, help="Maximum number of chips."),
     ] = None
 
-    def choice(self, *, is_live: bool = False) -> Choice:
-        """The selected types and zones. Raises Usage like `select`."""
+    def choice(self, types: str, *, is_live: bool = False) -> Choice:
+        """The selection among these types. Raises Usage like `select`."""
         from tpuctl.errors import Usage
 
         if self.max_chips is not None and self.max_chips < self.min_chips:
@@ -140,7 +140,7 @@ class Filters(TypeNames):
                 where="--max-chips",
             )
         chips = self.min_chips, self.max_chips
-        return select(self.types, self.generation, self.zone, self.region, chips, is_live=is_live)
+        return select(types, self.generation, self.zone, self.region, chips, is_live=is_live)
 
 
 @dataclass(frozen=True)

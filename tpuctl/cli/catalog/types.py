@@ -14,6 +14,7 @@ from tpuctl.cli.catalog.selection import (
     LiveQuery,
     Order,
     Row,
+    TypeNames,
     api_text,
     columns,
 )
@@ -30,6 +31,7 @@ MAX_CHIPS = 256  # of the types that are listed without --all
 def types(
     context: typer.Context,
     *,
+    names: TypeNames,
     filters: Filters,
     order: Order,
     query: LiveQuery,
@@ -46,8 +48,8 @@ def types(
     """
     state: State = context.obj
     state.use_format(order.format)
-    choice = filters.choice(is_live=query.is_requested)
-    live_result = query_types(state, query, choice, filters)
+    choice = filters.choice(names.types, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, names.types, filters)
     rows = [_row(accelerator, choice) for accelerator in choice.types]
     if live_result is not None:
         comparison = live_result.comparison
@@ -74,7 +76,7 @@ def types(
         live_result,
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
         note=note,
-        hidden=() if is_complete else _large(rows, filters.types),
+        hidden=() if is_complete else _large(rows, names.types),
     )
 
 

@@ -13,6 +13,7 @@ from tpuctl.cli.catalog.selection import (
     LiveQuery,
     Order,
     Row,
+    TypeNames,
     api_text,
     columns,
 )
@@ -34,6 +35,7 @@ CALENDAR_NOTE = (
 def zones(
     context: typer.Context,
     *,
+    names: TypeNames,
     filters: Filters,
     order: Order,
     query: LiveQuery,
@@ -47,8 +49,8 @@ def zones(
 
     state: State = context.obj
     state.use_format(order.format)
-    choice = filters.choice(is_live=query.is_requested)
-    live_result = query_types(state, query, choice, filters)
+    choice = filters.choice(names.types, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, names.types, filters)
     rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
     if live_result is not None:
         rows = [row for row in rows if row["zone"] in live_result.queried]
