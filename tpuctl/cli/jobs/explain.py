@@ -103,7 +103,9 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = None
     jobs_command = "" if state.quiet else f"{state.command_prefix} jobs"
     state.answer(
-        lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
+        lambda: responses.stacks.CommandExplanation.from_object(
+            failure, errors=diagnostics, meaning=meaning
+        ),
         lambda: show_command(failure, diagnostics, meaning, jobs_command),
     )
 

@@ -192,9 +192,7 @@ def stop(context: typer.Context, job: Job = "") -> None:
 
     job_id, status = state.wait_for(work())
     state.answer(
-        lambda: responses.stacks.StoppedJob(
-            job=job_id, state=status.state, exit_code=status.exit_code
-        ),
+        lambda: responses.stacks.StoppedJob.from_object(status, job=job_id),
         lambda: print(f"{job_id}: {status.state}"),
     )
 

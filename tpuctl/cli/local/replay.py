@@ -56,7 +56,11 @@ def replay(
             alike=sum(call.is_alike for call in calls),
             different=sum(bool(call.differences) for call in calls),
             skipped=sum(bool(call.skipped) for call in calls),
-            calls=[_answer(recording, call) for recording, calls in replayed for call in calls],
+            calls=[
+                responses.local.ReplayedCall.from_object(call, file=recording.path)
+                for recording, calls in replayed
+                for call in calls
+            ],
         ),
         lambda: _show(replayed, shows_skipped=show_all),
     )
@@ -87,18 +91,6 @@ def _empty_local_cloud() -> Iterator[LocalCloud]:
             yield cloud
         finally:
             server_process.stop(cloud.home)
-
-
-def _answer(recording: Recording, call: ReplayedCall) -> object:
-    return responses.local.ReplayedCall(
-        file=recording.path,
-        where=call.call.where,
-        method=call.method,
-        skipped=call.skipped or None,
-        differences=[
-            responses.local.ReplayDifference(**vars(difference)) for difference in call.differences
-        ],
-    )
 
 
 def _show(

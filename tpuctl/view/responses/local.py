@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from tpuctl.local_cloud.cache import CacheItem
-from tpuctl.view.responses.base import ABSENT, Number, Response, source
+from tpuctl.view.responses.base import ABSENT, NullIfEmpty, Number, Response, source
 
 __all__ = [
     "Environment",
@@ -155,9 +155,9 @@ class ReplayedCall(Response):
     """A recorded call; `skipped` says why it was not compared."""
 
     file: Path
-    where: str
+    where: str = source("call.where")
     method: str
-    skipped: str | None
+    skipped: NullIfEmpty[str]
     differences: list[ReplayDifference]
 
 
