@@ -58,12 +58,12 @@ Row = dict[str, Any]
 LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 
 
-def _limit(name: str, to: str, complete: Callable[[str], Any] | None = None) -> Any:
+def _limit(name: str, text: str, complete: Callable[[str], Any] | None = None) -> Any:
     return typer.Option(
         f"--{name}",
         rich_help_panel=LIMIT,
         metavar=name.upper(),
-        help=f"Limit to {to}.",
+        help=text,
         autocompletion=complete,
     )
 
@@ -83,12 +83,12 @@ HiddenType = Annotated[
 ]
 """Hidden --type of commands that take the type as an argument."""
 Zones = Annotated[
-    str, _limit("zone", "these zones: name, pattern ('us-*'), or a list", complete_zones)
+    str, _limit("zone", "Limit to these zones: name, pattern ('us-*'), or a list.", complete_zones)
 ]
-Regions = Annotated[str, _limit("region", "these regions", complete_regions)]
-Generation = Annotated[str, _limit("generation", "these generations, such as v5e")]
+Regions = Annotated[str, _limit("region", "Limit to these regions.", complete_regions)]
+Generation = Annotated[str, _limit("generation", "Limit to these generations, such as v5e.")]
 CapacityName = Annotated[
-    str, _limit("capacity", "on-demand, spot or flex-start", complete_capacities)
+    str, _limit("capacity", "Limit to on-demand, spot or flex-start.", complete_capacities)
 ]
 Live = Annotated[bool, typer.Option("--live", help="Query Google and show differences.")]
 LiveProject = Annotated[str, project_option("Project for --live (default: the stack file's).")]
