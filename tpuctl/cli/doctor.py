@@ -66,9 +66,7 @@ def doctor(
 def _as_typed(state: State, finding: Finding) -> Finding:
     from dataclasses import replace
 
-    from tpuctl.errors import Diagnostic
-
-    return replace(finding, hint=state.with_command_prefix(Diagnostic("", hint=finding.hint)).hint)
+    return replace(finding, hint=state.as_typed(finding.hint))
 
 
 def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool) -> str:

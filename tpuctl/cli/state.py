@@ -159,12 +159,18 @@ class State:
         return guess_script(self.stack_file)
 
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
-        """The diagnostic with the commands in its hint completed for this cloud and stack, and
-        without keys, which errors of libraries may contain."""
+        """The diagnostic as `as_typed`, and without keys in its detail."""
         from tpuctl.model.text.redaction import without_keys
 
-        hint = self._add_command_prefix(without_keys(diagnostic.hint))
+        hint = self.as_typed(diagnostic.hint)
         return replace(diagnostic, detail=without_keys(diagnostic.detail), hint=hint)
+
+    def as_typed(self, hint: str) -> str:
+        """The hint with its commands completed for this cloud and stack, and without keys, which
+        errors of libraries may contain."""
+        from tpuctl.model.text.redaction import without_keys
+
+        return self._add_command_prefix(without_keys(hint))
 
     def _add_command_prefix(self, text: str) -> str:
         if "tpuctl" not in text:

@@ -49,7 +49,6 @@ def explain(
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """
-    from tpuctl.errors import Diagnostic
     from tpuctl.view.jobs.explanation import show_explanation
 
     state: State = context.obj
@@ -69,13 +68,9 @@ def explain(
         return await tpuctl.explain(record)
 
     explanation = state.wait_for(work())
-
-    def as_typed(hint: str) -> str:
-        return state.with_command_prefix(Diagnostic("", hint=hint)).hint
-
     state.answer(
-        lambda: responses.stacks.JobExplanation.of(explanation, as_typed),
-        lambda: show_explanation(explanation, as_typed),
+        lambda: responses.stacks.JobExplanation.of(explanation, state.as_typed),
+        lambda: show_explanation(explanation, state.as_typed),
     )
 
 
@@ -89,7 +84,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     """Explain a command by the error that it reported."""
     from dataclasses import replace
 
-    from tpuctl.errors import Diagnostic, NotFound
+    from tpuctl.errors import NotFound
     from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_command
 
@@ -97,8 +92,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     texts = (f"{each.summary}: {each.detail}" for each in diagnostics)
     try:
         meaning = explain_text("\n".join(texts), _around(tpuctl))
-        hint = state.with_command_prefix(Diagnostic("", hint=meaning.hint)).hint
-        meaning = replace(meaning, hint=hint)
+        meaning = replace(meaning, hint=state.as_typed(meaning.hint))
     except NotFound:
         meaning = None
     jobs_command = "" if state.quiet else f"{state.command_prefix} jobs"
@@ -114,7 +108,7 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     from dataclasses import replace
     from pathlib import Path
 
-    from tpuctl.errors import Diagnostic, Usage
+    from tpuctl.errors import Usage
     from tpuctl.model.scripts.local_module import SUMMARY, find_module, module_hint
     from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_message
@@ -141,8 +135,7 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     if module is not None:
         cause, hint = module_hint(module, Path())
         match = replace(match, name="own-module", summary=SUMMARY, cause=cause, hint=hint)
-    hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
-    message = replace(match, hint=hint)
+    message = replace(match, hint=state.as_typed(match.hint))
     state.answer(
         lambda: responses.stacks.MessageExplanation.model_validate(message),
         lambda: show_message(message),

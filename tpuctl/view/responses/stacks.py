@@ -210,12 +210,14 @@ class Orphans(Response):
     def of(cls, leftovers: orphans.Orphans, command: orphans.DownCommand) -> Orphans:
         """`command` returns the command to type for a stack."""
         per_hour, is_complete = leftovers.hourly
-        return cls(
-            project=leftovers.project,
+        return cls.from_object(
+            leftovers,
             per_hour=per_hour,
             complete=is_complete,
-            stacks=[{**vars(group), "command": group.down(command)} for group in leftovers.groups],
-            unlisted=[*leftovers.unlisted],
+            stacks=[
+                OrphanStack.from_object(group, command=group.down(command))
+                for group in leftovers.groups
+            ],
         )
 
 
@@ -620,10 +622,10 @@ class Node(Response):
 class Status(Response):
     """The resources and jobs of a stack; `unlisted` are the kinds that could not be listed."""
 
-    stack: str
-    project: str
+    stack: str = source("status.stack.name")
+    project: str = source("status.stack.project")
     nodes: list[Node]
-    bucket: str | None
+    bucket: str | None = source("status.bucket")
     resources: list[Resource]
     per_hour: Dollars | None
     cost_so_far: Dollars | None
@@ -641,21 +643,18 @@ class Status(Response):
         by_address = {charge.item.address: charge for charge in charges}
         per_hour, knows_prices = hourly(charges)
         spent, knows_all = so_far(charges)
-        return cls(
-            stack=stack_status.stack.name,
-            project=stack_status.stack.project,
+        return cls.from_object(
+            moment,
             nodes=[
                 Node.of(node, charges, stack_status.stack, stack_status.at)
                 for node in stack_status.nodes
             ],
-            bucket=stack_status.bucket,
             resources=[
                 Resource.of(item, by_address.get(item.address)) for item in stack_status.inventory
             ],
             per_hour=per_hour,
             cost_so_far=spent,
             complete=knows_prices and knows_all and not stack_status.unlisted,
-            advice=moment.advice,
             jobs=[JobSnapshot.of(job) for job in moment.jobs],
             unlisted=[kind.partition("/")[0] for kind in stack_status.unlisted],
         )
