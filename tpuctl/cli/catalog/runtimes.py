@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,7 @@ from tpuctl.cli.catalog.selection import (
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import Choice
+    from tpuctl.catalog import Choice, NodeVersion, Runtime
 
 __all__ = ["runtimes"]
 
@@ -53,10 +54,16 @@ def runtimes(
 
     Example: tpuctl runtimes v5e-8
     """
+    from tpuctl.catalog import node_versions
+    from tpuctl.catalog import runtimes as every_runtime
+
     state: State = context.obj
     state.use_format(order.format)
     choice = select(names.types, generation, zone, is_live=query.is_requested)
-    everything = _node_rows() if nodes else _rows()
+    if nodes:
+        everything = _rows(node_versions(), "tensorflow", "pytorch")
+    else:
+        everything = _rows(every_runtime(), "tensorflow", "generations", "hosts")
     rows = [
         row
         for row in everything
@@ -94,30 +101,10 @@ def runtimes(
     )
 
 
-def _rows() -> list[Row]:
-    from tpuctl.catalog import runtimes as every_runtime
-
+def _rows(entries: Iterable[Runtime | NodeVersion], *fields: str) -> list[Row]:
     return [
-        {
-            "runtime": runtime_info.version,
-            "tensorflow": runtime_info.tensorflow,
-            "generations": list(runtime_info.generations),
-            "hosts": runtime_info.hosts,
-        }
-        for runtime_info in every_runtime()
-    ]
-
-
-def _node_rows() -> list[Row]:
-    from tpuctl.catalog import node_versions
-
-    return [
-        {
-            "runtime": node_version.version,
-            "tensorflow": node_version.tensorflow,
-            "pytorch": node_version.pytorch,
-        }
-        for node_version in node_versions()
+        {"runtime": entry.version, **{name: getattr(entry, name) for name in fields}}
+        for entry in entries
     ]
 
 

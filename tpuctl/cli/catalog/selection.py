@@ -289,7 +289,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 def _sortable(value: Any) -> Any:
     if isinstance(value, str):
         return natural_key(value)
-    return len(value) if isinstance(value, list) else value
+    return len(value) if isinstance(value, list | tuple) else value
 
 
 def live_client(state: State, project: str) -> Tpuctl:

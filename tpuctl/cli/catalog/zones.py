@@ -51,11 +51,14 @@ def zones(
     state.use_format(order.format)
     choice = filters.choice(names.types, is_live=query.is_requested)
     live_result = query_types(state, query, choice, names.types, filters)
-    rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
+    rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))["types"]]
     if live_result is not None:
         rows = [row for row in rows if row["zone"] in live_result.queried]
         listed = {row["zone"] for row in rows}
-        rows += [_unknown(place) for place in live_result.zones_with_names if place not in listed]
+        others = (
+            zone_name for zone_name in live_result.zones_with_names if zone_name not in listed
+        )
+        rows += [_row(zone_name, choice) for zone_name in others]
         for row in rows:
             live_result.add_to(row)
     keys, fields, note = "zone region api types chips", "zone types most_chips api generations", ""
@@ -92,8 +95,8 @@ def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
     return any(row["history"] for row in rows)
 
 
-def _row(zone: str, choice: Choice) -> Row | None:
-    """None if the zone offers none of the selected types."""
+def _row(zone: str, choice: Choice) -> Row:
+    """Without `types` if, according to the catalog, the zone offers none of the selected ones."""
     from tpuctl.catalog import (
         APIS,
         calendar_zones,
@@ -104,9 +107,7 @@ def _row(zone: str, choice: Choice) -> Row | None:
     )
 
     offered = [accelerator for accelerator in choice.types if zone in zones_of(accelerator)]
-    if not offered:
-        return None
-    single = choice.types[0] if len(choice.types) == 1 else None
+    single = offered[0] if offered and len(choice.types) == 1 else None
     demand = node_price(single, zone) if single else None
     spot = node_price(single, zone, spot=True) if single else None
 
@@ -122,31 +123,14 @@ def _row(zone: str, choice: Choice) -> Row | None:
         "zone": zone,
         "region": region_of(zone),
         "apis": apis,
-        "api": api_text(apis),
+        "api": api_text(apis) or None,
         "flex_start": flex_start,
         "calendar": calendar,
         "options": options,
         "generations": list(dict.fromkeys(accelerator.generation for accelerator in offered)),
-        "types": len(offered),
-        "most_chips": max(accelerator.chips for accelerator in offered),
+        "types": len(offered) or None,
+        "most_chips": max((accelerator.chips for accelerator in offered), default=None),
         "on_demand": demand.per_hour if demand else None,
         "spot": spot.per_hour if spot else None,
         "history": [],
     }
-
-
-def _unknown(zone: str) -> Row:
-    """A zone that the API lists types in and the catalog does not."""
-    from tpuctl.catalog import region_of
-
-    names = ("types", "most_chips", "on_demand", "spot")
-    empty: Row = {
-        "apis": [],
-        "api": None,
-        "flex_start": [],
-        "calendar": False,
-        "options": [],
-        "generations": [],
-        "history": [],
-    }
-    return {"zone": zone, "region": region_of(zone), **empty, **dict.fromkeys(names)}

@@ -113,13 +113,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value in ([], ()):
         return "-"
     if isinstance(value, float):
         return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
 
