@@ -105,7 +105,7 @@ class NodePrices:
             **{"per-chip": "per_chip_hour"},
         )
         data: Row = {"type": None, "as_of": self.read, "offers": rows}
-        shown, fields, titles = rows, "type capacity zone api per_hour", {"per_hour": "an hour"}
+        formatted, fields, titles = rows, "type capacity zone api per_hour", {"per_hour": "an hour"}
         suggestion = None
         if not rows:
             sentences = [*self._no_offers(everything, budget)]
@@ -117,7 +117,7 @@ class NodePrices:
         else:
             fields += " hours" if budget.hours is None else " cost hours"
             titles["cost"] = budget.period_text if budget.is_named else budget.period
-            shown = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
+            formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
             sentences = [
                 f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
                 f"{budget.amount} lasts.",
@@ -132,7 +132,7 @@ class NodePrices:
         self._answer(
             lambda: responses.catalog.NodeOffers,
             data,
-            shown,
+            formatted,
             columns(fields, api="API", **titles),
             sentences,
             suggestion,
