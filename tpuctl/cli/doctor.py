@@ -41,9 +41,10 @@ def doctor(
         return _role(state, project)
     from tpuctl.flows.doctor.diagnose import diagnose
     from tpuctl.model.troubleshooting.diagnosis import CheckState
-    from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
+    from tpuctl.view.diagnosis import show_finding, summary
+    from tpuctl.view.terminal.tables import console
 
-    out = diagnosis_console(no_color=state.no_color)
+    out = console(no_color=state.no_color, width=100)
     tpuctl = state.tpuctl(name="any" if project else "", project=project)
 
     def tell(finding: Finding) -> None:

@@ -20,11 +20,11 @@ MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
 
-def console(*, no_color: bool = False) -> Console:
-    """Stdout, as wide as the terminal, or 200 columns otherwise."""
+def console(*, no_color: bool = False, width: int = 200) -> Console:
+    """Stdout, as wide as the terminal, or of this width otherwise."""
     if sys.stdout.isatty():
         return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
-    return SafeConsole(highlight=False, emoji=False, width=200, no_color=True)
+    return SafeConsole(highlight=False, emoji=False, width=width, no_color=True)
 
 
 def table(
