@@ -69,5 +69,6 @@ def debug_dump(
     write_dump(dump, file)
 
     text = f"Wrote {file}. Read it before you attach it to a report."
-    data = {**vars(dump), "file": file}
-    state.answer(lambda: responses.checks.DebugDump.model_validate(data), lambda: state.note(text))
+    state.answer(
+        lambda: responses.checks.DebugDump.from_object(dump, file=file), lambda: state.note(text)
+    )

@@ -40,9 +40,10 @@ def doctor(
         return _role(state, project)
     from tpuctl.flows.doctor.diagnose import diagnose
     from tpuctl.model.troubleshooting.diagnosis import CheckState
-    from tpuctl.view.diagnosis import diagnosis_console, show_finding, summary
+    from tpuctl.view.diagnosis import show_finding, summary
+    from tpuctl.view.terminal.tables import console
 
-    out = diagnosis_console(no_color=state.no_color)
+    out = console(no_color=state.no_color, width=100)
     tpuctl = state.tpuctl(name="any" if project else "", project=project)
 
     def tell(finding: Finding) -> None:
@@ -65,9 +66,7 @@ def doctor(
 def _as_typed(state: State, finding: Finding) -> Finding:
     from dataclasses import replace
 
-    from tpuctl.errors import Diagnostic
-
-    return replace(finding, hint=state.with_command_prefix(Diagnostic("", hint=finding.hint)).hint)
+    return replace(finding, hint=state.as_typed(finding.hint))
 
 
 def _following(state: State, diagnosis: Diagnosis, project: str, *, is_up: bool) -> str:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ import typer
 from tpuctl.errors import Diagnostic, Usage
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from tpuctl.api.interface import Tpuctl
     from tpuctl.cli.parameters.options import ListFormat
     from tpuctl.model.events import Event
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
     from tpuctl.view.progress.base import View
     from tpuctl.view.responses.base import Response
 
-    Answer = Response | Sequence[Response | dict[str, Any] | str] | dict[str, Any] | None
+    Answer = (
+        Response
+        | DataclassInstance
+        | Sequence[Response | dict[str, Any] | str]
+        | dict[str, Any]
+        | None
+    )
 
 T = TypeVar("T")
 ANSWERS = " [Y/n]: "
@@ -155,12 +163,18 @@ class State:
         return guess_script(self.stack_file)
 
     def with_command_prefix(self, diagnostic: Diagnostic) -> Diagnostic:
-        """The diagnostic with the commands in its hint completed for this cloud and stack, and
-        without keys, which errors of libraries may contain."""
+        """The diagnostic as `as_typed`, and without keys in its detail."""
         from tpuctl.model.text.redaction import without_keys
 
-        hint = self._add_command_prefix(without_keys(diagnostic.hint))
+        hint = self.as_typed(diagnostic.hint)
         return replace(diagnostic, detail=without_keys(diagnostic.detail), hint=hint)
+
+    def as_typed(self, hint: str) -> str:
+        """The hint with its commands completed for this cloud and stack, and without keys, which
+        errors of libraries may contain."""
+        from tpuctl.model.text.redaction import without_keys
+
+        return self._add_command_prefix(without_keys(hint))
 
     def _add_command_prefix(self, text: str) -> str:
         if "tpuctl" not in text:
@@ -342,6 +356,10 @@ class State:
 def _as_json(answer: Any) -> Any:
     if isinstance(answer, list):
         return [_as_json(part) for part in answer]
+    if is_dataclass(answer):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(answer)
     return answer.as_json() if hasattr(answer, "as_json") else answer
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tpuctl.environments import try_exclusive
 from tpuctl.files import cache_home, disk_usage
@@ -18,17 +19,19 @@ from tpuctl.local_cloud.images import MARKER, ImageStore
 PACKAGES = ".tpuctl/envs/*/"  # of jobs, below their home
 DIGEST = re.compile(r"-?[0-9a-f]{16,}$")
 DAY = 24 * 3600
+Kind = Literal["image", "compiler", "packages", "downloads"]
 
 
 @dataclass(frozen=True)
 class CacheItem:
-    """A folder that may be deleted, unless there is a reason to keep it."""
+    """A folder of the cache, last used at a Unix timestamp. `keep_reason` is empty if it may be
+    deleted."""
 
-    kind: str  # "image", "compiler", "packages" or "downloads"
+    kind: Kind
     path: Path
     bytes: int
-    last_used: float  # a Unix timestamp
-    keep_reason: str = ""  # empty if it may be deleted
+    last_used: float
+    keep_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -111,7 +114,7 @@ def _last_use(kind: str, path: Path) -> float:
     return (marker if marker.exists() else path).stat().st_mtime
 
 
-def _folders(store: ImageStore) -> Iterator[tuple[str, Path]]:
+def _folders(store: ImageStore) -> Iterator[tuple[Kind, Path]]:
     compilations = store.cache / "compile"
     jobs = compilations / "jobs"
     for path in store.images():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from rich.console import Console
 from rich.text import Text
 
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding
 from tpuctl.model.troubleshooting.role import CustomRole
 from tpuctl.units import counted
-from tpuctl.view.terminal.safe_console import SafeConsole
 from tpuctl.view.terminal.text_wrapping import wrap
 
 STYLES = {
@@ -21,13 +18,6 @@ STYLES = {
 }
 WORD, NAME = 10, 14  # columns: the longest state, the longest name of a check, and a space between
 INDENT = " " * (WORD + 1 + NAME)
-
-
-def diagnosis_console(*, no_color: bool) -> Console:
-    """Stdout, as wide as the terminal, or as a page otherwise."""
-    if sys.stdout.isatty():
-        return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
-    return SafeConsole(highlight=False, emoji=False, width=100, no_color=True)
 
 
 def show_finding(finding: Finding, console: Console) -> None:

@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from tpuctl.errors import Diagnostic
 from tpuctl.model import events
+from tpuctl.model.jobs.profile import Profile
 from tpuctl.view.progress.json_lines import ENVELOPE_VERSION
 from tpuctl.view.responses import catalog, checks, ci, export, local, stacks
 
@@ -33,7 +34,7 @@ RESPONSES: Mapping[str, Any] = {
     "logs": stacks.Logs,
     "wait": stacks.JobSubmission,
     "stop": stacks.StoppedJob,
-    "profile": stacks.Profile,
+    "profile": Profile,
     "explain": stacks.JobExplanation | stacks.MessageExplanation | stacks.CommandExplanation,
     "report": stacks.JobReport,
     "ssh": stacks.CommandResult,

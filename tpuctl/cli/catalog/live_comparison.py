@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.catalog.selection import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpuctl.cli.state import State
     from tpuctl.flows.stack.live_catalog import CatalogList
     from tpuctl.model.capacity.live_catalog import Comparison
-    from tpuctl.model.capacity.reservation import Reservation
+    from tpuctl.model.capacity.reservation import TpuReservation
     from tpuctl.view.responses.base import Response
 
 MAX_SHOWN = 10  # differences that are listed
@@ -36,16 +36,8 @@ class ComputeResult:
     """
 
     comparison: Comparison
-    reservations: Sequence[Reservation] = ()
+    reservations: Sequence[TpuReservation] = ()
     problem: str = ""
-
-    def data(self) -> Row:
-        return {
-            "unavailable": self.problem or None,
-            "new": _pairs(self.comparison.new),
-            "removed": _pairs(self.comparison.removed),
-            "reservations": [asdict(reservation) for reservation in self.reservations],
-        }
 
     def sentences(self) -> Iterator[str]:
         if self.problem:
@@ -104,16 +96,6 @@ class LiveResult:
             zones += machines.zones_of(machine_type) if machines else ()
         row["zones"] = sorted(set(zones))
 
-    def data(self) -> Row:
-        return {
-            "project": self.project,
-            "zones": self.comparison.zones,
-            "unavailable": self.comparison.listed.unread,
-            "new": _pairs(self.comparison.new),
-            "removed": _pairs(self.comparison.removed),
-            **({"compute": self.compute.data()} if self.compute else {}),
-        }
-
     def sentences(self) -> list[str]:
         """The differences in words."""
         compared = self.comparison
@@ -132,10 +114,6 @@ class LiveResult:
         if not any(line.startswith(("New", "Removed")) for line in differences):
             sentences[0] += " No differences from the catalog."
         return [*sentences, *differences]
-
-
-def _pairs(entries: Iterable[tuple[str, str]]) -> list[Row]:
-    return [{"name": name, "zone": zone} for name, zone in entries]
 
 
 def _differences(comparison: Comparison, where: str = "") -> Iterator[str]:
@@ -269,8 +247,8 @@ def answer_list(
     note: str = "",
     hidden: Sequence[Row] = (),
 ) -> None:
-    """Answer a list command; `model` is only called to print JSON, and has the rows under `name`.
-    Hidden rows are only in JSON.
+    """Answer a list command like `answer_rows`; the model has the rows under `name`. Hidden rows
+    are only in JSON.
 
     `{read}` in the note is the catalog's date, and fields in the suggestion are those of the first
     row.
@@ -289,13 +267,8 @@ def answer_list(
         sentences += live_result.sentences()
     answer_rows(
         state,
-        lambda: model().model_validate(
-            {
-                "as_of": read_date(),
-                name: rows,
-                "live": live_result.data() if live_result else None,
-            }
-        ),
+        model,
+        {"as_of": read_date(), name: rows, "live": live_result},
         [row for row in rows if row not in hidden],
         columns,
         sentences,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import responses
-from tpuctl.cli.catalog.selection import Order, Row, answer_rows, api_text
+from tpuctl.cli.catalog.selection import Order, Row, answer_rows, api_text, columns
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class NodePrices:
 
     def by_zone(self) -> None:
         """A single type by zone, cheapest first."""
-        from tpuctl.catalog import apis_of, region_of, zones_of
+        from tpuctl.catalog import region_of
 
         (only,) = self.choice.types
-        columns = {_field(capacity): TITLES[capacity] for capacity in self.capacities}
+        first, *others = map(_field, self.capacities)
         rows: list[Row] = []
         reads = []
         for zone in self.choice.zones_of(only):
@@ -63,10 +63,9 @@ class NodePrices:
             amounts = {
                 _field(name): price.per_hour if price else None for name, price in prices.items()
             }
-            apis = [api for api in apis_of(only) if zone in zones_of(only, api)]
-            where = {"zone": zone, "region": region_of(zone), "apis": apis, "api": api_text(apis)}
-            rows.append({**where, **amounts})
-        first = next(iter(columns))
+            rows.append(
+                {"zone": zone, "region": region_of(zone), **_sellers(only, zone), **amounts}
+            )
         rows.sort(key=lambda row: (row[first] is None, row[first] or 0.0, row["zone"]))
         keys = " ".join(("zone region price", *self.capacities))
         rows = self.order.apply(rows, keys, price=first)
@@ -75,13 +74,13 @@ class NodePrices:
             sentences.append(
                 f"Flex-start prices as of {reads[0]}; other regions have no published price."
             )
-        if not reads and len(columns) > 1:
-            columns.pop("flex_start", None)
+        if not reads and "flex_start" in others:
+            others.remove("flex_start")
         self._answer(
             lambda: responses.catalog.ZonePrices,
             {"type": only.name, "as_of": self.read, "prices": rows},
             rows,
-            {"zone": "zone", **columns, "api": "API"},
+            columns(" ".join(("zone", first, *others, "api")), api="API", flex_start="flex-start"),
             sentences,
             ("To see what fits a budget:", f"tpuctl prices {only.name} --budget 20/day"),
         )
@@ -104,44 +103,37 @@ class NodePrices:
             **{"per-chip": "per_chip_hour"},
         )
         data: Row = {"type": None, "as_of": self.read, "offers": rows}
-        if budget is not None:
-            data["budget"] = {"amount": budget.sum, "hours": budget.hours}
-        columns = {"type": "type", "capacity": "capacity", "zone": "zone", "api": "API"}
-        columns["per_hour"] = "an hour"
-
-        def model() -> type[Response]:
-            return responses.catalog.NodeOffers
-
+        formatted, fields, titles = rows, "type capacity zone api per_hour", {"per_hour": "an hour"}
+        suggestion = None
         if not rows:
-            self._answer(model, data, rows, columns, self._no_offers(everything, budget))
-            return
-        least = rows[0]["type"]
-        if budget is None:
-            self._answer(
-                model,
-                data,
-                rows,
-                {**columns, "per_chip_hour": "a chip"},
-                [f"US dollars per hour for one node, {self._dated}; spot prices vary."],
-                ("To see all zones of a type:", f"tpuctl prices {least}"),
-            )
-            return
-        if budget.hours is not None:
-            columns["cost"] = budget.period_text if budget.is_named else budget.period
-        self._answer(
-            model,
-            data,
-            [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows],
-            {**columns, "hours": "hours"},
-            [
+            sentences = [*self._no_offers(everything, budget)]
+        elif budget is None:
+            fields += " per_chip_hour"
+            titles["per_chip_hour"] = "a chip"
+            sentences = [f"US dollars per hour for one node, {self._dated}; spot prices vary."]
+            suggestion = "To see all zones of a type:", f"tpuctl prices {rows[0]['type']}"
+        else:
+            fields += " hours" if budget.hours is None else " cost hours"
+            titles["cost"] = budget.period_text if budget.is_named else budget.period
+            formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
+            sentences = [
                 f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
                 f"{budget.amount} lasts.",
-                _not_included(str(rows[0]["zone"])),
-            ],
-            (
+                _not_included(rows[0]["zone"]),
+            ]
+            suggestion = (
                 "To see all zones of a type within the budget:",
-                f"tpuctl prices {least} --budget {budget.expression}",
-            ),
+                f"tpuctl prices {rows[0]['type']} --budget {budget.expression}",
+            )
+        if budget is not None:
+            data["budget"] = {"amount": budget.sum, "hours": budget.hours}
+        self._answer(
+            lambda: responses.catalog.NodeOffers,
+            data,
+            formatted,
+            columns(fields, api="API", **titles),
+            sentences,
+            suggestion,
         )
 
     def _answer(
@@ -149,9 +141,9 @@ class NodePrices:
         model: Callable[[], type[Response]],
         data: Row,
         rows: list[Row],
-        columns: Mapping[str, str],
+        titles: Mapping[str, str],
         sentences: Iterable[str],
-        suggestion: tuple[str, str] | None = None,
+        suggestion: tuple[str, str] | None,
     ) -> None:
         """Answer with prices, and with --live the differences from the catalog."""
         live = None
@@ -162,9 +154,10 @@ class NodePrices:
         numbers = ("hours", *map(_field, self.capacities))
         answer_rows(
             self.state,
-            lambda: model().model_validate({**data, "live": live}),
+            model,
+            {**data, "live": live},
             rows,
-            columns,
+            titles,
             sentences,
             suggestion=suggestion,
             numbers=numbers,
@@ -238,18 +231,20 @@ def _is_same(before: Price | None, now: Price | None) -> bool:
     return abs(before.per_hour - now.per_hour) <= TOLERANCE * before.per_hour
 
 
-def _offer_row(offer: Offer, budget: Budget | None) -> Row:
-    """With a budget, also the cost for its period and the hours that it lasts."""
+def _sellers(accelerator: AcceleratorType, zone: str) -> Row:
     from tpuctl.catalog import apis_of, zones_of
 
-    accelerator = offer.accelerator
-    apis = [api for api in apis_of(accelerator) if offer.zone in zones_of(accelerator, api)]
+    apis = [api for api in apis_of(accelerator) if zone in zones_of(accelerator, api)]
+    return {"apis": apis, "api": api_text(apis)}
+
+
+def _offer_row(offer: Offer, budget: Budget | None) -> Row:
+    """With a budget, also the cost for its period and the hours that it lasts."""
     row: Row = {
         "type": offer.accelerator.name,
         "chips": offer.accelerator.chips,
         "capacity": offer.capacity,
-        "apis": apis,
-        "api": api_text(apis),
+        **_sellers(offer.accelerator, offer.zone),
         "zone": offer.zone,
         "per_hour": offer.per_hour,
         "per_chip_hour": offer.per_chip,

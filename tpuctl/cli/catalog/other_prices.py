@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuctl.cli import responses
-from tpuctl.cli.catalog.selection import Order, Row, answer_rows
+from tpuctl.cli.catalog.selection import Order, Row, answer_rows, columns
 from tpuctl.cli.state import State
 
 
@@ -40,16 +40,12 @@ def machine_prices(state: State, region: str, order: Order) -> None:
     note = f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary."
     answer_rows(
         state,
-        lambda: responses.catalog.MachinePrices.model_validate({"as_of": read, "machines": rows}),
+        lambda: responses.catalog.MachinePrices,
+        {"as_of": read, "machines": rows},
         [{**row, "memory_gb": f"{row['memory_gb']:g}"} for row in rows],
-        {
-            "machine_type": "machine type",
-            "vcpus": "vCPUs",
-            "memory_gb": "GB",
-            "region": "region",
-            "on_demand": "on demand",
-            "spot": "spot",
-        },
+        columns(
+            "machine_type vcpus memory_gb region on_demand spot", vcpus="vCPUs", memory_gb="GB"
+        ),
         [note] if rows else [f"No machine prices are published for {region}."],
         numbers=("memory_gb", "spot"),
     )
@@ -76,9 +72,8 @@ def disk_prices(state: State, region: str, order: Order) -> None:
         sentences.append(f"{', '.join(general)}: only the price of us-central1 is published.")
     answer_rows(
         state,
-        lambda: responses.catalog.DiskPrices.model_validate(
-            {"as_of": read, "general": general, "disks": rows}
-        ),
+        lambda: responses.catalog.DiskPrices,
+        {"as_of": read, "general": general, "disks": rows},
         rows if available else [],
         {name: name for name in ("region", *kinds)},
         sentences if available else [f"No disk prices are published for {region}."],
@@ -100,18 +95,17 @@ def storage_prices(state: State, region: str, order: Order) -> None:
                 "traffic_gb": traffic.amount if traffic else None,
             }
         )
-    keys, columns = "location price", {"location": "location", "gb_month": "per GB per month"}
+    keys, fields = "location price", "location gb_month"
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
-        keys, columns = f"{keys} traffic", {**columns, "traffic_gb": f"per GB read from {region}"}
+        keys, fields = f"{keys} traffic", f"{fields} traffic_gb"
     rows = order.apply(rows, keys, price="gb_month", traffic="traffic_gb")
     answer_rows(
         state,
-        lambda: responses.catalog.StoragePrices.model_validate(
-            {"as_of": read_date(), "region": region or None, "storage": rows}
-        ),
+        lambda: responses.catalog.StoragePrices,
+        {"as_of": read_date(), "region": region or None, "storage": rows},
         rows,
-        columns,
+        columns(fields, gb_month="per GB per month", traffic_gb=f"per GB read from {region}"),
         [f"US dollars for the Standard class, prices of {read_date()}."],
         numbers=("gb_month", "traffic_gb"),
     )

@@ -9,10 +9,9 @@ import typer
 from tpuctl.cli.catalog.selection import (
     CapacityName,
     Filters,
-    HiddenType,
     Live,
     Order,
-    TypeArgument,
+    TypeNames,
     capacities,
     select_zones,
 )
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 def prices(
     context: typer.Context,
-    accelerator: TypeArgument = "",
+    *,
+    names: TypeNames,
     budget: Annotated[
         str,
         typer.Option(
@@ -36,7 +36,6 @@ def prices(
         ),
     ] = "",
     capacity: CapacityName = "",
-    *,
     filters: Filters,
     every_zone: Annotated[
         bool,
@@ -51,7 +50,6 @@ def prices(
         bool, typer.Option("--storage", help="Show bucket and traffic prices by location.")
     ] = False,
     live: Live = False,
-    type_too: HiddenType = "",
 ) -> None:
     """Show hourly node prices: one type by zone, several types in their cheapest zones.
 
@@ -66,7 +64,6 @@ def prices(
     state.use_format(order.format)
     if state.is_free:
         state.view.on(Note(f"{FREE} These are Google's prices."))
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
     others = {
         name: answer
         for name, answer, is_selected in (
@@ -77,7 +74,7 @@ def prices(
         if is_selected
     }
     nodes = {
-        "TYPE": accelerator,
+        "TYPE": names.types,
         "--budget": budget,
         "--capacity": capacity,
         "--generation": filters.generation,
@@ -91,7 +88,7 @@ def prices(
         (answer,) = others.values()
         answer(state, _single_region(filters), order)
         return
-    choice = filters.choice(accelerator)
+    choice = filters.choice(names.types)
     priced, parsed_budget = capacities(capacity), _budget(budget)
     shown = NodePrices(state, choice, priced, order, _price_list(state, choice) if live else None)
     if parsed_budget is None and len(choice.types) == 1:

@@ -18,6 +18,7 @@ from tpuctl.cli.catalog.selection import (
     Zones,
     answer_rows,
     capacities,
+    columns,
     live_client,
     select,
 )
@@ -105,16 +106,13 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
     accelerator = accelerator_type(name)
     assert accelerator is not None
     rows = order.apply(_limit_rows(accelerator, spot), KEYS)
-    columns = {"capacity": "capacity", "api": "API", "quota": "quota", "per_node": "per node"}
-    if "compute" not in apis_of(accelerator):
-        del columns["api"]
+    api = "api" if "compute" in apis_of(accelerator) else ""
     answer_rows(
         state,
-        lambda: responses.catalog.Limits.model_validate(
-            {"type": name, "limits": rows, "live": None}
-        ),
+        lambda: responses.catalog.Limits,
+        {"type": name, "limits": rows, "live": None},
         [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
-        columns,
+        columns(f"capacity {api} quota per_node", api="API"),
         _notes(accelerator, spot),
         suggestion=(
             "To see how many nodes fit in a project, and how to request more:",
@@ -215,17 +213,16 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
         {**row, "types": f"{row['types']}{'+' if row['number_of_types'] > 1 else ''}"}
         for row in sorted(pairs.values(), key=lambda row: row["api"], reverse=True)
     ]
-    columns = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
+    titles = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
     if spot is not None:
-        del columns["on-demand" if spot else "spot"]
+        del titles["on-demand" if spot else "spot"]
 
     answer_rows(
         state,
-        lambda: responses.catalog.Limits.model_validate(
-            {"type": None, "limits": rows, "live": None}
-        ),
+        lambda: responses.catalog.Limits,
+        {"type": None, "limits": rows, "live": None},
         formatted,
-        columns,
+        titles,
         _pair_notes(formatted),
         suggestion=("To see what one node needs:", "tpuctl quota v5e-8"),
     )
@@ -315,28 +312,23 @@ def _show_live(
         sentences.append(f"External addresses are not checked: {addresses_problem}.")
     answer_rows(
         state,
-        lambda: responses.catalog.Limits.model_validate(
-            {
-                "type": name,
-                "limits": _limit_rows(accelerator, spot),
-                "live": {
-                    "project": tpuctl.project,
-                    "zones": rows,
-                    "unavailable": unavailable,
-                    "increase": increase,
-                },
-            }
-        ),
-        formatted,
+        lambda: responses.catalog.Limits,
         {
-            "zone": "zone",
-            "capacity": "capacity",
-            **({"api": "API"} if "compute" in needs else {}),
-            "limit": "limit",
-            "usage": "usage",
-            "nodes": "nodes that fit" if len(needs) == 1 else "nodes",
-            "limited_by": "limited by",
+            "type": name,
+            "limits": _limit_rows(accelerator, spot),
+            "live": {
+                "project": tpuctl.project,
+                "zones": rows,
+                "unavailable": unavailable,
+                "increase": increase,
+            },
         },
+        formatted,
+        columns(
+            f"zone capacity {'api' if 'compute' in needs else ''} limit usage nodes limited_by",
+            api="API",
+            nodes="nodes that fit" if len(needs) == 1 else "nodes",
+        ),
         sentences,
         suggestion=(
             "To see its price there:",

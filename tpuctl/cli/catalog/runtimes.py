@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,24 +11,25 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
     Generation,
-    HiddenType,
     LiveQuery,
     Order,
     Row,
-    TypeArgument,
+    TypeNames,
     Zones,
+    columns,
     natural_key,
     select,
 )
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import Choice
+    from tpuctl.catalog import Choice, NodeVersion, Runtime
 
 
 def runtimes(
     context: typer.Context,
-    accelerator: TypeArgument = "",
+    *,
+    names: TypeNames,
     generation: Generation = "",
     tensorflow: Annotated[
         str,
@@ -41,10 +43,8 @@ def runtimes(
         bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
-    *,
     order: Order,
     query: LiveQuery,
-    type_too: HiddenType = "",
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
 
@@ -52,70 +52,57 @@ def runtimes(
 
     Example: tpuctl runtimes v5e-8
     """
+    from tpuctl.catalog import node_versions
+    from tpuctl.catalog import runtimes as every_runtime
+
     state: State = context.obj
     state.use_format(order.format)
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
-    choice = select(accelerator, generation, zone, is_live=query.is_requested)
-    everything = _node_rows() if nodes else _rows()
+    choice = select(names.types, generation, zone, is_live=query.is_requested)
+    if nodes:
+        everything = _rows(node_versions(), "tensorflow", "pytorch")
+    else:
+        everything = _rows(every_runtime(), "tensorflow", "generations", "hosts")
     rows = [
         row
         for row in everything
-        if (nodes or not (accelerator or generation) or _fits(row["runtime"], choice))
+        if (nodes or not (names.types or generation) or _fits(row["runtime"], choice))
         and _has_version(row["tensorflow"], tensorflow)
     ]
-    columns = {name: name for name in everything[0]}
+    fields = " ".join(everything[0])
     live_result = None
     if query.is_requested:
-        names = [row["runtime"] for row in rows]
-        others = {row["runtime"] for row in everything} - {*names}
+        versions = [row["runtime"] for row in rows]
+        others = {row["runtime"] for row in everything} - {*versions}
         live_result = query_live(
             state,
             query,
             "node versions" if nodes else "runtimes",
-            lambda place: names,
-            lambda name: name not in others and (name in names or tensorflow in name),
+            lambda place: versions,
+            lambda name: name not in others and (name in versions or tensorflow in name),
             zone,
         )
-        new = sorted({name for name, _ in live_result.comparison.new} - {*names}, key=natural_key)
+        new = sorted(
+            {name for name, _ in live_result.comparison.new} - {*versions}, key=natural_key
+        )
         rows += [{**dict.fromkeys(everything[0]), "runtime": name} for name in new]
         for row in rows:
             row["live"] = live_result.comparison.of_name(row["runtime"])
-        columns.pop("generations", None)
+        fields = fields.replace("generations", "")
     answer_list(
         state,
         lambda: responses.catalog.RuntimeCatalog,
         "runtimes",
         order.apply(rows, "runtime tensorflow" if nodes else "runtime tensorflow hosts"),
-        columns,
+        columns(fields),
         live_result,
         suggestion=("To use one in the stack file:", "tpu: {{runtime: {runtime}}}"),
     )
 
 
-def _rows() -> list[Row]:
-    from tpuctl.catalog import runtimes as every_runtime
-
+def _rows(entries: Iterable[Runtime | NodeVersion], *fields: str) -> list[Row]:
     return [
-        {
-            "runtime": runtime_info.version,
-            "tensorflow": runtime_info.tensorflow,
-            "generations": list(runtime_info.generations),
-            "hosts": runtime_info.hosts,
-        }
-        for runtime_info in every_runtime()
-    ]
-
-
-def _node_rows() -> list[Row]:
-    from tpuctl.catalog import node_versions
-
-    return [
-        {
-            "runtime": node_version.version,
-            "tensorflow": node_version.tensorflow,
-            "pytorch": node_version.pytorch,
-        }
-        for node_version in node_versions()
+        {"runtime": entry.version, **{name: getattr(entry, name) for name in fields}}
+        for entry in entries
     ]
 
 

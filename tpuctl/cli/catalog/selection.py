@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 
+
+def _limit(name: str, text: str, complete: Callable[[str], Any] | None = None) -> Any:
+    return typer.Option(
+        f"--{name}",
+        rich_help_panel=LIMIT,
+        metavar=name.upper(),
+        help=text,
+        autocompletion=complete,
+    )
+
+
 TypeArgument = Annotated[
     str,
     typer.Argument(
@@ -48,46 +59,27 @@ HiddenType = Annotated[
 ]
 """Hidden --type of commands that take the type as an argument."""
 Zones = Annotated[
-    str,
-    typer.Option(
-        "--zone",
-        rich_help_panel=LIMIT,
-        metavar="ZONE",
-        help="Limit to these zones: name, pattern ('us-*'), or a list.",
-        autocompletion=complete_zones,
-    ),
+    str, _limit("zone", "Limit to these zones: name, pattern ('us-*'), or a list.", complete_zones)
 ]
-Regions = Annotated[
-    str,
-    typer.Option(
-        "--region",
-        rich_help_panel=LIMIT,
-        metavar="REGION",
-        help="Limit to these regions.",
-        autocompletion=complete_regions,
-    ),
-]
-Generation = Annotated[
-    str,
-    typer.Option(
-        "--generation",
-        rich_help_panel=LIMIT,
-        metavar="GENERATION",
-        help="Limit to these generations, such as v5e.",
-    ),
-]
+Regions = Annotated[str, _limit("region", "Limit to these regions.", complete_regions)]
+Generation = Annotated[str, _limit("generation", "Limit to these generations, such as v5e.")]
 CapacityName = Annotated[
-    str,
-    typer.Option(
-        "--capacity",
-        rich_help_panel=LIMIT,
-        metavar="CAPACITY",
-        help="Limit to on-demand, spot or flex-start.",
-        autocompletion=complete_capacities,
-    ),
+    str, _limit("capacity", "Limit to on-demand, spot or flex-start.", complete_capacities)
 ]
 Live = Annotated[bool, typer.Option("--live", help="Query Google and show differences.")]
 LiveProject = Annotated[str, project_option("Project for --live (default: the stack file's).")]
+
+
+@dataclass(frozen=True)
+class TypeNames:
+    """The argument that names types, and the option that does the same."""
+
+    accelerator: TypeArgument = ""
+    type_too: HiddenType = ""
+
+    @property
+    def types(self) -> str:
+        return ",".join(filter(None, (self.accelerator, self.type_too)))
 
 
 @dataclass(frozen=True)
@@ -273,7 +265,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 def _sortable(value: Any) -> Any:
     if isinstance(value, str):
         return natural_key(value)
-    return len(value) if isinstance(value, list) else value
+    return len(value) if isinstance(value, list | tuple) else value
 
 
 def live_client(state: State, project: str) -> Tpuctl:
@@ -318,9 +310,15 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
     return matches
 
 
+def columns(names: str, **titles: str) -> dict[str, str]:
+    """The titles of fields, which are separated by spaces: their names, unless given."""
+    return {name: titles.get(name, name.replace("_", " ")) for name in names.split()}
+
+
 def answer_rows(
     state: State,
-    answer: Callable[[], Response],
+    model: Callable[[], type[Response]],
+    data: Row,
     rows: Sequence[Row],
     columns: Mapping[str, str],
     sentences: Iterable[str] = (),
@@ -331,8 +329,9 @@ def answer_rows(
     footer: str = "",
     empty: str = "",
 ) -> None:
-    """Answer with what `answer` builds for JSON; shown are rows as by `view.tables.print_rows`,
+    """Answer with data, which a model is built from; shown are rows as by `view.tables.print_rows`,
     wrapped sentences, the footer as it is, and a suggestion. A wide table has all fields.
+    `model` is only called to print JSON.
 
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
@@ -344,8 +343,8 @@ def answer_rows(
     def show() -> None:
         columns_shown = columns
         if rows and state.is_wide:
-            others = {name: name.replace("_", " ") for name in rows[0] if name not in columns}
-            columns_shown = {**columns, **others}
+            columns_shown = {name: name.replace("_", " ") for name in (*columns, *rows[0])}
+            columns_shown |= columns
         if rows:
             print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
         for sentence in sentences:
@@ -358,4 +357,4 @@ def answer_rows(
         elif suggestion and is_terminal:
             state.view.on(Note("\n{}\n    {}".format(*suggestion)))
 
-    state.answer(answer, show)
+    state.answer(lambda: model().model_validate(data), show)

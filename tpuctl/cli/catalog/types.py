@@ -11,12 +11,12 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import (
     Filters,
-    HiddenType,
     LiveQuery,
     Order,
     Row,
-    TypeArgument,
+    TypeNames,
     api_text,
+    columns,
 )
 from tpuctl.cli.state import State
 
@@ -28,15 +28,14 @@ MAX_CHIPS = 256  # of the types that are listed without --all
 
 def types(
     context: typer.Context,
-    accelerator: TypeArgument = "",
     *,
+    names: TypeNames,
     filters: Filters,
     order: Order,
     query: LiveQuery,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Also list types of more than {MAX_CHIPS} chips.")
     ] = False,
-    type_too: HiddenType = "",
 ) -> None:
     """List TPU types: chips, workers, who sells them, memory, and the hourly price in the cheapest
     zone.
@@ -47,9 +46,8 @@ def types(
     """
     state: State = context.obj
     state.use_format(order.format)
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
-    choice = filters.choice(accelerator, is_live=query.is_requested)
-    live_result = query_types(state, query, choice, accelerator, filters)
+    choice = filters.choice(names.types, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, names.types, filters)
     rows = [_row(accelerator, choice) for accelerator in choice.types]
     if live_result is not None:
         comparison = live_result.comparison
@@ -62,9 +60,8 @@ def types(
     is_complete = everything or is_filtered
     keys = "type generation chips workers api devices hbm-gb zones price spot"
     rows = order.apply(rows, keys, price="on_demand")
-    shape = {"topology": "topology"} if live_result is None else {}
-    columns = {"type": "type", "chips": "chips", "workers": "workers", "api": "API", **shape}
-    columns |= {"hbm_gb": "HBM GB", "zones": "zones", "on_demand": "from"}
+    topology = "topology" if live_result is None else ""
+    fields = f"type chips workers api {topology} hbm_gb zones on_demand"
     note = "From: US dollars per hour on demand in the cheapest zone; prices of {read}."
     if len(choice.types) == 1:
         note = f"{note}\n{_machines(choice.types[0])}".strip()
@@ -73,11 +70,11 @@ def types(
         lambda: responses.catalog.TypeCatalog,
         "types",
         rows,
-        columns,
+        columns(fields, api="API", hbm_gb="HBM GB", on_demand="from"),
         live_result,
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
         note=note,
-        hidden=() if is_complete else _large(rows, accelerator),
+        hidden=() if is_complete else _large(rows, names.types),
     )
 
 
@@ -129,16 +126,16 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
         "generation": accelerator.generation,
         "chips": accelerator.chips,
         "workers": accelerator.workers,
-        "apis": list(apis_of(accelerator)),
+        "apis": apis_of(accelerator),
         "api": api_text(apis_of(accelerator)),
         "machine_type": machine.machine_type if machine else None,
         "architecture": host_architecture(accelerator),
         "devices": accelerator.devices,
         "topology": accelerator.topology or None,
-        "topologies": list(topologies_of(accelerator)),
+        "topologies": topologies_of(accelerator),
         "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
         "tpu_api": accelerator.in_tpu_api,
-        "zones": list(zones),
+        "zones": zones,
         "on_demand": demand.per_hour if demand else None,
         "on_demand_zone": demand.zone if demand else None,
         "spot": spot.per_hour if spot else None,

@@ -10,12 +10,12 @@ from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import (
     Filters,
-    HiddenType,
     LiveQuery,
     Order,
     Row,
-    TypeArgument,
+    TypeNames,
     api_text,
+    columns,
 )
 from tpuctl.cli.state import State
 
@@ -32,12 +32,11 @@ CALENDAR_NOTE = (
 
 def zones(
     context: typer.Context,
-    accelerator: TypeArgument = "",
     *,
+    names: TypeNames,
     filters: Filters,
     order: Order,
     query: LiveQuery,
-    type_too: HiddenType = "",
 ) -> None:
     """List zones, what they offer, and at which API; for a single type, also its price in each
     zone, and which zones granted or refused it to your stacks. With --live, also list TPU
@@ -49,36 +48,35 @@ def zones(
 
     state: State = context.obj
     state.use_format(order.format)
-    accelerator = ",".join(filter(None, (accelerator, type_too)))
-    choice = filters.choice(accelerator, is_live=query.is_requested)
-    live_result = query_types(state, query, choice, accelerator, filters)
-    rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))]
+    choice = filters.choice(names.types, is_live=query.is_requested)
+    live_result = query_types(state, query, choice, names.types, filters)
+    rows = [row for zone_name in choice.zones if (row := _row(zone_name, choice))["types"]]
     if live_result is not None:
         rows = [row for row in rows if row["zone"] in live_result.queried]
         listed = {row["zone"] for row in rows}
-        rows += [_unknown(place) for place in live_result.zones_with_names if place not in listed]
+        others = (
+            zone_name for zone_name in live_result.zones_with_names if zone_name not in listed
+        )
+        rows += [_row(zone_name, choice) for zone_name in others]
         for row in rows:
             live_result.add_to(row)
-    extra = {"api": "API", "generations": "generations"}
+    keys, fields, note = "zone region api types chips", "zone types most_chips api generations", ""
     if len(choice.types) == 1:
-        keys = "zone region api types chips price spot"
-        numbers = {"on_demand": "on demand", "spot": "spot"}
+        keys += " price spot"
+        fields = "zone on_demand spot api"
         note = "US dollars per hour, prices of {read}; spot prices vary."
-        extra = {"api": "API", **({"options": "also"} if live_result is None else {})}
         if any(row["calendar"] for row in rows):
             note += "\n" + CALENDAR_NOTE.format(*CALENDAR_DAYS, read="{read}")
         if _add_history(rows, choice.types[0].name, state.cloud.value):
-            extra = {"api": "API", "requests": "your requests"}
-    else:
-        keys = "zone region api types chips"
-        numbers = {"types": "types", "most_chips": "most chips"}
-        note = ""
+            fields += " requests"
+        elif live_result is None:
+            fields += " options"
     answer_list(
         state,
         lambda: responses.catalog.ZoneCatalog,
         "zones",
         order.apply(rows, keys, chips="most_chips", price="on_demand"),
-        {"zone": "zone", **numbers, **extra},
+        columns(fields, api="API", options="also", requests="your requests"),
         live_result,
         suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
         note=note,
@@ -96,8 +94,8 @@ def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
     return any(row["history"] for row in rows)
 
 
-def _row(zone: str, choice: Choice) -> Row | None:
-    """None if the zone offers none of the selected types."""
+def _row(zone: str, choice: Choice) -> Row:
+    """Without `types` if, according to the catalog, the zone offers none of the selected ones."""
     from tpuctl.catalog import (
         APIS,
         calendar_zones,
@@ -108,9 +106,7 @@ def _row(zone: str, choice: Choice) -> Row | None:
     )
 
     offered = [accelerator for accelerator in choice.types if zone in zones_of(accelerator)]
-    if not offered:
-        return None
-    single = choice.types[0] if len(choice.types) == 1 else None
+    single = offered[0] if offered and len(choice.types) == 1 else None
     demand = node_price(single, zone) if single else None
     spot = node_price(single, zone, spot=True) if single else None
 
@@ -126,31 +122,14 @@ def _row(zone: str, choice: Choice) -> Row | None:
         "zone": zone,
         "region": region_of(zone),
         "apis": apis,
-        "api": api_text(apis),
+        "api": api_text(apis) or None,
         "flex_start": flex_start,
         "calendar": calendar,
         "options": options,
         "generations": list(dict.fromkeys(accelerator.generation for accelerator in offered)),
-        "types": len(offered),
-        "most_chips": max(accelerator.chips for accelerator in offered),
+        "types": len(offered) or None,
+        "most_chips": max((accelerator.chips for accelerator in offered), default=None),
         "on_demand": demand.per_hour if demand else None,
         "spot": spot.per_hour if spot else None,
         "history": [],
     }
-
-
-def _unknown(zone: str) -> Row:
-    """A zone that the API lists types in and the catalog does not."""
-    from tpuctl.catalog import region_of
-
-    names = ("types", "most_chips", "on_demand", "spot")
-    empty: Row = {
-        "apis": [],
-        "api": None,
-        "flex_start": [],
-        "calendar": False,
-        "options": [],
-        "generations": [],
-        "history": [],
-    }
-    return {"zone": zone, "region": region_of(zone), **empty, **dict.fromkeys(names)}

@@ -190,11 +190,8 @@ def write_pipeline(
         _warn_without_repository(state, "" if to_stdout else shown_path)
 
     def answer() -> Response:
-        return responses.ci.Pipeline(
-            file=None if to_stdout else str(file),
-            text=pipeline.text,
-            placeholders=dict(pipeline.placeholders),
-            setup=[responses.ci.SetupStep.model_validate(step) for step in steps],
+        return responses.ci.Pipeline.from_object(
+            pipeline, file=None if to_stdout else str(file), setup=steps
         )
 
     if to_stdout:

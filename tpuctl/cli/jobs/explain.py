@@ -48,7 +48,6 @@ def explain(
 
     Example: tpuctl explain --error 'There is no more capacity in the zone'
     """
-    from tpuctl.errors import Diagnostic
     from tpuctl.view.jobs.explanation import show_explanation
 
     state: State = context.obj
@@ -68,13 +67,9 @@ def explain(
         return await tpuctl.explain(record)
 
     explanation = state.wait_for(work())
-
-    def as_typed(hint: str) -> str:
-        return state.with_command_prefix(Diagnostic("", hint=hint)).hint
-
     state.answer(
-        lambda: responses.stacks.JobExplanation.of(explanation, as_typed),
-        lambda: show_explanation(explanation, as_typed),
+        lambda: responses.stacks.JobExplanation.of(explanation, state.as_typed),
+        lambda: show_explanation(explanation, state.as_typed),
     )
 
 
@@ -88,7 +83,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     """Explain a command by the error that it reported."""
     from dataclasses import replace
 
-    from tpuctl.errors import Diagnostic, NotFound
+    from tpuctl.errors import NotFound
     from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_command
 
@@ -96,13 +91,14 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
     texts = (f"{diagnostic.summary}: {diagnostic.detail}" for diagnostic in diagnostics)
     try:
         meaning = explain_text("\n".join(texts), _around(tpuctl))
-        hint = state.with_command_prefix(Diagnostic("", hint=meaning.hint)).hint
-        meaning = replace(meaning, hint=hint)
+        meaning = replace(meaning, hint=state.as_typed(meaning.hint))
     except NotFound:
         meaning = None
     jobs_command = "" if state.quiet else f"{state.command_prefix} jobs"
     state.answer(
-        lambda: responses.stacks.CommandExplanation.of(failure, diagnostics, meaning),
+        lambda: responses.stacks.CommandExplanation.from_object(
+            failure, errors=diagnostics, meaning=meaning
+        ),
         lambda: show_command(failure, diagnostics, meaning, jobs_command),
     )
 
@@ -111,7 +107,7 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     from dataclasses import replace
     from pathlib import Path
 
-    from tpuctl.errors import Diagnostic, Usage
+    from tpuctl.errors import Usage
     from tpuctl.model.scripts.local_module import SUMMARY, find_module, module_hint
     from tpuctl.model.troubleshooting.pasted_error import explain_text
     from tpuctl.view.jobs.explanation import show_message
@@ -138,10 +134,10 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
     if module is not None:
         cause, hint = module_hint(module, Path())
         match = replace(match, name="own-module", summary=SUMMARY, cause=cause, hint=hint)
-    hint = state.with_command_prefix(Diagnostic("", hint=match.hint)).hint
+    message = replace(match, hint=state.as_typed(match.hint))
     state.answer(
-        lambda: responses.stacks.MessageExplanation.of(match, hint),
-        lambda: show_message(match, hint),
+        lambda: responses.stacks.MessageExplanation.model_validate(message),
+        lambda: show_message(message),
     )
 
 

@@ -99,13 +99,10 @@ def jobset(
 
 def _response(exported: ExportedJobSet, output: Path | None) -> JobSet:
     secret = {"name": exported.secret, "command": "\n".join(exported.secret_command)}
-    return responses.export.JobSet(
-        name=exported.name,
+    return responses.export.JobSet.from_object(
+        exported,
         file=str(output) if output is not None else None,
-        text=exported.manifest,
-        bundle=exported.bundle,
-        is_uploaded=exported.is_uploaded,
-        secret=responses.export.Secret.model_validate(secret) if exported.secret else None,
+        secret=secret if exported.secret else None,
     )
 
 

@@ -190,9 +190,7 @@ def stop(context: typer.Context, job: Job = "") -> None:
 
     job_id, status = state.wait_for(work())
     state.answer(
-        lambda: responses.stacks.StoppedJob(
-            job=job_id, state=status.state, exit_code=status.exit_code
-        ),
+        lambda: responses.stacks.StoppedJob.from_object(status, job=job_id),
         lambda: print(f"{job_id}: {status.state}"),
     )
 
@@ -239,10 +237,7 @@ def profile(
         return await tpuctl.profile(record, length, all_workers=all_workers)
 
     collected = state.wait_for(work())
-    state.answer(
-        lambda: responses.stacks.Profile.model_validate(collected),
-        lambda: _show_profile(state, collected.folder),
-    )
+    state.answer(collected, lambda: _show_profile(state, collected.folder))
 
 
 def _show_profile(state: State, folder: str) -> None:

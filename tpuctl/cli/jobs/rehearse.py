@@ -15,7 +15,7 @@ from tpuctl.cli.jobs.script_arguments import AfterDashes, JobModule, NoCheck, pa
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import type_option
 from tpuctl.cli.state import Interrupted, State
-from tpuctl.errors import Diagnostic, Usage
+from tpuctl.errors import Usage
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -157,8 +157,7 @@ def _run(
 def _with_commands(state: State, done: Rehearsal) -> Rehearsal:
     """With the commands in hints as they have to be typed for this script."""
     findings = tuple(
-        replace(finding, hint=state.with_command_prefix(Diagnostic("", hint=finding.hint)).hint)
-        for finding in done.assessment.findings
+        replace(finding, hint=state.as_typed(finding.hint)) for finding in done.assessment.findings
     )
     return replace(done, assessment=replace(done.assessment, findings=findings))
 

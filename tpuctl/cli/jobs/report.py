@@ -35,7 +35,7 @@ def show(context: typer.Context, job: Job = "") -> None:
     state.command = "jobs show"
     run_report = _load_report(state, job)
     state.answer(
-        lambda: responses.stacks.JobReport.of(run_report),
+        lambda: responses.stacks.JobReport.model_validate(run_report),
         lambda: print_run(run_report),
     )
     is_running = run_report.explanation.status.exit_code is None
@@ -118,7 +118,9 @@ def report(
 
         if not open_page(file.absolute().as_uri()):
             print("Could not open a browser.", file=sys.stderr)
-    state.answer(lambda: responses.stacks.JobReport.of(run_report, file=file), lambda: print(file))
+    state.answer(
+        lambda: responses.stacks.JobReport.from_object(run_report, file=file), lambda: print(file)
+    )
 
 
 def _load_report(state: State, job: str) -> RunReport:

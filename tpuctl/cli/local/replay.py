@@ -52,7 +52,11 @@ def replay(
             alike=sum(call.is_alike for call in calls),
             different=sum(bool(call.differences) for call in calls),
             skipped=sum(bool(call.skipped) for call in calls),
-            calls=[_answer(recording, call) for recording, calls in replayed for call in calls],
+            calls=[
+                responses.local.ReplayedCall.from_object(call, file=recording.path)
+                for recording, calls in replayed
+                for call in calls
+            ],
         ),
         lambda: _show(replayed, shows_skipped=show_all),
     )
@@ -66,18 +70,6 @@ def _replay(recording: Recording) -> list[ReplayedCall]:
         count = counted(len(recording.calls), "call")
         print(f"Replaying {count} of {recording.path} ({recording.format}) …", file=sys.stderr)
     return replayer.replay(recording)
-
-
-def _answer(recording: Recording, call: ReplayedCall) -> object:
-    return responses.local.ReplayedCall(
-        file=recording.path,
-        where=call.call.where,
-        method=call.method,
-        skipped=call.skipped or None,
-        differences=[
-            responses.local.ReplayDifference(**vars(difference)) for difference in call.differences
-        ],
-    )
 
 
 def _show(

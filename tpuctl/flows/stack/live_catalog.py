@@ -13,7 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.step import step
 from tpuctl.errors import TpuctlError
 from tpuctl.model.capacity.live_catalog import Listed
-from tpuctl.model.capacity.reservation import Reservation, reservation_of
+from tpuctl.model.capacity.reservation import TpuReservation, reservation_of
 from tpuctl.model.events import Emit
 
 CatalogList = Literal["types", "runtimes", "node versions"]
@@ -112,7 +112,7 @@ async def list_machine_types(
     return Listed({zone: frozenset(listed) for zone, listed in names.items()})
 
 
-async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[Reservation, ...]:
+async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[TpuReservation, ...]:
     """The project's reservations and future reservations of TPUs. Raises TpuctlError."""
     with step(emit, "reservations of TPUs", "find") as progress:
         collections = {"reservations": False, "futureReservations": True}

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class NameInZone(NamedTuple):
+    name: str
+    zone: str
 
 
 @dataclass(frozen=True)
@@ -41,19 +47,19 @@ class Comparison:
         return tuple(self.listed.by_zone)
 
     @property
-    def new(self) -> list[tuple[str, str]]:
-        """(name, zone) pairs in the API but not in the catalog."""
+    def new(self) -> list[NameInZone]:
+        """Those in the API but not in the catalog."""
         return sorted(
-            (name, zone)
+            NameInZone(name, zone)
             for zone, names in self.listed.by_zone.items()
             for name in names - self.catalog[zone]
         )
 
     @property
-    def removed(self) -> list[tuple[str, str]]:
-        """(name, zone) pairs in the catalog but not in the API."""
+    def removed(self) -> list[NameInZone]:
+        """Those in the catalog but not in the API."""
         return sorted(
-            (name, zone)
+            NameInZone(name, zone)
             for zone, names in self.catalog.items()
             for name in names - self.listed.by_zone[zone]
         )

@@ -23,14 +23,18 @@ ACTIVE = "READY"
 
 
 @dataclass(frozen=True)
-class Reservation:
-    """Capacity for TPUs of a generation in a zone. A stack uses it by name."""
+class TpuReservation:
+    """A reservation of TPUs, to be named in `tpu.reservation`; with `is_future`, one that begins at
+    `start`.
+
+    `count` is of machines of the type, or of chips if `machine_type` is empty.
+    """
 
     name: str
     zone: str
     generation: str
-    machine_type: str  # empty if it reserves chips
-    count: int  # machines or chips
+    machine_type: str
+    count: int
     in_use: int | None  # None if not reported
     state: str  # `READY`; of a future one `FULFILLED`, `PENDING_APPROVAL`, …
     is_future: bool
@@ -54,7 +58,7 @@ class Reservation:
         )
 
 
-def reservation_of(row: Mapping[str, Any], *, is_future: bool = False) -> Reservation | None:
+def reservation_of(row: Mapping[str, Any], *, is_future: bool = False) -> TpuReservation | None:
     """A reservation or future reservation from its JSON; None if it has no TPUs."""
     specific = row.get("specificSkuProperties" if is_future else "specificReservation", {})
     status = row.get("status", "")
@@ -70,7 +74,7 @@ def reservation_of(row: Mapping[str, Any], *, is_future: bool = False) -> Reserv
     else:
         return None
     window = row.get("timeWindow", {})
-    return Reservation(
+    return TpuReservation(
         name=row["name"],
         zone=row.get("zone", "").rpartition("/")[2],
         generation=generation,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Profile:
-    """`folder` is the gs:// folder of all the job's profiles, as TensorBoard expects it."""
+    """A profile of a job: the folder for TensorBoard, and the objects of each worker."""
 
     job: str
-    folder: str
+    folder: str  # a gs:// folder, of all the job's profiles
     objects: Mapping[str, tuple[str, ...]]  # of this profile, by worker
     bytes: int

@@ -87,13 +87,13 @@ def _state(explanation: Explanation) -> str:
     return STATES[explanation.status.state]
 
 
-def show_message(message: Pasted, hint: str) -> None:
-    """The commands in `hint` are those that the user has to type."""
+def show_message(message: Pasted) -> None:
+    """The commands in its hint are those that the user has to type."""
     facts = [("message", message.line), ("meaning", message.summary), ("cause", message.cause)]
     if message.fault is not None:
         facts.append(("in a job", FAULTS[message.fault]))
     print_facts(facts)
-    print_wrapped(f"\n{hint}")
+    print_wrapped(f"\n{message.hint}")
 
 
 def show_command(

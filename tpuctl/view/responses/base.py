@@ -10,9 +10,9 @@ Import this module only to print JSON: pydantic takes a while to load.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -60,16 +60,23 @@ class Response(BaseModel):
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_unset=True)
 
+    @classmethod
+    def from_object(cls, value: object, **others: Any) -> Self:
+        """From an object that lacks some keys, or of which some differ."""
+        return cls.model_validate({**cls._keys_of(value, others), **others})
+
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
+        return value if isinstance(value, Mapping | Response) else cls._keys_of(value)
+
+    @classmethod
+    def _keys_of(cls, value: object, without: Collection[str] = ()) -> dict[str, Any]:
         """The keys of an object; of optional ones those that have a `source`, unless it is None."""
-        if isinstance(value, Mapping | Response):
-            return value
         read = {}
         for name, field in cls.model_fields.items():
             path = str(field.validation_alias or name)
-            if field.is_required() or field.validation_alias:
+            if name not in without and (field.is_required() or field.validation_alias):
                 read[path] = _follow(value, path)
                 if read[path] is None and not field.is_required():
                     del read[path]

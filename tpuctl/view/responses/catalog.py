@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from tpuctl.view.responses.base import ABSENT, Number, Response, Timestamp, source
+from tpuctl.model.capacity.reservation import TpuReservation
+from tpuctl.view.responses.base import ABSENT, NullIfEmpty, Number, Response, Timestamp, source
 
 
 class HelpText(Response):
@@ -20,32 +21,13 @@ class NameInZone(Response):
     zone: str
 
 
-class TpuReservation(Response):
-    """A reservation of TPUs, to be named in `tpu.reservation`; with `is_future`, one that begins at
-    `start`.
-
-    `count` is of machines of the type, or of chips if `machine_type` is empty.
-    """
-
-    name: str
-    zone: str
-    generation: str
-    machine_type: str
-    count: int
-    in_use: int | None
-    state: str
-    is_future: bool
-    start: str
-    end: str
-
-
 class ComputeComparison(Response):
     """What Compute Engine lists: machine types with TPUs, compared with the catalog, and the
     project's reservations. `unavailable` is the reason if it did not answer."""
 
-    unavailable: str | None
-    new: list[NameInZone]
-    removed: list[NameInZone]
+    unavailable: NullIfEmpty[str] = source("problem")
+    new: list[NameInZone] = source("comparison.new")
+    removed: list[NameInZone] = source("comparison.removed")
     reservations: list[TpuReservation]
 
 
@@ -57,11 +39,11 @@ class LiveComparison(Response):
     """
 
     project: str
-    zones: list[str]
-    unavailable: dict[str, str]
-    new: list[NameInZone]
-    removed: list[NameInZone]
-    compute: ComputeComparison = ABSENT
+    zones: list[str] = source("comparison.zones")
+    unavailable: dict[str, str] = source("comparison.listed.unread")
+    new: list[NameInZone] = source("comparison.new")
+    removed: list[NameInZone] = source("comparison.removed")
+    compute: ComputeComparison = source("compute", ABSENT)
 
 
 class AcceleratorType(Response):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuctl.view.responses.base import Response
+from tpuctl.view.responses.base import Response, source
 
 
 class Secret(Response):
@@ -17,7 +17,7 @@ class JobSet(Response):
 
     name: str
     file: str | None
-    text: str
+    text: str = source("manifest")
     bundle: str
     is_uploaded: bool
     secret: Secret | None

@@ -10,7 +10,8 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from tpuctl.view.responses.base import ABSENT, Number, Response, source
+from tpuctl.local_cloud.cache import CacheItem
+from tpuctl.view.responses.base import ABSENT, NullIfEmpty, Number, Response, source
 
 
 class LocalCloud(Response):
@@ -54,17 +55,6 @@ class LocalDown(Response):
 
 class LocalReset(Response):
     folder: Path
-
-
-class CacheItem(Response):
-    """A folder of the cache, last used at a Unix timestamp. `keep_reason` is empty if it may be
-    deleted."""
-
-    kind: Literal["image", "compiler", "packages", "downloads"]
-    path: Path
-    bytes: int
-    last_used: Number
-    keep_reason: str
 
 
 class LocalPrune(Response):
@@ -149,9 +139,9 @@ class ReplayedCall(Response):
     """A recorded call; `skipped` says why it was not compared."""
 
     file: Path
-    where: str
+    where: str = source("call.where")
     method: str
-    skipped: str | None
+    skipped: NullIfEmpty[str]
     differences: list[ReplayDifference]
 
 

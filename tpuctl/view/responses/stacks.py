@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -35,11 +36,10 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobRecord
     from tpuctl.model.jobs.report import RunReport
     from tpuctl.model.jobs.sweep import SweepValues
+    from tpuctl.model.logs.curves import Curve
     from tpuctl.model.stack.stack import Stack
     from tpuctl.model.status import inventory, snapshot, status
     from tpuctl.model.status.charges import Charge
-    from tpuctl.model.troubleshooting.command_record import CommandRecord
-    from tpuctl.model.troubleshooting.pasted_error import Pasted
     from tpuctl.view.stack import orphans
 
 
@@ -184,12 +184,14 @@ class Orphans(Response):
     def of(cls, leftovers: orphans.Orphans, command: orphans.DownCommand) -> Orphans:
         """`command` returns the command to type for a stack."""
         per_hour, is_complete = leftovers.hourly
-        return cls(
-            project=leftovers.project,
+        return cls.from_object(
+            leftovers,
             per_hour=per_hour,
             complete=is_complete,
-            stacks=[{**vars(group), "command": group.down(command)} for group in leftovers.groups],
-            unlisted=[*leftovers.unlisted],
+            stacks=[
+                OrphanStack.from_object(group, command=group.down(command))
+                for group in leftovers.groups
+            ],
         )
 
 
@@ -307,35 +309,26 @@ class JobSubmission(Response):
         )
 
 
+def _last_values(curves: Sequence[Curve] | None) -> dict[str, float]:
+    return {curve.name: curve.all_points[-1][1] for curve in curves or ()}
+
+
 class SweepJob(Response):
     """A job of `run --each`; those that were not started have no `job`. `metrics` are the last
     values in its log."""
 
     values: dict[str, str]
-    job: str | None
-    state: str
-    exit_code: int | None
-    hours: Hours | None
-    steps: int | None
-    metrics: dict[str, float]
+    job: str | None = source("record.id")
+    state: Annotated[str, BeforeValidator(lambda state: state or "not_started")] = source(
+        "explanation.status.state"
+    )
+    exit_code: int | None = source("explanation.status.exit_code")
+    hours: Annotated[
+        Hours | None, BeforeValidator(lambda seconds: None if seconds is None else seconds / 3600)
+    ] = source("seconds")
+    steps: int | None = source("last_step")
+    metrics: Annotated[dict[str, float], BeforeValidator(_last_values)] = source("curves")
     cost: Number | None
-
-    @classmethod
-    def of(cls, values: SweepValues, report: RunReport | None) -> SweepJob:
-        """Without a report, the job was not started."""
-        status = None if report is None else report.explanation.status
-        curves = () if report is None else report.curves
-        seconds = None if report is None else report.seconds
-        return cls(
-            values=dict(values),
-            job=None if report is None else report.record.id,
-            state="not_started" if status is None else status.state,
-            exit_code=None if status is None else status.exit_code,
-            hours=None if seconds is None else seconds / 3600,
-            steps=None if report is None else report.last_step,
-            metrics={curve.name: curve.all_points[-1][1] for curve in curves},
-            cost=None if report is None else report.cost,
-        )
 
 
 class Sweep(Response):
@@ -353,7 +346,10 @@ class Sweep(Response):
     ) -> Sweep:
         """The first jobs have a report, the others were not started."""
         return cls(
-            jobs=[SweepJob.of(values, report) for values, report in zip_longest(each, reports)],
+            jobs=[
+                SweepJob.from_object(report, values=values)
+                for values, report in zip_longest(each, reports)
+            ],
             **({} if down is None else {"remaining": down.remaining}),
         )
 
@@ -389,15 +385,6 @@ class StoppedJob(Response):
     exit_code: int | None
 
 
-class Profile(Response):
-    """A profile of a job: the folder for TensorBoard, and the objects of each worker."""
-
-    job: str
-    folder: str
-    objects: dict[str, list[str]]
-    bytes: int
-
-
 class Failure(Response):
     kind: str
     name: str
@@ -415,13 +402,13 @@ class PreviousFailure(Response):
     attempt: Annotated[int, AfterValidator(lambda next_attempt: next_attempt - 1)] = source(
         "number"
     )
-    kind: str
-    name: str
-    cause: str
-    worker: int | None
+    kind: str = source("verdict.kind")
+    name: str = source("verdict.name")
+    cause: str = source("verdict.cause")
+    worker: int | None = source("verdict.worker")
     slice: int | None
-    detail: str
-    at: Timestamp
+    detail: str = source("verdict.detail")
+    at: Timestamp = source("verdict.at")
 
 
 class Hang(Response):
@@ -434,47 +421,37 @@ class Hang(Response):
 class JobExplanation(Response):
     """`failure` is null if the job is running or succeeded; `hangs` are by worker."""
 
-    job: str
-    state: str
-    exit_code: int | None
-    attempt: int
-    machines_queried: bool
+    job: str = source("record.id")
+    state: str = source("status.state")
+    exit_code: int | None = source("status.exit_code")
+    attempt: int = source("record.attempt")
+    machines_queried: Annotated[bool, BeforeValidator(operator.not_)] = source("is_unqueried")
     failure: Failure | None
     previous_failures: list[PreviousFailure]
-    hangs: dict[str, Hang]
+    hangs: dict[Annotated[str, BeforeValidator(str)], Hang]
 
     @classmethod
     def of(cls, explanation: Explanation, as_typed: Callable[[str], str]) -> JobExplanation:
         """`as_typed` turns the commands of a hint into what the user has to type."""
-        numbering, failure = explanation.record.numbering, None
+        numbering, failure = explanation.record.numbering, explanation.failure
 
         def slice_of(worker: int | None) -> int | None:
             return None if worker is None else numbering.slice_of(worker)
 
-        if explanation.failure is not None:
-            hint = as_typed(explanation.failure.hint)
-            failure = {
-                **vars(explanation.failure),
-                "slice": slice_of(explanation.failure.worker),
-                "hint": hint,
-                "lines": explanation.lines,
-            }
-        return cls(
-            job=explanation.record.id,
-            state=explanation.status.state,
-            exit_code=explanation.status.exit_code,
-            attempt=explanation.record.attempt,
-            machines_queried=not explanation.is_unqueried,
-            failure=failure,
+        return cls.from_object(
+            explanation,
+            failure=None
+            if failure is None
+            else Failure.from_object(
+                failure,
+                slice=slice_of(failure.worker),
+                hint=as_typed(failure.hint),
+                lines=explanation.lines,
+            ),
             previous_failures=[
-                {
-                    **vars(attempt.verdict),
-                    "number": attempt.number,
-                    "slice": slice_of(attempt.verdict.worker),
-                }
+                PreviousFailure.from_object(attempt, slice=slice_of(attempt.verdict.worker))
                 for attempt in explanation.attempts
             ],
-            hangs={str(worker): hang for worker, hang in explanation.hangs.items()},
         )
 
 
@@ -489,33 +466,15 @@ class MessageExplanation(Response):
     fault: Annotated[str, BeforeValidator(lambda fault: fault or "")]
     line: str
 
-    @classmethod
-    def of(cls, message: Pasted, hint: str) -> MessageExplanation:
-        """`hint` is the message's, with the commands to type."""
-        return cls.model_validate({**vars(message), "hint": hint})
-
 
 class CommandExplanation(Response):
     """Why the last `up`, `run` or `down` failed; `meaning` is null if its error is unknown."""
 
-    command: list[str]
+    command: list[str] = source("arguments")
     started: Timestamp
     exit_code: int
-    errors: list[Diagnostic]
+    errors: list[Diagnostic] = source("diagnostics")
     meaning: MessageExplanation | None
-
-    @classmethod
-    def of(
-        cls, command: CommandRecord, diagnostics: Sequence[Diagnostic], meaning: Pasted | None
-    ) -> CommandExplanation:
-        """The hints have the commands to type."""
-        return cls(
-            command=command.arguments,
-            started=command.started,
-            exit_code=command.exit_code,
-            errors=diagnostics,
-            meaning=MessageExplanation.of(meaning, meaning.hint) if meaning is not None else None,
-        )
 
 
 class AttemptReport(Response):
@@ -548,10 +507,6 @@ class JobReport(Response):
     bundle: str = source("record.bundle")
     file: Path = ABSENT
     markdown: str = ABSENT
-
-    @classmethod
-    def of(cls, report: RunReport, **more: Any) -> JobReport:
-        return cls.model_validate(report).model_copy(update=more)
 
 
 class WorkerExit(Response):
@@ -630,22 +585,21 @@ class Node(Response):
         cls, node: status.NodeStatus, charges: Sequence[Charge], stack: Stack, at: datetime
     ) -> Node:
         is_slice = stack.slices > 1 and node.name in stack.nodes
-        fields = {
-            **vars(node),
-            "slice": stack.nodes.index(node.name) if is_slice else None,
-            "age_hours": node.hours(at),
-        }
-        spent = next((charge.so_far for charge in charges if charge.item.node is node), None)
-        return cls.model_validate({**fields, "cost_so_far": spent})
+        return cls.from_object(
+            node,
+            slice=stack.nodes.index(node.name) if is_slice else None,
+            age_hours=node.hours(at),
+            cost_so_far=next((each.so_far for each in charges if each.item.node is node), None),
+        )
 
 
 class Status(Response):
     """The resources and jobs of a stack; `unlisted` are the kinds that could not be listed."""
 
-    stack: str
-    project: str
+    stack: str = source("status.stack.name")
+    project: str = source("status.stack.project")
     nodes: list[Node]
-    bucket: str | None
+    bucket: str | None = source("status.bucket")
     resources: list[Resource]
     per_hour: Dollars | None
     cost_so_far: Dollars | None
@@ -663,21 +617,18 @@ class Status(Response):
         by_address = {charge.item.address: charge for charge in charges}
         per_hour, knows_prices = hourly(charges)
         spent, knows_all = so_far(charges)
-        return cls(
-            stack=stack_status.stack.name,
-            project=stack_status.stack.project,
+        return cls.from_object(
+            stack_snapshot,
             nodes=[
                 Node.of(node, charges, stack_status.stack, stack_status.at)
                 for node in stack_status.nodes
             ],
-            bucket=stack_status.bucket,
             resources=[
                 Resource.of(item, by_address.get(item.address)) for item in stack_status.inventory
             ],
             per_hour=per_hour,
             cost_so_far=spent,
             complete=knows_prices and knows_all and not stack_status.unlisted,
-            advice=stack_snapshot.advice,
             jobs=[JobSnapshot.of(job) for job in stack_snapshot.jobs],
             unlisted=[kind.partition("/")[0] for kind in stack_status.unlisted],
         )

@@ -19,7 +19,8 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 IN_USE = "in use"
 KEPT = "kept on purpose"
 NUMBERS = ("age", "per hour")
-WIDE = ("kind", "zone", "created")
+COLUMNS = ("resource", *NUMBERS, "reason")
+WIDE = (*COLUMNS, "kind", "zone", "created")
 
 
 class DownCommand(Protocol):
@@ -113,13 +114,14 @@ def show_orphans(
     is_wide: bool = False,
 ) -> None:
     """The leftovers, or everything; `up` is the command to type."""
+    columns = WIDE if is_wide else COLUMNS
     shown_groups = [group for group in orphans.groups if group.left or everything]
     for group in shown_groups:
         rows = group.rows if everything else group.left
         print(f"stack {group.stack}")
         print_table(
-            ("resource", *NUMBERS, "reason", *(WIDE if is_wide else ())),
-            [(*_cells(row), *(_wide_cells(row.item) if is_wide else ())) for row in rows],
+            columns,
+            [_cells(row)[: len(columns)] for row in rows],
             numbers=NUMBERS,
             is_wide=is_wide,
         )
@@ -166,13 +168,10 @@ def _row(item: InventoryItem, reason: str | None) -> _Row:
     return _Row(item, charge, reason or usual, reason is not None)
 
 
-def _wide_cells(item: InventoryItem) -> tuple[str, ...]:
-    created = f"{item.created:%Y-%m-%d %H:%M}" if item.created else ""
-    return item.kind, item.zone, created
-
-
 def _cells(row: _Row) -> tuple[str, ...]:
+    """Those of a wide table."""
     charge, item = row.charge, row.item
+    created = f"{item.created:%Y-%m-%d %H:%M}" if item.created else ""
     age = format_duration(charge.hours * 3600) if charge is not None and item.created else ""
     if charge is None:
         money = ""
@@ -180,4 +179,4 @@ def _cells(row: _Row) -> tuple[str, ...]:
         money = "by size" if item.kind == "bucket" else "unknown"
     else:
         money = dollars(charge.per_hour)
-    return item.address, age, money, row.reason
+    return item.address, age, money, row.reason, item.kind, item.zone, created

@@ -18,11 +18,11 @@ MAX_WIDTH = 2000  # of a wide table
 WHOLE_DOLLARS_FROM = 10_000  # dollars from which cents are omitted
 
 
-def console(*, no_color: bool = False) -> Console:
-    """Stdout, as wide as the terminal, or 200 columns otherwise."""
+def console(*, no_color: bool = False, width: int = 200) -> Console:
+    """Stdout, as wide as the terminal, or of this width otherwise."""
     if sys.stdout.isatty():
         return SafeConsole(highlight=False, emoji=False, no_color=no_color or None)
-    return SafeConsole(highlight=False, emoji=False, width=200, no_color=True)
+    return SafeConsole(highlight=False, emoji=False, width=width, no_color=True)
 
 
 def table(
@@ -111,13 +111,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value in ([], ()):
         return "-"
     if isinstance(value, float):
         return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
 
