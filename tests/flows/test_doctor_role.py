@@ -47,7 +47,7 @@ async def test_role_is_sufficient(
     role = pipeline.role()
     printed_role = yaml.safe_load(role_text(role))
     printed_role["includedPermissions"].sort()
-    assert printed_role == Role.of(role).as_json()["role"]
+    assert printed_role == Role.from_object(role, role=role).as_json()["role"]
     pipeline.let_robot(printed_role["includedPermissions"])
     as_robot(pipeline)
     since = remote_control.calls(null_cloud)[-1]["number"]

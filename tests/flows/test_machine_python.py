@@ -49,7 +49,7 @@ def run(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (work / "tpuctl.yaml").write_text(STACK)
     (work / "hello.py").write_text("print('hello from', __import__('sys').version.split()[0])\n")
     monkeypatch.chdir(work)  # where `python -m` finds no other tpuctl
-    monkeypatch.setenv("PYTHONPATH", str(images.parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(images.parents[2]))
     monkeypatch.setenv("TPUCTL_CLOUD", "local")
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path / "cloud"))
     monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))

@@ -97,6 +97,7 @@ def _role(state: State, project: str) -> int:
         )
     custom_role = role_of(state.tpuctl())
     state.answer(
-        lambda: responses.checks.Role.of(custom_role), lambda: print(role_text(custom_role))
+        lambda: responses.checks.Role.from_object(custom_role, role=custom_role),
+        lambda: print(role_text(custom_role)),
     )
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -17,9 +17,6 @@ from tpuctl.view.responses.base import (
     rounded,
     source,
 )
-
-if TYPE_CHECKING:
-    from tpuctl.model.troubleshooting.role import CustomRole
 
 
 class CheckedStack(Response):
@@ -134,10 +131,6 @@ class Role(Response):
     groups: list[RoleGroup]
     optional_permissions: list[str]
     grants: list[Grant]
-
-    @classmethod
-    def of(cls, custom_role: CustomRole) -> Role:
-        return cls.model_validate({**vars(custom_role), "role": custom_role})
 
 
 class RehearsalTarget(Response):

@@ -269,8 +269,8 @@ class JobSnapshot(Job):
         from tpuctl.model.jobs.job import JobSummary
 
         workers = {str(number): job.workers[number] for number in sorted(job.workers)}
-        return cls(
-            **dict(Job.model_validate(JobSummary(job.record, job.status))),
+        return cls.from_object(
+            JobSummary(job.record, job.status),
             worker_states={number: worker.state for number, worker in workers.items()},
             chip_metrics={
                 number: worker.chips
