@@ -81,6 +81,21 @@ async def wait_for_state(stack: Tpuctl, state: str, *zones: str) -> None:
     await async_until(have_it, f"the requests in {zones} being {state}")
 
 
+async def let_win(stack: Tpuctl, zone: str) -> None:
+    """Write into the stack's record that this zone has won, as another program does."""
+    winner = RaceWinner(zone=zone, created=time_of((await request_of(stack, zone)).create_time))
+    await Record(stack.stack, stack.cloud).update(
+        lambda contents: contents.model_copy(update={"race_winner": winner})
+    )
+
+
+async def hold_poll(add_fault: AddFault, cloud: LocalCloud, zone: str, times: int | str) -> str:
+    """Hold the race's next polls of a zone, once it has asked; returns the fault's id."""
+    fault = add_fault("hold", method="GetQueuedResource", zone=zone, times=times)
+    await asyncio.to_thread(remote_control.wait_held, cloud, fault, 30)
+    return fault
+
+
 async def test_first_zone_that_grants_is_kept(
     make: MakeStack, add_fault: AddFault, cloud: LocalCloud, events: list[Event]
 ) -> None:
@@ -329,13 +344,8 @@ async def test_winner_of_another_program_is_kept(
     stack = make(zone=f"{A}, {B}")
     async with background_race(stack) as task:
         await wait_for_state(stack, "PROVISIONING", A, B)
-        created = (await request_of(stack, B)).create_time
-        hold = add_fault("hold", method="GetQueuedResource", zone=B, times="unlimited")
-        await asyncio.to_thread(remote_control.wait_held, cloud, hold, 30)
-        winner = RaceWinner(zone=B, created=time_of(created))
-        await Record(stack.stack, stack.cloud).update(
-            lambda contents: contents.model_copy(update={"race_winner": winner})
-        )
+        await let_win(stack, B)
+        hold = await hold_poll(add_fault, cloud, B, "unlimited")
         for fault in faults:
             remote_control.remove_fault(cloud, fault)
         await wait_for_state(stack, "ACTIVE", A, B)
@@ -358,23 +368,14 @@ async def test_request_that_another_program_withdraws_does_not_win(
     stack = make(zone=f"{A}, {B}")
     async with background_race(stack) as task:
         await wait_for_state(stack, "PROVISIONING", A, B)
-        created = (await request_of(stack, B)).create_time
-        winner = RaceWinner(zone=B, created=time_of(created))
-        await Record(stack.stack, stack.cloud).update(
-            lambda contents: contents.model_copy(update={"race_winner": winner})
-        )
-
-        async def hold(zone: str, times: int | str) -> str:
-            fault = add_fault("hold", method="GetQueuedResource", zone=zone, times=times)
-            await asyncio.to_thread(remote_control.wait_held, cloud, fault, 30)
-            return fault
-
-        polls = [await hold(zone, times) for zone, times in ((B, "unlimited"), (A, 1))]
+        await let_win(stack, B)
+        winner_poll = await hold_poll(add_fault, cloud, B, "unlimited")
+        poll = await hold_poll(add_fault, cloud, A, 1)
         for fault in faults:
             remote_control.remove_fault(cloud, fault)
         await wait_for_state(stack, "ACTIVE", A, B)
         later = add_fault("hold", method="GetQueuedResource", zone=A, times=1)
-        remote_control.remove_fault(cloud, polls[1])  # this poll sees that A is ACTIVE
+        remote_control.remove_fault(cloud, poll)  # this poll sees that A is ACTIVE
         await asyncio.to_thread(remote_control.wait_held, cloud, later, 30)
         delete = {"name": (await request_of(stack, A)).name, "force": True}
         await stack.cloud.call("A", stack.cloud.client("tpu").delete_queued_resource, delete)
@@ -383,7 +384,7 @@ async def test_request_that_another_program_withdraws_does_not_win(
             return f"queued {A}" not in await states(stack)
 
         await async_until(is_gone, "the request in A being deleted")
-        for fault in (later, polls[0]):
+        for fault in (later, winner_poll):
             remote_control.remove_fault(cloud, fault)
         assert (await task).stack.zone == B
     assert await states(stack) == {f"queued {B}": "ACTIVE", f"node {B}": "READY"}
