@@ -47,9 +47,7 @@ FOLDERS = [
     for folder in sorted(CASES.iterdir())
     if folder.name not in ("check", "jobset", "storage")
 ]
-# Changes for which `up` asks for no permission of the project beforehand: creating it, and so far
-# labeling a bucket again, and starting what is not a single TPU VM.
-UNASKED = ("project:", "bucket:labels", "queued:state", "tpu:state")
+UNASKED = ("project:",)  # of a project that does not exist, no permission can be asked
 IN_EVERY_STACK = {
     *("project", "apis", "project-grants", "account", "bucket", "grants"),
     *("network", "firewall", "node"),

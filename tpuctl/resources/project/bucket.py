@@ -36,6 +36,7 @@ class Bucket(StackResource):
         read storage.admin storage.buckets.get storage.objects.get storage.objects.list
         create storage.admin storage.buckets.create storage.buckets.list
         create storage.admin storage.objects.create storage.objects.delete
+        update:labels storage.admin storage.buckets.update
         delete storage.admin storage.buckets.delete
     """
     optional = ("delete", "`down --delete-bucket`")

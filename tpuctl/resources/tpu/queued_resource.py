@@ -110,6 +110,7 @@ class QueuedNodes(StackResource):
         create iam.serviceAccountAdmin iam.serviceAccounts.list
         create iam.serviceAccountUser iam.serviceAccounts.actAs
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
+        update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional = ("update", STACK_UPDATE)
 

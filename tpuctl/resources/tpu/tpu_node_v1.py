@@ -39,6 +39,7 @@ class RemoteNode(TpuApiNode):
         create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
         create iam.serviceAccountAdmin iam.serviceAccounts.list
         create compute.viewer compute.subnetworks.list
+        update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
 
     @classmethod
