@@ -34,7 +34,7 @@ from tpuctl.emulator.machines.programs.processes import Problems, find_problems
 from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.folder_removal import remove_folder
-from tpuctl.local_cloud.images import ImageChoice, ImageStore
+from tpuctl.local_cloud.machine_images import ImageChoice, ImageStore
 from tpuctl.local_cloud.pip_configuration import pip_configuration
 from tpuctl.local_cloud.trust import trusted_certificates
 

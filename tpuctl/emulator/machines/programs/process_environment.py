@@ -16,7 +16,7 @@ import tpuctl.simulated_tpu
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.programs.processes import user_ids
 from tpuctl.interpreters import current
-from tpuctl.local_cloud.images import image_interpreter, site_packages
+from tpuctl.local_cloud.machine_images import image_interpreter, site_packages
 from tpuctl.local_cloud.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
