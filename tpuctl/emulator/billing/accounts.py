@@ -61,7 +61,9 @@ class BillingService:
     async def list_project_billing_info(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.name)
         projects = [
-            each for each in self._registry.projects.all() if _billing_account(each) == account
+            project
+            for project in self._registry.projects.all()
+            if _billing_account(project) == account
         ]
         rows, token = page(
             projects, request.page_size, request.page_token, _project_id, max_size=100

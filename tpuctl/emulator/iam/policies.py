@@ -132,7 +132,7 @@ class Policies:
             policy = self.get(resource)
             if any(old in binding["members"] for binding in policy["bindings"]):
                 for binding in policy["bindings"]:
-                    members = {new if each == old else each for each in binding["members"]}
+                    members = {new if member == old else member for member in binding["members"]}
                     binding["members"] = sorted(members)
                 self._store.put_json("policy", resource, policy)
 

@@ -209,7 +209,7 @@ def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
             left, right = (
-                {form(value) for value in each.leaves[path]} for each in (recorded, local)
+                {form(value) for value in response.leaves[path]} for response in (recorded, local)
             )
             are_links = path.endswith("[]") and any("projects/" in value for value in left)
             if is_random_key(path) or (are_links and left & right):

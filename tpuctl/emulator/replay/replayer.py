@@ -362,14 +362,14 @@ class Replayer:
                 created.add(name)
                 if "bucket does not exist" in f"{call.answer!r} {call.expected}":
                     continue
-                of_bucket = [each for each in calls if _bucket_of(each) == name]
+                of_bucket = [other for other in calls if _bucket_of(other) == name]
                 texts = (
-                    str(each.answer) + each.answer_headers.get("x-goog-storage-class", "")
-                    for each in of_bucket
+                    str(other.answer) + other.answer_headers.get("x-goog-storage-class", "")
+                    for other in of_bucket
                 )
                 storage_class = _STORAGE_CLASS.search(" ".join(texts))
                 is_uniform = not any(
-                    "acl" in f"{each.answer!r} {each.expected}" for each in of_bucket
+                    "acl" in f"{other.answer!r} {other.expected}" for other in of_bucket
                 )
                 self._call(
                     *("POST", "/storage/v1/b?project=recorded-project"),

@@ -175,8 +175,8 @@ class ServicesService(OperationsService):
     def _enable(self, arguments: Arguments) -> Project:
         project = self._projects.require(arguments["project"])
         for api in arguments["apis"]:
-            for each in (api, *_DEPENDENCIES.get(api, ())):
-                self._projects.enable(project, each)
+            for needed_api in (api, *_DEPENDENCIES.get(api, ())):
+                self._projects.enable(project, needed_api)
             if api == "compute.googleapis.com":
                 add_default_network(self._registry.store, project)
         return project

@@ -108,7 +108,9 @@ class Admission:
     def check_reservation(self, project_id: str, zone: str, name: str = "") -> None:
         """The reservation must exist; "" or `…/reservations/-` matches any in the zone."""
         prefix = f"projects/{project_id}/locations/{zone}/reservations/"
-        reservations = [str(each) for each in self._registry.settings.get("reservations")]
+        reservations = [
+            str(reservation) for reservation in self._registry.settings.get("reservations")
+        ]
         wants_any = not name or name.endswith("/-")
         if wants_any and any(reservation.startswith(prefix) for reservation in reservations):
             return

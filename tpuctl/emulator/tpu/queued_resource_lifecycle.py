@@ -111,7 +111,9 @@ class QueuedResourceEngine:
         document = self._store.find(name)
         if document is None or state_of(document) not in ("PROVISIONING", "ACTIVE"):
             return
-        nodes = [node for each in node_names(document) if (node := self._nodes.find(each))]
+        nodes = [
+            node for node_name in node_names(document) if (node := self._nodes.find(node_name))
+        ]
         is_preempted = any(node.state == NodeState.PREEMPTED for node in nodes)
         if nodes and not is_preempted:
             return
@@ -259,7 +261,7 @@ class QueuedResourceEngine:
             document["_"]["stuck_by"] = "" if fault is None else fault["id"]
             self._store.save(document)
         while True:
-            if document["_"]["stuck_by"] not in {each.id for each in self._registry.faults.all()}:
+            if document["_"]["stuck_by"] not in {fault.id for fault in self._registry.faults.all()}:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 

@@ -40,7 +40,7 @@ class Router:
         self._methods: dict[str, list[Method]] = {}
         apis = registry.apis
         self._surfaces = [surface for api in apis for surface in api.surfaces]
-        self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
+        self._shared = {surface.service: surface for api in apis for surface in api.shared_surfaces}
         self._with_paths = [surface for surface in self._surfaces if surface.paths]
         # Compute Engine's surfaces have no paths; it does not support gRPC.
         self._by_service = {surface.service: surface for surface in self._with_paths}
@@ -200,7 +200,7 @@ class Router:
         return self._registry.service(key).handler(service) if key else None
 
     def _candidates(self, path: str) -> list[Surface]:
-        surfaces = [each for each in self._with_paths if re.match(each.paths, path)]
+        surfaces = [surface for surface in self._with_paths if re.match(surface.paths, path)]
         others = (api.surface_at(path) for api in self._registry.apis)
         return surfaces + [surface for surface in others if surface is not None]
 

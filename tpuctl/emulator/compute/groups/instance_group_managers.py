@@ -382,7 +382,7 @@ class InstanceGroupManagers(Collection):
         name = self.name_of(request)
         row = self.require(name)
         rows = [self._managed_instance(name, row, entry) for entry in row["managed"]]
-        selected = [each for each in rows if matches(each, request.filter)]
+        selected = [entry for entry in rows if matches(entry, request.filter)]
         answer = {"managedInstances": selected}
         return message_of("InstanceGroupManagersListManagedInstancesResponse", answer)
 

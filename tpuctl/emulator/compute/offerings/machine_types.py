@@ -78,8 +78,8 @@ _SHARED_CPUS = 2
 @cache
 def _machine_types() -> Mapping[str, MachineType]:
     types = {
-        f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * each)
-        for kind, (each, counts) in _FAMILIES.items()
+        f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * memory)
+        for kind, (memory, counts) in _FAMILIES.items()
         for cpus in counts
     }
     for name, (cpus, memory) in _SHARED.items():

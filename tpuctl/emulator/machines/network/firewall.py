@@ -128,10 +128,10 @@ class Firewall:
             self._closed[machine] = f"this computer to {label} tcp:{port}: {verdict.reason}"
         if self.machines is not None:
             address = self._addresses.find(machine).address
-            for each in listener.sockets:
+            for listening in listener.sockets:
                 with contextlib.suppress(OSError):  # closed
                     restrict_listener(
-                        *(each, address, self.machines), allows_outside=verdict.is_allowed
+                        *(listening, address, self.machines), allows_outside=verdict.is_allowed
                     )
 
     # Programs of machines.

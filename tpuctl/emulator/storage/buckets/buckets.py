@@ -364,12 +364,12 @@ def _check_bindings(bucket: Bucket, bindings: Any) -> None:
     access = bucket["iamConfiguration"]
     listed = [binding for binding in bindings if isinstance(binding, dict)] if bindings else []
     if not access["uniformBucketLevelAccess"]["enabled"] and any(
-        each.get("condition") for each in listed
+        binding.get("condition") for binding in listed
     ):
         raise condition_not_met(
             "To set IAM conditions in this bucket, enable uniform bucket-level access."
         )
-    members = {str(member) for each in listed for member in each.get("members") or ()}
+    members = {str(member) for binding in listed for member in binding.get("members") or ()}
     if access["publicAccessPrevention"] == "enforced" and members & _PUBLIC:
         raise condition_not_met(
             "The member bindings allUsers and allAuthenticatedUsers are not allowed since public "

@@ -59,7 +59,7 @@ def _read_path(tokens: list[str], tree: Tree) -> None:
 
 def _select(value: Any, tree: Tree) -> Any:
     if isinstance(value, list):
-        return [_select(each, tree) for each in value]
+        return [_select(item, tree) for item in value]
     if not tree or not isinstance(value, dict):
         return value
     everywhere = tree.get("*")
