@@ -32,16 +32,16 @@ from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
-from tpuctl.emulator.wire.registry import Registry
+from tpuctl.emulator.wire.registry import Registry, Service
 from tpuctl.google_imports import compute_types
 
 
-class ComputeService(MachineService):
+class ComputeService(Service, MachineService):
     """Collections handle the requests; this class connects them and collects their effects."""
 
     def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
         compute_types()  # the light import of the package
-        self.registry = registry
         self.context = context = ComputeContext(registry)
         self.subnetworks = Subnetworks(context)
         self.firewalls = Firewalls(context)
@@ -107,7 +107,7 @@ class ComputeService(MachineService):
     async def preempt(self, name: str) -> None:
         """Preempt an instance, or all of a group's; of a slice, all are preempted together."""
         for member in self.group_managers.preempted_with(name):
-            self.instances.preempt(member, self.registry.pace.seconds("tpu.preempt"))
+            self.instances.preempt(member, self._registry.pace.seconds("tpu.preempt"))
 
     async def maintain(self, name: str) -> None:
         await self.instances.maintain(name)

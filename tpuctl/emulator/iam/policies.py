@@ -238,20 +238,6 @@ def concurrent_change() -> ApiError:
     )
 
 
-def from_message(policy: Any) -> Policy:
-    """The JSON form of a google.iam.v1.Policy."""
-    from google.protobuf import json_format
-
-    return dict(json_format.MessageToDict(policy))
-
-
-def to_message(policy: Policy) -> Any:
-    from google.iam.v1 import policy_pb2
-    from google.protobuf import json_format
-
-    return json_format.ParseDict(policy, policy_pb2.Policy(), ignore_unknown_fields=True)
-
-
 def _not_permitted(resource: str, members: list[str], conflict: ApiError) -> ApiError:
     """From terraform-example-foundation#1257 and #1454; Cloud Storage uses status 412."""
     violations = []

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.cloud.resourcemanager_v3.types import projects as messages
-from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
+from tpuctl.emulator.iam.policies import concurrent_change
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _ID = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
@@ -26,14 +26,12 @@ _MAX_LABELS = 64
 _TERM = re.compile(r"(\w[\w.]*)\s*[:=]\s*\"?([^\"\s]*)\"?")
 
 
-class ProjectsService(OperationsService):
+class ProjectsService(OperationsService, PolicyHandlers):
     """Handlers of google.cloud.resourcemanager.v3.Projects."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._projects = registry.projects
-        self._policies = Policies(registry.store)
         self.effects: Mapping[str, Effect] = {
             "projects.create": Effect(self._finish_creation, metadata=_creation_metadata),
             "projects.change": Effect(self._finish_change),
@@ -84,7 +82,7 @@ class ProjectsService(OperationsService):
             if project["parent"] == request.parent
             and (request.show_deleted or project["state"] == "ACTIVE")
         ]
-        rows, token = page(projects, request.page_size, request.page_token, _project_id)
+        rows, token = requested_page(request, projects, _project_id)
         return messages.ListProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
@@ -99,7 +97,7 @@ class ProjectsService(OperationsService):
             for project in self._projects.all()
             if _matches(project, request.query) and self.may_get(project, caller)
         ]
-        rows, token = page(projects, request.page_size, request.page_token, _project_id)
+        rows, token = requested_page(request, projects, _project_id)
         return messages.SearchProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
@@ -107,7 +105,7 @@ class ProjectsService(OperationsService):
     def may_get(self, project: Project, caller: Caller) -> bool:
         """Whether searches and lists include a project for this caller."""
         may = self._registry.authority.allows
-        return may(caller.email, "resourcemanager.projects.get", _policy_name(project))
+        return may(caller.email, "resourcemanager.projects.get", f"projects/{project['id']}")
 
     async def update_project(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.project.name)
@@ -142,21 +140,8 @@ class ProjectsService(OperationsService):
         project["state"] = "ACTIVE"
         return self._change(project)
 
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        return to_message(self._policies.get(_policy_name(project)))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(_policy_name(project), policy, concurrent_change()))
-
-    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        names = self._registry.authority.granted_permissions(
-            caller, _policy_name(project), request.permissions
-        )
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+    def _policy_name(self, resource: str, verb: str) -> str:
+        return f"projects/{self._get(resource)['id']}"
 
     def _get(self, name: str) -> Project:
         project = self._projects.find(name.partition("/")[2])
@@ -247,10 +232,6 @@ def _check_labels(labels: Mapping[str, str]) -> None:
                 f"field [project.labels] has issue [Label value '{value}' violates format "
                 f"constraints. The value {allowed}".format("value")
             )
-
-
-def _policy_name(project: Project) -> str:
-    return f"projects/{project['id']}"
 
 
 def _bad_request(field: str, description: str) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from urllib.parse import quote, unquote
 
 from tpuctl.catalog import QuotaLimit, accelerator_types, quota_limits, region_of, zones
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import name_of, page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 _SERVICE = "google.api.serviceusage.v1beta1.ServiceUsage"
 _NAMES = (
@@ -78,16 +77,8 @@ _AGENTS = {
 Json = dict[str, Any]
 
 
-class QuotaService:
+class QuotaService(Service):
     """Answers JSON requests; there is no gRPC."""
-
-    effects: Mapping[str, Effect] = {}
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def handler(self, service: str) -> QuotaService:
-        return self
 
     def method_of(self, verb: str, path: str) -> str | None:
         """The method of a request, or None if it is not emulated."""
@@ -261,7 +252,7 @@ def _page(rows: list[Json], query: Mapping[str, Sequence[str]]) -> Json:
     size, token = (query.get("pageSize") or ["0"])[-1], (query.get("pageToken") or [""])[-1]
     if not re.fullmatch(r"\d{1,9}", size):
         raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
-    items, next_token = page(rows, int(size), token, lambda row: str(row["name"]))
+    items, next_token = page(rows, int(size), token, name_of)
     return {"metrics": items, **({"nextPageToken": next_token} if next_token else {})}
 
 

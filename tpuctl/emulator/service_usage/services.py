@@ -13,7 +13,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import Project, title_of
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _MAX_BATCH_ENABLE = 20
@@ -54,7 +54,6 @@ class ServicesService(OperationsService):
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._projects = registry.projects
         self.effects: Mapping[str, Effect] = {
             "services.enable": Effect(self._finish_enable, metadata=_metadata),
@@ -75,9 +74,7 @@ class ServicesService(OperationsService):
             raise invalid(f"Invalid filter: {request.filter!r}.")
         if match[1]:
             names = {name for name in names if (name in enabled) == (match[1] == "ENABLED")}
-        rows, token = page(
-            sorted(names), request.page_size or 50, request.page_token, str, max_size=200
-        )
+        rows, token = requested_page(request, sorted(names), default_size=50, max_size=200)
         return serviceusage.ListServicesResponse.pb()(
             services=[self._message(project, api) for api in rows], next_page_token=token
         )

@@ -10,8 +10,8 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Directory, Project
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
 NODE_ID = re.compile(r"[a-z](?:[a-z0-9_-]{0,61}[a-z0-9])?")
@@ -163,17 +163,14 @@ def accelerator_config(accelerator: catalog.AcceleratorType) -> dict[str, Any]:
     return {"type_": number, "topology": accelerator.topology}
 
 
-class OfferingHandlers:
+class OfferingHandlers(Service):
     """Read-only methods for accelerator types, runtimes and locations."""
-
-    def __init__(self, projects: Directory) -> None:
-        self._projects = projects
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
         from google.cloud.tpu_v2.types import cloud_tpu
 
         _, zone = parse_location(request.parent)
-        rows, token = page(type_names(zone), request.page_size, request.page_token, str)
+        rows, token = requested_page(request, type_names(zone))
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
             answer.accelerator_types.append(self._accelerator_type(request.parent, name))
@@ -207,7 +204,7 @@ class OfferingHandlers:
         versions = (
             [runtime.version for runtime in catalog.runtimes()] if zone in catalog.zones() else []
         )
-        rows, token = page(sorted(versions), request.page_size, request.page_token, str)
+        rows, token = requested_page(request, sorted(versions))
         answer = cloud_tpu.ListRuntimeVersionsResponse.pb()(next_page_token=token)
         for version in rows:
             answer.runtime_versions.add(
@@ -228,8 +225,7 @@ class OfferingHandlers:
         from google.cloud.location import locations_pb2
 
         self._require_project(request.name)
-        zones = list(catalog.zones())
-        rows, token = page(zones, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, list(catalog.zones()))
         return locations_pb2.ListLocationsResponse(
             locations=[_location(f"{request.name}/locations/{zone}") for zone in rows],
             next_page_token=token,
@@ -243,7 +239,9 @@ class OfferingHandlers:
         return _location(request.name)
 
     def _require_project(self, name: str) -> None:
-        self._projects.require(name.partition("/")[2].partition("/")[0], "tpu.googleapis.com")
+        self._registry.projects.require(
+            name.partition("/")[2].partition("/")[0], "tpu.googleapis.com"
+        )
 
 
 def _location(name: str) -> Any:

@@ -38,8 +38,7 @@ class TpuService(NodeHandlers, OfferingHandlers):
     list_response = cloud_tpu.ListNodesResponse.pb()
 
     def __init__(self, registry: Registry) -> None:
-        NodeHandlers.__init__(self, registry, Nodes(registry), NodesV1(registry))
-        OfferingHandlers.__init__(self, registry.projects)
+        super().__init__(registry, Nodes(registry), NodesV1(registry))
         self.queued_resources = QueuedResources(registry, self._nodes, self._admission, self._quota)
         self._nodes.on_node_removed = self.queued_resources.engine.on_node_removed
         self.effects = {**self.effects, **self.queued_resources.engine.effects}

@@ -20,7 +20,7 @@ from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
 from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _API = "v2alpha1"
@@ -43,7 +43,6 @@ class TpuAlphaService(OperationsService):
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._v2: Any = registry.service("tpu")
         self._requests = RequestIds(registry)
         self._nodes = Nodes(registry)  # for their extras
@@ -138,7 +137,7 @@ class TpuAlphaService(OperationsService):
         prefix = name_prefix(*project_and_zone(self._registry.projects, request.parent))
         reservations = [str(name) for name in self._registry.settings.get("reservations")]
         names = sorted(name for name in reservations if name.startswith(prefix))
-        rows, token = page(names, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, names)
         state = alpha.Reservation.State.ACTIVE
         messages = [_answer("Reservation", name=name, state=state) for name in rows]
         return _answer("ListReservationsResponse", reservations=messages, next_page_token=token)

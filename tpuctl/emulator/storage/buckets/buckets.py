@@ -29,7 +29,7 @@ from tpuctl.emulator.storage.requests.primitives import (
     etag_of,
 )
 from tpuctl.emulator.storage.requests.user_project import check_user_project
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import name_of, page
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
@@ -188,7 +188,7 @@ class Buckets:
             if bucket["projectNumber"] == str(project["number"])
         ]
         count = call.number("maxResults", 1000)
-        picked, token = page(rows, count, call.param("pageToken"), lambda row: str(row["name"]))
+        picked, token = page(rows, count, call.param("pageToken"), name_of)
         answer: dict[str, Any] = {"kind": "storage#buckets"}
         if picked:
             answer["items"] = [self.show(row, call) for row in picked]
