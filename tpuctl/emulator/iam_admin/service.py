@@ -15,7 +15,7 @@ from google.cloud.iam_admin_v1.types import iam as messages
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.iam_admin.roles import RoleHandlers
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
@@ -53,12 +53,7 @@ class IdentityService(RoleHandlers, PolicyHandlers):
                 "ALREADY_EXISTS",
                 f"Service account {account_id} already exists within project "
                 f"projects/{project['id']}.",
-                details=[
-                    {
-                        "@type": "type.googleapis.com/google.rpc.ResourceInfo",
-                        "resourceName": name,
-                    }
-                ],
+                details=[error_detail("ResourceInfo", resourceName=name)],
             )
         now = time.time()
         account: Account = {
@@ -151,17 +146,9 @@ class IdentityService(RoleHandlers, PolicyHandlers):
     def _require_creation(self, project: Project) -> None:
         """Wording from docs.cloud.google.com/iam/docs/troubleshoot-org-policies."""
         constraint, resource = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
-        if not OrgPolicies(self._store).is_enforced(resource, constraint):
-            return
-        text = "Service account creation is not allowed on this project."
-        violation = {
-            "type": f"constraints/{constraint}",
-            "subject": f"{resource}/serviceAccounts/?configvalue=",
-            "description": text,
-        }
-        kind = "type.googleapis.com/google.rpc.PreconditionFailure"
-        details = [{"@type": kind, "violations": [violation]}]
-        raise ApiError("FAILED_PRECONDITION", text, details=details)
+        if OrgPolicies(self._store).is_enforced(resource, constraint):
+            text = "Service account creation is not allowed on this project."
+            raise _violation(text, constraint, f"{resource}/serviceAccounts/?configvalue=")
 
     async def create_service_account_key(self, request: Any, caller: Caller) -> Any:
         """Always refused, the default policy of organizations created since May 2024.
@@ -171,16 +158,8 @@ class IdentityService(RoleHandlers, PolicyHandlers):
         """
         account = self._get(request.name)
         text = "Key creation is not allowed on this service account."
-        violation = {
-            "type": "constraints/iam.disableServiceAccountKeyCreation",
-            "subject": f"{account['name']}?configvalue={quote(account['email'], safe='')}",
-            "description": text,
-        }
-        failure = {
-            "@type": "type.googleapis.com/google.rpc.PreconditionFailure",
-            "violations": [violation],
-        }
-        raise ApiError("FAILED_PRECONDITION", text, details=[failure])
+        subject = f"{account['name']}?configvalue={quote(account['email'], safe='')}"
+        raise _violation(text, "iam.disableServiceAccountKeyCreation", subject)
 
     async def enable_service_account(self, request: Any, caller: Caller) -> None:
         self._switch(request.name, disabled=False)
@@ -214,6 +193,13 @@ class IdentityService(RoleHandlers, PolicyHandlers):
         account = self._get(name)
         account["disabled"] = disabled
         self._store.put_json(ACCOUNTS, account["name"], account)
+
+
+def _violation(text: str, constraint: str, subject: str) -> ApiError:
+    kind = f"constraints/{constraint}"
+    violation = {"type": kind, "subject": subject, "description": text}
+    details = [error_detail("PreconditionFailure", violations=[violation])]
+    return ApiError("FAILED_PRECONDITION", text, details=details)
 
 
 def _key(account: Account) -> Any:

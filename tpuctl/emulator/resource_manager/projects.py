@@ -10,7 +10,7 @@ from typing import Any
 from google.cloud.resourcemanager_v3.types import projects as messages
 
 from tpuctl.emulator.iam.policies import concurrent_change
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.wire.operations_service import OperationsService
@@ -40,16 +40,13 @@ class ProjectsService(OperationsService, PolicyHandlers):
     async def create_project(self, request: Any, caller: Caller) -> Any:
         requested = request.project
         if not _ID.fullmatch(requested.project_id):
-            raise invalid(
-                "Request contains an invalid argument.",
-                details=[
-                    _bad_request(
-                        "project_id",
-                        "project_id must be at least 6 characters long and at most 30: lower-case "
-                        "letters, digits and hyphens, a letter first, no hyphen last",
-                    )
-                ],
-            )
+            violation = {
+                "field": "project_id",
+                "description": "project_id must be at least 6 characters long and at most 30: "
+                "lower-case letters, digits and hyphens, a letter first, no hyphen last",
+            }
+            details = [error_detail("BadRequest", fieldViolations=[violation])]
+            raise invalid("Request contains an invalid argument.", details=details)
         if not _PARENT.fullmatch(requested.parent):  # Google's wording: hashicorp/terraform#27072
             raise invalid("field [parent] has issue [Parent id must be numeric.]")
         _check_labels(requested.labels)
@@ -171,17 +168,12 @@ class ProjectsService(OperationsService, PolicyHandlers):
         parent = arguments["parent"]
         if parent not in ("", ORGANIZATION, FOLDER):
             # The same error for missing and inaccessible, in the operation (GAM-team/GAM#1227).
+            name = f"projects/{arguments['id']}"
             raise ApiError(
                 "PERMISSION_DENIED",
                 "Permission 'resourcemanager.projects.create' denied on parent resource "
                 f"'{parent}'.",
-                details=[
-                    {
-                        "@type": "type.googleapis.com/google.rpc.ResourceInfo",
-                        "resourceType": "project",
-                        "resourceName": f"projects/{arguments['id']}",
-                    }
-                ],
+                details=[error_detail("ResourceInfo", resourceType="project", resourceName=name)],
             )
         project = self._projects.add(
             arguments["id"],
@@ -232,13 +224,6 @@ def _check_labels(labels: Mapping[str, str]) -> None:
                 f"field [project.labels] has issue [Label value '{value}' violates format "
                 f"constraints. The value {allowed}".format("value")
             )
-
-
-def _bad_request(field: str, description: str) -> dict[str, Any]:
-    return {
-        "@type": "type.googleapis.com/google.rpc.BadRequest",
-        "fieldViolations": [{"field": field, "description": description}],
-    }
 
 
 def _matches(project: Project, query: str) -> bool:

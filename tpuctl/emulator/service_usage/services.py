@@ -9,13 +9,14 @@ from typing import Any
 from google.cloud.service_usage_v1.types import resources, serviceusage
 
 from tpuctl.emulator.service_usage.default_network import add_default_network
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError, error_info, invalid, missing
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import Project, title_of
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
+_HOST = "serviceusage.googleapis.com"
 _MAX_BATCH_ENABLE = 20
 _MAX_BATCH_GET = 30
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")
@@ -133,14 +134,7 @@ class ServicesService(OperationsService):
             "FAILED_PRECONDITION",
             f"Billing account for project '{project['number']}' is not {state}. Billing must be "
             f"enabled for activation of service(s) '{','.join(paid)}' to proceed.",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": reason,
-                    "domain": "serviceusage.googleapis.com",
-                    "metadata": {"services": ",".join(paid)},
-                }
-            ],
+            details=[error_info(reason, _HOST, services=",".join(paid))],
         )
 
     def _begin(self, effect: str, project: Project, apis: list[str]) -> Any:
@@ -204,18 +198,9 @@ def _check_batch(count: int, max_count: int) -> None:
 
 def _check_name(api: str) -> None:
     if not _API.fullmatch(api):
-        raise ApiError(
-            "NOT_FOUND",
-            f"Not found or permission denied for service(s): {api}.",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": "SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED",
-                    "domain": "serviceusage.googleapis.com",
-                    "metadata": {"services": api},
-                }
-            ],
-        )
+        info = error_info("SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED", _HOST, services=api)
+        text = f"Not found or permission denied for service(s): {api}."
+        raise missing(text, details=[info])
 
 
 def _metadata(record: Record) -> Any:

@@ -211,30 +211,30 @@ class Router:
         return path
 
     def _table(self, surface: Surface) -> list[Method]:
-        methods = self._methods.get(surface.service)
-        if methods is None and surface.service in self._shared:
-            methods = shared_methods()
-            self._methods[surface.service] = methods
-        if methods is None and surface.definition:
-            methods = list(importlib.import_module(surface.definition).methods(surface.service))
-            self._methods[surface.service] = methods
-        if methods is None:
-            self._registry.service(surface.key)  # its module may patch the client's imports
-            base = importlib.import_module(f"{surface.package}.transports.base")
-            rest_base = None
-            try:
-                rest = importlib.import_module(f"{surface.package}.transports.rest_base")
-                rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
-            except ModuleNotFoundError:
-                pass  # a client that supports only gRPC
-            table = getattr(base, f"{surface.client}Transport", None)
-            if table is None:
-                return []
-            methods = methods_of(surface.service, table, rest_base, surface.rest_rules)
-            if surface.messages:
-                extended = importlib.import_module(surface.messages).extended
-                methods = [replace(method, request=extended(method.request)) for method in methods]
-            self._methods[surface.service] = methods
+        if surface.service not in self._methods:
+            self._methods[surface.service] = self._load_table(surface)
+        return self._methods[surface.service]
+
+    def _load_table(self, surface: Surface) -> list[Method]:
+        if surface.service in self._shared:
+            return shared_methods()
+        if surface.definition:
+            return list(importlib.import_module(surface.definition).methods(surface.service))
+        self._registry.service(surface.key)  # its module may patch the client's imports
+        base = importlib.import_module(f"{surface.package}.transports.base")
+        rest_base = None
+        try:
+            rest = importlib.import_module(f"{surface.package}.transports.rest_base")
+            rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
+        except ModuleNotFoundError:
+            pass  # a client that supports only gRPC
+        table = getattr(base, f"{surface.client}Transport", None)
+        if table is None:
+            return []
+        methods = methods_of(surface.service, table, rest_base, surface.rest_rules)
+        if surface.messages:
+            extended = importlib.import_module(surface.messages).extended
+            methods = [replace(method, request=extended(method.request)) for method in methods]
         return methods
 
 
