@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.operations import (
-    GlobalOperations,
-    RegionOperations,
-    ZoneOperations,
-)
+from tpuctl.emulator.compute.core.operations import Operations
 from tpuctl.emulator.compute.disks.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
@@ -87,9 +83,9 @@ class ComputeService(Service, MachineService):
             "DiskTypes": DiskTypes(context),
             "Zones": Zones(context),
             "Regions": Regions(context, self.quota),
-            "GlobalOperations": GlobalOperations(context),
-            "ZoneOperations": ZoneOperations(context),
-            "RegionOperations": RegionOperations(context),
+            "GlobalOperations": Operations(context, "global"),
+            "ZoneOperations": Operations(context, "zones"),
+            "RegionOperations": Operations(context, "regions"),
         }
         self.effects: Mapping[str, Effect] = {
             name: effect

@@ -61,13 +61,13 @@ class InstanceGroupManagers(Collection):
         super().__init__(context)
         self._instances = instances
         self._work = ManagedInstances(context, instances)
-        self.effects = {
-            **self.effects,
-            f"{self.kind}.delete": Effect(self.finish_delete, self._delete_instances),
-            **{
-                f"{self.kind}.{verb}": Effect(lambda arguments: None)
-                for verb in ("resize", "deleteInstances", "recreateInstances")
-            },
+
+    def verbs(self) -> dict[str, Effect]:
+        planned = Effect(lambda arguments: None)  # the work of the group does it
+        return {
+            **super().verbs(),
+            "delete": Effect(self.finish_delete, self._delete_instances),
+            **dict.fromkeys(("resize", "deleteInstances", "recreateInstances"), planned),
         }
 
     def resume(self) -> None:
@@ -132,7 +132,7 @@ class InstanceGroupManagers(Collection):
     def complete(self, name: str, row: Row) -> Row:
         for field in _NOT_EMULATED:
             if field in row:
-                raise invalid(f"The field {field} is not emulated.", reason="invalid")
+                raise invalid(f"The field {field} is not emulated.")
         size = row.get("targetSize", 0)
         _check_size(size)
         base = row.get("baseInstanceName") or row["name"]

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.errors import not_found
-from tpuctl.emulator.compute.core.lists import aggregated, listed
-from tpuctl.emulator.compute.core.messages import LINK, message_of
+from tpuctl.emulator.compute.core.collection import FixedCollection, Row
 from tpuctl.emulator.compute.offerings.tpu_machine_types import TpuShape, tpu_shapes
-from tpuctl.emulator.state.locations import check_zone, zones
-from tpuctl.emulator.wire.registry import Caller
 
 
 @dataclass(frozen=True)
@@ -99,51 +93,25 @@ def machine_type(name: str) -> MachineType | None:
     return _machine_types().get(name)
 
 
-def _names_in(zone: str) -> list[str]:
-    return [name for name, kind in _machine_types().items() if kind.is_in(zone)]
-
-
-class MachineTypes:
+class MachineTypes(FixedCollection):
     """Machine types by zone."""
 
-    def __init__(self, context: ComputeContext) -> None:
-        self._context = context
+    message, plural, field = "MachineType", "machineTypes", "machine_type"
+    scope = "zones"
 
-    async def get(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), check_zone(request.zone)
-        kind = machine_type(request.machine_type)
-        if kind is None or not kind.is_in(zone):
-            raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
-        return message_of("MachineType", _row(project, zone, kind))
+    def find(self, name: str) -> Row | None:
+        zone, kind = name.split("/")[3], machine_type(name.rpartition("/")[2])
+        return None if kind is None or not kind.is_in(zone) else _row(kind)
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), check_zone(request.zone)
-        rows = [_row(project, zone, _machine_types()[name]) for name in _names_in(zone)]
-        base = f"projects/{project}/zones/{zone}/machineTypes"
-        return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
+    def names_in(self, zone: str) -> Sequence[str]:
+        return [name for name, kind in _machine_types().items() if kind.is_in(zone)]
 
-    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        base = f"projects/{project}/zones"
-        return aggregated(
-            request,
-            "MachineTypeAggregatedList",
-            "compute#machineTypeAggregatedList",
-            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _names_in(zone)],
-            [f"zones/{zone}" for zone in zones()],
-            "machineTypes",
-            f"projects/{project}/aggregated/machineTypes",
-            lambda names: [_row_of(name) for name in names],
-        )
+    def show(self, name: str, row: Row) -> Row:
+        return {**super().show(name, row), "zone": name.split("/")[3]}
 
 
-def _row_of(full_name: str) -> dict[str, Any]:
-    _, project, _, zone, _, name = full_name.split("/")
-    return _row(project, zone, _machine_types()[name])
-
-
-def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _row(kind: MachineType) -> Row:
+    row: Row = {
         "kind": "compute#machineType",
         "id": str(int(hashlib.sha256(kind.name.encode()).hexdigest()[:7], 16)),
         "name": kind.name,
@@ -154,8 +122,6 @@ def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
         "maximumPersistentDisks": 128,
         "maximumPersistentDisksSizeGb": "263168",
         "architecture": "X86_64",
-        "zone": zone,
-        "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{kind.name}",
     }
     if kind.tpu is not None:
         chips = {
