@@ -7,8 +7,11 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
+from google.cloud.location import locations_pb2
+from google.cloud.tpu_v2.types import cloud_tpu
+
 from tpuctl import catalog
-from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
 from tpuctl.emulator.state.projects import Directory, Project
 from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Service
@@ -30,18 +33,14 @@ def bad_request(detail: str) -> ApiError:
 
 
 def already_exists(name: str) -> ApiError:
-    return ApiError(
-        "ALREADY_EXISTS", f"Resource '{name}' already exists", details=[_resource_info(name)]
-    )
+    details = [error_detail("ResourceInfo", resourceName=name)]
+    return ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists", details=details)
 
 
 def not_found(name: str) -> ApiError:
     """From marin-community/marin#3404."""
-    return missing(f"Resource '{name}' was not found", details=[_resource_info(name)])
-
-
-def _resource_info(name: str) -> dict[str, Any]:
-    return {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
+    details = [error_detail("ResourceInfo", resourceName=name)]
+    return missing(f"Resource '{name}' was not found", details=details)
 
 
 def no_capacity(zone: str) -> str:
@@ -167,8 +166,6 @@ class OfferingHandlers(Service):
     """Read-only methods for accelerator types, runtimes and locations."""
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.parent)
         rows, token = requested_page(request, type_names(zone))
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
@@ -185,8 +182,6 @@ class OfferingHandlers(Service):
 
     @staticmethod
     def _accelerator_type(parent: str, name: str) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         accelerator = catalog.accelerator_type(name)
         assert accelerator is not None
         answer = cloud_tpu.AcceleratorType.pb()(
@@ -198,8 +193,6 @@ class OfferingHandlers(Service):
         return answer
 
     async def list_runtime_versions(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.parent)
         versions = (
             [runtime.version for runtime in catalog.runtimes()] if zone in catalog.zones() else []
@@ -213,8 +206,6 @@ class OfferingHandlers(Service):
         return answer
 
     async def get_runtime_version(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.name)
         version = request.name.partition("/runtimeVersions/")[2]
         if catalog.runtime(version) is None or zone not in catalog.zones():
@@ -222,8 +213,6 @@ class OfferingHandlers(Service):
         return cloud_tpu.RuntimeVersion.pb()(name=request.name, version=version)
 
     async def list_locations(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.location import locations_pb2
-
         self._require_project(request.name)
         rows, token = requested_page(request, list(catalog.zones()))
         return locations_pb2.ListLocationsResponse(
@@ -245,8 +234,6 @@ class OfferingHandlers(Service):
 
 
 def _location(name: str) -> Any:
-    from google.cloud.location import locations_pb2
-
     zone = name.rpartition("/")[2]
     return locations_pb2.Location(
         name=name, location_id=zone, labels={"cloud.googleapis.com/region": catalog.region_of(zone)}

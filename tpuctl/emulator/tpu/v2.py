@@ -147,7 +147,7 @@ class TpuService(NodeHandlers, OfferingHandlers):
         for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
             if node.state != NodeState.READY:
                 continue
-            for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
+            for machine in self._nodes.machine_names(node):
                 attributes = self._registry.host.guest_attributes(machine).get("tpu", {})
                 if attributes.get("hostname") == host:
                     return machine

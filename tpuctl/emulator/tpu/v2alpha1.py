@@ -34,6 +34,15 @@ def _as_v2(request: Any, name: str) -> Any:
     )
 
 
+def _answered_by_v2(name: str) -> Any:
+    """A handler of messages that are the same in both versions."""
+
+    async def handle(self: Any, request: Any, caller: Caller) -> Any:
+        return await getattr(self._v2, name)(request, caller)
+
+    return handle
+
+
 def _answer(message: str, **fields: Any) -> Any:
     return extended(getattr(alpha, message).pb())(**fields)
 
@@ -92,8 +101,7 @@ class TpuAlphaService(OperationsService):
         worker = next(iter(request.worker_ids), "")
         return self._v2.simulate_maintenance(request.name, worker, _API)
 
-    async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_guest_attributes(request, caller)
+    get_guest_attributes = _answered_by_v2("get_guest_attributes")
 
     async def _begin_once(self, request: Any, action: str, begin: Callable[[], Any]) -> Any:
         """The operation that `begin` starts, or that an earlier identical request started."""
@@ -130,7 +138,7 @@ class TpuAlphaService(OperationsService):
     async def reset_queued_resource(self, request: Any, caller: Caller) -> Any:
         return self._operations.message(self._v2.queued_resources.reset(request, _API))
 
-    # Read-only methods. These messages are the same on the wire in both versions.
+    # Read-only methods.
 
     async def list_reservations(self, request: Any, caller: Caller) -> Any:
         """The reservations in the settings, with name and state only."""
@@ -142,23 +150,10 @@ class TpuAlphaService(OperationsService):
         messages = [_answer("Reservation", name=name, state=state) for name in rows]
         return _answer("ListReservationsResponse", reservations=messages, next_page_token=token)
 
-    async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_accelerator_types(request, caller)
-
-    async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_accelerator_type(request, caller)
-
-    async def list_runtime_versions(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_runtime_versions(request, caller)
-
-    async def get_runtime_version(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_runtime_version(request, caller)
-
-    async def generate_service_identity(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.generate_service_identity(request, caller)
-
-    async def list_locations(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_locations(request, caller)
-
-    async def get_location(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_location(request, caller)
+    list_accelerator_types = _answered_by_v2("list_accelerator_types")
+    get_accelerator_type = _answered_by_v2("get_accelerator_type")
+    list_runtime_versions = _answered_by_v2("list_runtime_versions")
+    get_runtime_version = _answered_by_v2("get_runtime_version")
+    generate_service_identity = _answered_by_v2("generate_service_identity")
+    list_locations = _answered_by_v2("list_locations")
+    get_location = _answered_by_v2("get_location")
