@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -479,7 +479,10 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
     if isinstance(response, RecordedCall):
         status, headers = response.status, response.answer_headers
     else:
-        status, headers = response.status_code, _lower(response.headers)
+        status, headers = (
+            response.status_code,
+            {name.lower(): value for name, value in response.headers.items()},
+        )
     if call.expected is None:  # only storage's headers are compared
         has_headers = call.is_of_storage
     else:
@@ -492,7 +495,3 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
         is_masked=call.is_masked and response is call,
     )
     return replace(parsed, omits_defaults=call.is_rpc)
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

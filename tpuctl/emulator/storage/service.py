@@ -77,7 +77,7 @@ class StorageService(Service):
                 buckets.lock_retention,
             ),
             ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
-            ("GET", "b/*/managedFolders"): ("managedFolders.list", self._list_managed_folders),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", _list_managed_folders),
             ("GET", "b/*/o"): ("objects.list", lists.list_all),
             ("POST", "b/*/o"): ("objects.insert", _reject_upload),
             ("GET", "b/*/o/*"): ("objects.get", objects.get),
@@ -260,8 +260,9 @@ class StorageService(Service):
                 return None
         return await self._xml.handle(request, bucket, rest)
 
-    def _list_managed_folders(self, call: Call) -> Answer:
-        return Answer({"kind": "storage#managedFolders"})
+
+def _list_managed_folders(call: Call) -> Answer:
+    return Answer({"kind": "storage#managedFolders"})
 
 
 def _reject_upload(call: Call) -> Answer:

@@ -73,7 +73,12 @@ class Router:
                 answer: bytes = await service.answer(verb, path, query, caller)
                 return answer
         requested, path = path, self._canonical(path)
-        for surface, method, rule, captured in self._find(verb, path):
+        matches = (
+            (surface, *match)
+            for surface in self._candidates(path)
+            for match in self._methods_at(surface, verb, path)
+        )
+        for surface, method, rule, captured in matches:
             read = partial(decode, method, rule, captured, query, body)
             message = await self._call(surface, method, caller, read)
             content = encode(
@@ -103,11 +108,6 @@ class Router:
         for start, key in self._json:
             if path.startswith(start):
                 yield self._registry.service(key)
-
-    def _find(self, verb: str, path: str) -> Iterator[tuple[Surface, Method, Rule, Sequence[str]]]:
-        for surface in self._candidates(path):
-            for method, rule, captured in self._methods_at(surface, verb, path):
-                yield surface, method, rule, captured
 
     def _methods_at(
         self, surface: Surface, verb: str, path: str
