@@ -11,6 +11,7 @@ from google.iam.v1 import iam_policy_pb2
 
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import DOMAIN, FOLDER, ORGANIZATION
+from tpuctl.emulator.wire.filters import matches_pattern
 from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller
@@ -97,8 +98,7 @@ def _matches(query: str, fields: Mapping[str, str]) -> bool:
         actual = fields.get(key.lower())
         if actual is None:
             raise invalid(f"Unknown field in query: {key}")
-        pattern = re.escape(value.strip('"')).replace(r"\*", ".*")
-        if not re.fullmatch(pattern, actual, re.IGNORECASE):
+        if not matches_pattern(actual, value.strip('"')):
             return False
     return True
 

@@ -13,6 +13,7 @@ from tpuctl.emulator.iam.policies import concurrent_change
 from tpuctl.emulator.state.errors import ApiError, error_detail, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
+from tpuctl.emulator.wire.filters import matches_pattern
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
@@ -245,8 +246,7 @@ def _matches(project: Project, query: str) -> bool:
         }.get(key)
         if actual is None:
             raise invalid(f"Unknown field in query: {key}")
-        pattern = re.escape(value).replace(r"\*", ".*")
-        if not re.fullmatch(pattern, actual, re.IGNORECASE):
+        if not matches_pattern(actual, value):
             return False
     return True
 

@@ -272,8 +272,7 @@ def _term_matches(fields: Mapping[str, Any], field: str, operator: str, expected
     if field not in fields and not field.startswith("labels."):
         raise filters.InvalidFilter(field)
     actual = fields.get(field)
-    pattern = re.escape(expected).replace(r"\*", ".*")
-    is_like = actual is not None and re.fullmatch(pattern, actual, re.IGNORECASE) is not None
+    is_like = actual is not None and filters.matches_pattern(actual, expected)
     return is_like == (operator != "!=")
 
 
