@@ -96,14 +96,11 @@ class InstanceGroupManagers(Collection):
         return resource
 
     def _status(self, name: str, row: Row) -> Row:
-        running = [
-            entry
+        is_complete = all(
+            entry["currentAction"] == "NONE"
+            and self._instances.is_running(instance_name(name, entry["name"]))
             for entry in row["managed"]
-            if entry["currentAction"] == "NONE"
-            and (self._instances.find(instance_name(name, entry["name"])) or {}).get("status")
-            == "RUNNING"
-        ]
-        is_complete = len(running) == len(row["managed"])
+        )
         status: Row = {
             "isStable": is_complete and not row.get("deleting"),
             "versionTarget": {"isReached": True},
@@ -342,11 +339,7 @@ class InstanceGroupManagers(Collection):
         if name != group and not topology_of(self.context, row):
             return [name]
         members = [instance_name(group, member) for member in names_of(row)]
-        return [
-            member
-            for member in members
-            if (self._instances.find(member) or {}).get("status") == "RUNNING"
-        ]
+        return [member for member in members if self._instances.is_running(member)]
 
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:

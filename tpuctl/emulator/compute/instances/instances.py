@@ -104,8 +104,10 @@ class Instances(InstanceSettings):
 
     def tunnel_target(self, name: str) -> str | None:
         """The name, if the instance is running."""
-        row = self.find(name)
-        return name if row is not None and row["status"] == "RUNNING" else None
+        return name if self.is_running(name) else None
+
+    def is_running(self, name: str) -> bool:
+        return (self.find(name) or {}).get("status") == "RUNNING"
 
     def interface(self, name: str) -> NetworkInterface | None:
         row = self.find(name)
