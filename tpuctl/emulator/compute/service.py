@@ -23,7 +23,7 @@ from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
 from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
-from tpuctl.emulator.compute.offerings.machine_types import MachineTypes
+from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
 from tpuctl.emulator.state.operations import Effect

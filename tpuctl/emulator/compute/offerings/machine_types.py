@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tpuctl.emulator.compute.core.collection import FixedCollection, Row
 from tpuctl.emulator.compute.offerings.tpu_machine_types import TpuShape, tpu_shapes
 
 
@@ -70,7 +68,8 @@ _SHARED_CPUS = 2
 
 
 @cache
-def _machine_types() -> Mapping[str, MachineType]:
+def machine_types() -> Mapping[str, MachineType]:
+    """All machine types by name, without custom ones."""
     types = {
         f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * memory)
         for kind, (memory, counts) in _FAMILIES.items()
@@ -90,43 +89,4 @@ def machine_type(name: str) -> MachineType | None:
         is_shared = custom[1] is None
         cpus = _SHARED_CPUS if is_shared else int(custom[1])
         return MachineType(name, cpus, int(custom[2]), is_shared)
-    return _machine_types().get(name)
-
-
-class MachineTypes(FixedCollection):
-    """Machine types by zone."""
-
-    message, plural, field = "MachineType", "machineTypes", "machine_type"
-    scope = "zones"
-
-    def find(self, name: str) -> Row | None:
-        zone, kind = name.split("/")[3], machine_type(name.rpartition("/")[2])
-        return None if kind is None or not kind.is_in(zone) else _row(kind)
-
-    def names_in(self, zone: str) -> Sequence[str]:
-        return [name for name, kind in _machine_types().items() if kind.is_in(zone)]
-
-    def show(self, name: str, row: Row) -> Row:
-        return {**super().show(name, row), "zone": name.split("/")[3]}
-
-
-def _row(kind: MachineType) -> Row:
-    row: Row = {
-        "kind": "compute#machineType",
-        "id": str(int(hashlib.sha256(kind.name.encode()).hexdigest()[:7], 16)),
-        "name": kind.name,
-        "description": f"{kind.cpus} vCPUs, {kind.memory_mb / 1024:g} GB RAM",
-        "guestCpus": kind.cpus,
-        "memoryMb": kind.memory_mb,
-        "isSharedCpu": kind.is_shared,
-        "maximumPersistentDisks": 128,
-        "maximumPersistentDisksSizeGb": "263168",
-        "architecture": "X86_64",
-    }
-    if kind.tpu is not None:
-        chips = {
-            "guestAcceleratorType": kind.tpu.guest_accelerator,
-            "guestAcceleratorCount": kind.tpu.accelerator.chips,
-        }
-        row["accelerators"] = [chips]
-    return row
+    return machine_types().get(name)
