@@ -15,7 +15,7 @@ import requests
 from tests.benchmarks.figures import Figure, cloud_in, local_cloud, sized
 from tests.support.locations import PROJECT
 from tpuctl.local_cloud import server_process
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.local_cloud.shell_env import environment_for
 
 MEGABYTES = sized(200, 1)

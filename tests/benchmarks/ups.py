@@ -21,7 +21,7 @@ from tests.benchmarks.figures import (
 from tpuctl.api import Tpuctl
 from tpuctl.emulator.server import PACES
 from tpuctl.flows.stack.down import prepare_down
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.local_cloud.pace import Pace
 from tpuctl.model.events import Event, StepFinished, StepStarted
 from tpuctl.model.plan import Plan

@@ -16,7 +16,7 @@ import pytest
 from tests.support.locked_environment import locked_python
 from tests.support.subprocesses import run_captured
 from tpuctl.catalog import FIRST_LIBTPU, accelerator_types
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.preflight.compile.batch_search import memory_limit
 from tpuctl.preflight.compile.compilation import CompileRequest, settings_of
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support import tensorflow_presence
 from tests.support.job_environment import job_python
 from tests.support.prerequisites import require_image
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.preflight.analysis.tensorflow.versioned_names import read_names
 
 ROWS: list[dict[str, Any]] = [{"name": name, **entry} for name, entry in read_names().items()]

@@ -345,7 +345,7 @@ except RefreshError as error:
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)
 def test_user_tensorflow_reads_and_writes_gs(shell: Shell) -> None:
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
 
     image = asyncio.run(ImageStore().ensure("2.18.0", lambda _: None))
     program = """

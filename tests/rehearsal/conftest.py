@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.forking_server import client_command, forking_server
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.preflight.rehearsal.observations import Observation, ShimFailed, read
 
 SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "simulated_tpu"

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.machine_folder import machine_folder
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "templates" / "jobs" / "bert-pretraining"

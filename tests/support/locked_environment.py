@@ -17,7 +17,7 @@ from filelock import FileLock
 from tests.support.prerequisites import skip_or_fail
 from tpuctl.assets import runtime_lock
 from tpuctl.interpreters import Interpreter, current, find, or_list
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
 # Those that tpuctl supports, other than the one that runs the tests.

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from tpuctl.interpreters import Interpreter, current, find, or_list
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 MINORS = [f"3.{minor}" for minor in range(9, 16)]
 

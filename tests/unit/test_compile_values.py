@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tpuctl.preflight
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 TENSORFLOW = "2.18.0"
 

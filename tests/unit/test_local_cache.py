@@ -13,7 +13,7 @@ import pytest
 from tpuctl.cli.main import run
 from tpuctl.environments import shared
 from tpuctl.files import disk_usage
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 IMAGE, OTHER_IMAGE = "tensorflow-2.18.0-py3.11-08320c580f084b67", "python-py3.11-16733ea88e40e61e"
 COMPILER, PACKAGES = "compile/compiler-f8d0ec337fa52ea1", "afe2cb3ad3222525160e2422"

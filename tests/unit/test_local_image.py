@@ -10,7 +10,7 @@ from tests.support.prerequisites import hide_interpreters
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.local_cloud import prepare_image
 from tpuctl.interpreters import current
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
 
 UV_THAT_FAILS = "#!/bin/sh\necho 'error: no network' >&2\nexit 2\n"

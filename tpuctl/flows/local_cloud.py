@@ -70,8 +70,8 @@ async def prepare_image(
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError if no image can be built.
     """
-    from tpuctl.local_cloud.images import ImageStore, NoImage
     from tpuctl.local_cloud.machine_error import MachineError
+    from tpuctl.local_cloud.machine_images import ImageStore, NoImage
     from tpuctl.model.events import Note
 
     images = ImageStore()
@@ -108,7 +108,7 @@ async def install_interpreter(
     A failed download is reported as a failed step, not raised.
     """
     from tpuctl import interpreters
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
 
     minors = ImageStore().interpreters(tensorflow)
     minor, needed = minors[0], interpreters.or_list(minors)

@@ -14,7 +14,7 @@ from typing import Literal
 from tpuctl.environments import try_exclusive
 from tpuctl.files import cache_home, disk_usage
 from tpuctl.local_cloud.folder_removal import remove_folder
-from tpuctl.local_cloud.images import MARKER, ImageStore
+from tpuctl.local_cloud.machine_images import MARKER, ImageStore
 
 PACKAGES = ".tpuctl/envs/*/"  # of jobs, below their home
 DIGEST = re.compile(r"-?[0-9a-f]{16,}$")
@@ -108,8 +108,8 @@ def _items(
 
 def _last_use(kind: str, path: Path) -> float:
     if kind == "downloads":
-        files = (each.lstat() for each in path.rglob("*"))
-        return max((file.st_mtime for file in files), default=0.0)
+        statuses = (file.lstat() for file in path.rglob("*"))
+        return max((status.st_mtime for status in statuses), default=0.0)
     marker = path / MARKER
     return (marker if marker.exists() else path).stat().st_mtime
 

@@ -112,7 +112,8 @@ def status(home: Path) -> LocalCloud | None:
     except (OSError, ValueError, KeyError, TpuctlError):
         return None
     # Another program may use the port by now; only ours knows the token and its folder.
-    is_ours = answer.get("pid") == cloud.pid and _is_same_path(Path(str(answer.get("home"))), home)
+    is_its_home = os.path.realpath(str(answer.get("home"))) == os.path.realpath(home)
+    is_ours = answer.get("pid") == cloud.pid and is_its_home
     return replace(cloud, isolation=str(answer.get("isolation"))) if is_ours else None
 
 
@@ -378,10 +379,6 @@ def _read_record(home: Path) -> dict[str, Any]:
         return dict(json.loads((home / "server.json").read_text("utf-8")))
     except (OSError, ValueError):
         return {}
-
-
-def _is_same_path(path: Path, other: Path) -> bool:
-    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _lock(home: Path) -> FileLock:

@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.support.machine_specs import worker_spec
 from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.interface import MachineSpec
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 
 NODE = "projects/lab/locations/europe-west4-a/nodes/bert"
 BASE = "tpu-ubuntu2204-base"

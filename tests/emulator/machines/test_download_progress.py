@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tpuctl.local_cloud.download_progress import DownloadProgress
-from tpuctl.local_cloud.images import _run
+from tpuctl.local_cloud.machine_images import _run
 
 # Like pip, it prints what it downloads, and writes it to a folder in TMPDIR.
 LIKE_PIP = """

@@ -15,7 +15,7 @@ from tests.support.prerequisites import (
 )
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.interpreters import current
-from tpuctl.local_cloud.images import ImageStore, NoImage
+from tpuctl.local_cloud.machine_images import ImageStore, NoImage
 
 RUNTIME, TENSORFLOW = "tpu-vm-tf-2.15.1-pjrt", "2.15.1"
 NOWHERE = "3.99"

@@ -14,7 +14,7 @@ from tests.support.machine_specs import worker_spec
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.local_cloud.cache import cache_items
-from tpuctl.local_cloud.images import MARKER, ImageStore
+from tpuctl.local_cloud.machine_images import MARKER, ImageStore
 
 NODE = "projects/lab/locations/z/nodes/bert"
 

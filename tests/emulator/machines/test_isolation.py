@@ -190,7 +190,7 @@ import asyncio, sys
 from pathlib import Path
 import asyncssh
 from tpuctl.emulator.machines.interface import MachineSpec
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.emulator.machines.host import LocalHost
 
 async def main(home, cache, mark, namespaces):

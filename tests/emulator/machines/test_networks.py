@@ -24,7 +24,7 @@ from tpuctl.emulator.machines.host import LocalHost
 from tpuctl.emulator.machines.network.addresses import Addresses
 from tpuctl.emulator.server import Server
 from tpuctl.errors import Unreachable
-from tpuctl.local_cloud.images import ImageStore
+from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.remote.ssh import Address, SshTransport
 
 COMPUTE = f"/compute/v1/projects/{PROJECT}"

@@ -6,34 +6,23 @@ The API need not be enabled in the project that is linked.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from google.cloud.billing_v1.types import cloud_billing as messages
 from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
 from tpuctl.emulator.state.errors import ApiError, invalid
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import BILLING_ACCOUNTS, OPEN_ACCOUNT, ORGANIZATION, Project
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
+from tpuctl.emulator.wire.registry import Caller
 
 _ACCOUNT = re.compile(r"billingAccounts/[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}")
 _FILTER = re.compile(r"\s*(?:open\s*=\s*(true|false))?\s*", re.IGNORECASE)
 
 
-class BillingService:
+class BillingService(PolicyHandlers):
     """Handlers of google.cloud.billing.v1.CloudBilling for accounts and their projects."""
-
-    effects: Mapping[str, Effect] = {}
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._policies = Policies(registry.store)
-
-    def handler(self, service: str) -> BillingService:
-        return self
 
     async def list_billing_accounts(self, request: Any, caller: Caller) -> Any:
         match = _FILTER.fullmatch(request.filter)
@@ -50,7 +39,7 @@ class BillingService:
             names = [name for name in names if (name == OPEN_ACCOUNT) == is_open]
         if request.parent not in ("", ORGANIZATION):
             names = []
-        rows, token = page(names, request.page_size, request.page_token, str, max_size=100)
+        rows, token = requested_page(request, names, max_size=100)
         return messages.ListBillingAccountsResponse.pb()(
             billing_accounts=[_account(name) for name in rows], next_page_token=token
         )
@@ -61,10 +50,12 @@ class BillingService:
     async def list_project_billing_info(self, request: Any, caller: Caller) -> Any:
         account = self._check(request.name)
         projects = [
-            each for each in self._registry.projects.all() if _billing_account(each) == account
+            project
+            for project in self._registry.projects.all()
+            if _billing_account(project) == account
         ]
-        rows, token = page(
-            projects, request.page_size, request.page_token, _project_id, max_size=100
+        rows, token = requested_page(
+            request, projects, lambda project: str(project["id"]), max_size=100
         )
         return messages.ListProjectBillingInfoResponse.pb()(
             project_billing_info=[_info(project) for project in rows], next_page_token=token
@@ -86,25 +77,16 @@ class BillingService:
         self._registry.projects.link(project, account)
         return _info(project)
 
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        account = self._check(request.resource)
-        return to_message(self._policies.get(account))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        account = self._check(request.resource)
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(account, policy, concurrent_change()))
-
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         """No permissions for an unknown account; Google's response for one is not documented."""
         if not _ACCOUNT.fullmatch(request.resource):
             raise invalid("Request contains an invalid argument.")
         if request.resource not in BILLING_ACCOUNTS:
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._registry.authority.granted_permissions(
-            caller, request.resource, request.permissions
-        )
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+        return await super().test_iam_permissions(request, caller)
+
+    def _policy_name(self, resource: str, verb: str) -> str:
+        return self._check(resource)
 
     @staticmethod
     def _check(name: str) -> str:
@@ -121,10 +103,6 @@ class BillingService:
         if kind != "projects" or record is None or record["state"] != "ACTIVE":
             raise ApiError("PERMISSION_DENIED", "The caller does not have permission")
         return record
-
-
-def _project_id(project: Project) -> str:
-    return str(project["id"])
 
 
 def _billing_account(project: Project) -> str:

@@ -43,7 +43,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.billing.v1.CloudBilling",
             "google.cloud.billing_v1.services.cloud_billing",
-            "CloudBilling",
             "billing",
             r"/v1/(?:billingAccounts|projects/[^/]+/billingInfo)",
             # Seen in a recorded run of `gcloud billing projects describe`: "billingEnabled": false.
@@ -52,7 +51,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.billing.v1.CloudCatalog",
             "google.cloud.billing_v1.services.cloud_catalog",
-            "CloudCatalog",
             "price_list",
             r"/v1/services",
         ),

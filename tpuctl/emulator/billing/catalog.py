@@ -21,7 +21,7 @@ tpuctl never shows are a fixed multiple of the on-demand price.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -30,9 +30,8 @@ from google.cloud.billing_v1.types import cloud_catalog as messages
 
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import invalid, missing
-from tpuctl.emulator.state.operations import Effect
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import name_of, requested_page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 TPU = "E000-3F24-B8AA"
 COMPUTE = "6F81-5844-456A"
@@ -73,21 +72,11 @@ DEVICE_TITLES = {
 }
 
 
-class PriceListService:
+class PriceListService(Service):
     """Handlers of google.cloud.billing.v1.CloudCatalog."""
 
-    effects: Mapping[str, Effect] = {}
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def handler(self, service: str) -> PriceListService:
-        return self
-
     async def list_services(self, request: Any, caller: Caller) -> Any:
-        rows, token = page(
-            sorted(SERVICES), request.page_size, request.page_token, str, max_size=MAX_PAGE_SIZE
-        )
+        rows, token = requested_page(request, sorted(SERVICES), max_size=MAX_PAGE_SIZE)
         return messages.ListServicesResponse.pb()(
             services=[
                 messages.Service.pb()(
@@ -108,20 +97,14 @@ class PriceListService:
             raise missing(f"Service '{request.parent}' not found.")
         if request.currency_code not in ("", "USD"):
             raise invalid(f"Currency {request.currency_code} is not supported by the local cloud.")
-        rows, token = page(
-            _skus(service), request.page_size, request.page_token, _name, max_size=MAX_PAGE_SIZE
-        )
+        rows, token = requested_page(request, _skus(service), max_size=MAX_PAGE_SIZE)
         return messages.ListSkusResponse.pb()(skus=rows, next_page_token=token)
-
-
-def _name(sku: Any) -> str:
-    return str(sku.name)
 
 
 @cache
 def _skus(service: str) -> Sequence[Any]:
     skus = _device_skus() if service == TPU else _chip_skus()
-    return sorted(skus, key=_name)
+    return sorted(skus, key=name_of)
 
 
 def _device_skus() -> Iterator[Any]:

@@ -250,7 +250,6 @@ def _surface(client: str) -> Surface:
     return Surface(
         f"google.cloud.compute.v1.{client}",
         f"google.cloud.compute_v1.services.{module}",
-        client,
         "compute",
         family="legacy",
         # Google's public projects have images too: the handler checks the project.

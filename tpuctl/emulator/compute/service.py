@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.operations import (
-    GlobalOperations,
-    RegionOperations,
-    ZoneOperations,
-)
+from tpuctl.emulator.compute.core.operations import Operations
 from tpuctl.emulator.compute.disks.disks import Disks, DiskTypes, Snapshots
 from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
@@ -27,21 +23,21 @@ from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
 from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
-from tpuctl.emulator.compute.offerings.machine_types import MachineTypes
+from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
-from tpuctl.emulator.wire.registry import Registry
+from tpuctl.emulator.wire.registry import Registry, Service
 from tpuctl.google_imports import compute_types
 
 
-class ComputeService(MachineService):
+class ComputeService(Service, MachineService):
     """Collections handle the requests; this class connects them and collects their effects."""
 
     def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
         compute_types()  # the light import of the package
-        self.registry = registry
         self.context = context = ComputeContext(registry)
         self.subnetworks = Subnetworks(context)
         self.firewalls = Firewalls(context)
@@ -87,9 +83,9 @@ class ComputeService(MachineService):
             "DiskTypes": DiskTypes(context),
             "Zones": Zones(context),
             "Regions": Regions(context, self.quota),
-            "GlobalOperations": GlobalOperations(context),
-            "ZoneOperations": ZoneOperations(context),
-            "RegionOperations": RegionOperations(context),
+            "GlobalOperations": Operations(context, "global"),
+            "ZoneOperations": Operations(context, "zones"),
+            "RegionOperations": Operations(context, "regions"),
         }
         self.effects: Mapping[str, Effect] = {
             name: effect
@@ -107,7 +103,7 @@ class ComputeService(MachineService):
     async def preempt(self, name: str) -> None:
         """Preempt an instance, or all of a group's; of a slice, all are preempted together."""
         for member in self.group_managers.preempted_with(name):
-            self.instances.preempt(member, self.registry.pace.seconds("tpu.preempt"))
+            self.instances.preempt(member, self._registry.pace.seconds("tpu.preempt"))
 
     async def maintain(self, name: str) -> None:
         await self.instances.maintain(name)

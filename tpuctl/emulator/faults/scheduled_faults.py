@@ -39,11 +39,10 @@ class ScheduledFaults:
         self._faults = faults
         self._host = host
         self._names = names
-        self._service_of = service_of
         self._in_background = in_background
         self._handlers: dict[str, Callable[[Fault, str], Awaitable[None]]] = {
-            "preempt": self._preempt,
-            "maintenance": self._maintain,
+            "preempt": lambda fault, name: service_of(name).preempt(name),
+            "maintenance": lambda fault, name: service_of(name).maintain(name),
             "host-unreachable": self._fail_host,
             "disk-full": self._fill_disk,
         }
@@ -114,12 +113,6 @@ class ScheduledFaults:
             error_text = repr(error)
         if self._faults.can_strike(fault):
             self._faults.record_use(fault, error_text)
-
-    async def _preempt(self, fault: Fault, name: str) -> None:
-        await self._service_of(name).preempt(name)
-
-    async def _maintain(self, fault: Fault, name: str) -> None:
-        await self._service_of(name).maintain(name)
 
     async def _fail_host(self, fault: Fault, name: str) -> None:
         is_silent = fault.get("mode", "silent") == "silent"

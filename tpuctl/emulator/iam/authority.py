@@ -153,7 +153,9 @@ class Authority:
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
             chain = self._ancestors(resource)
-            grants = tuple(grant for each in chain for grant in self._grants_on(email, each))
+            grants = tuple(
+                grant for ancestor in chain for grant in self._grants_on(email, ancestor)
+            )
             self._cache[email, resource] = grants
         return grants
 

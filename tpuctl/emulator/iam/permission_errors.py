@@ -6,24 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tpuctl.emulator.iam.required_permissions import Need
-from tpuctl.emulator.state.errors import ApiError
-
-_TYPE = "type.googleapis.com/google.rpc."
+from tpuctl.emulator.state.errors import ApiError, error_info
 
 
 def permission_denied(text: str, need: Need, domain: str, resource_name: str = "") -> ApiError:
     """Details as described in googleapis/…/google/api/error_reason.proto; the domain is the
     API's in public reports (GoogleCloudPlatform/t5x-on-vertex-ai#5)."""
-    metadata = {
-        "permission": need.permission,
-        **({"resource": resource_name} if resource_name else {}),
-    }
-    info = {
-        "@type": f"{_TYPE}ErrorInfo",
-        "reason": "IAM_PERMISSION_DENIED",
-        "domain": domain,
-        "metadata": metadata,
-    }
+    metadata = {"permission": need.permission}
+    if resource_name:
+        metadata["resource"] = resource_name
+    info = error_info("IAM_PERMISSION_DENIED", domain, **metadata)
     return ApiError("PERMISSION_DENIED", text, details=[info])
 
 
@@ -60,12 +52,8 @@ def insufficient_scopes(method: str, host: str) -> ApiError:
     if method.startswith("storage."):
         text = "Provided scope(s) are not authorized"
         return ApiError("PERMISSION_DENIED", text, reason="forbidden")
-    info = {
-        "@type": f"{_TYPE}ErrorInfo",
-        "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
-        "domain": "googleapis.com",
-        "metadata": {"service": host, "method": method.replace("/", ".")},
-    }
+    reason, method = "ACCESS_TOKEN_SCOPE_INSUFFICIENT", method.replace("/", ".")
+    info = error_info(reason, "googleapis.com", service=host, method=method)
     return ApiError(
         "PERMISSION_DENIED",
         "Request had insufficient authentication scopes.",

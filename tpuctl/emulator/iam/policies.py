@@ -6,13 +6,14 @@ import base64
 import math
 import re
 import time
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tpuctl.emulator.iam.default_bindings import default_bindings
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.delays import is_over
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid
 from tpuctl.emulator.state.projects import DOMAIN
 from tpuctl.emulator.state.settings import Settings
 from tpuctl.emulator.state.store import Store
@@ -40,6 +41,13 @@ _AGENT_APIS = {
     "compute-system": "compute.googleapis.com",
     "gcp-sa-tpu": "tpu.googleapis.com",
 }
+
+
+def is_visible(record: Mapping[str, Any] | None) -> bool:
+    """Whether an account or a role exists, and policies accept it already."""
+    return record is not None and is_over(
+        record.get("created_at", 0.0), record.get("visible_at", 0.0)
+    )
 
 
 class Policies:
@@ -132,7 +140,7 @@ class Policies:
             policy = self.get(resource)
             if any(old in binding["members"] for binding in policy["bindings"]):
                 for binding in policy["bindings"]:
-                    members = {new if each == old else each for each in binding["members"]}
+                    members = {new if member == old else member for member in binding["members"]}
                     binding["members"] = sorted(members)
                 self._store.put_json("policy", resource, policy)
 
@@ -168,12 +176,7 @@ class Policies:
             resource.startswith("projects/") and not f"{resource}/".startswith(f"{owner}/")
         )
         definition = self._store.get_json(ROLES, role)
-        if (
-            is_foreign
-            or definition is None
-            or definition["deleted"]
-            or not is_over(definition.get("created_at", 0.0), definition["visible_at"])
-        ):
+        if is_foreign or definition is None or definition["deleted"] or not is_visible(definition):
             raise invalid(f"Role ({role}) does not exist in the resource's hierarchy.")
 
     def _check_member(self, member: str) -> None:
@@ -193,12 +196,8 @@ class Policies:
         account = _ACCOUNT.fullmatch(member)
         if account is not None and self._store.get("project", account[2]) is not None:
             email = member.partition(":")[2]
-            record = self._store.get_json(
-                ACCOUNTS, f"projects/{account[2]}/serviceAccounts/{email}"
-            )
-            return record is not None and is_over(
-                record.get("created_at", 0.0), record.get("visible_at", 0.0)
-            )
+            name = f"projects/{account[2]}/serviceAccounts/{email}"
+            return is_visible(self._store.get_json(ACCOUNTS, name))
         compute = _COMPUTE_ACCOUNT.fullmatch(member)
         if compute is not None:
             return self._has_enabled(compute[1], "compute.googleapis.com")
@@ -238,20 +237,6 @@ def concurrent_change() -> ApiError:
     )
 
 
-def from_message(policy: Any) -> Policy:
-    """The JSON form of a google.iam.v1.Policy."""
-    from google.protobuf import json_format
-
-    return dict(json_format.MessageToDict(policy))
-
-
-def to_message(policy: Policy) -> Any:
-    from google.iam.v1 import policy_pb2
-    from google.protobuf import json_format
-
-    return json_format.ParseDict(policy, policy_pb2.Policy(), ignore_unknown_fields=True)
-
-
 def _not_permitted(resource: str, members: list[str], conflict: ApiError) -> ApiError:
     """From terraform-example-foundation#1257 and #1454; Cloud Storage uses status 412."""
     violations = []
@@ -270,14 +255,7 @@ def _not_permitted(resource: str, members: list[str], conflict: ApiError) -> Api
         "One or more users named in the policy do not belong to a permitted customer.",
         reason=conflict.reason if is_storage else "",
         http=conflict.http if is_storage else 0,
-        details=()
-        if is_storage
-        else [
-            {
-                "@type": "type.googleapis.com/google.rpc.PreconditionFailure",
-                "violations": violations,
-            }
-        ],
+        details=() if is_storage else [error_detail("PreconditionFailure", violations=violations)],
     )
 
 

@@ -52,7 +52,7 @@ class _Catalog:
 def known_permissions(*, for_projects: bool = False) -> list[str]:
     """All known permissions, sorted."""
     catalog = _load()
-    names = [f"{resource}.{verb}" for resource in catalog.verbs for verb in _verbs(resource)]
+    names = [f"{resource}.{verb}" for resource, verbs in catalog.verbs.items() for verb in verbs]
     return sorted(name for name in names if not for_projects or not _is_above_projects(name))
 
 
@@ -101,10 +101,6 @@ def _is_above_projects(name: str) -> bool:
         name.startswith(project) if project.endswith(".") else name == project
         for project in _load().not_in_projects
     )
-
-
-def _verbs(resource: str) -> list[str]:
-    return sorted(_load().verbs[resource])
 
 
 def _resources(service: str, verbs: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import ApiError, error_info
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
 
@@ -130,12 +130,7 @@ def refusal(had_credentials: bool, disabled_email: str = "") -> ApiError:
         "See https://developers.google.com/identity/sign-in/web/devconsole-project."
     )
     if had_credentials:
-        info = {
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-            "reason": "ACCOUNT_STATE_INVALID",
-            "domain": "googleapis.com",
-            "metadata": {"email": disabled_email},
-        }
+        info = error_info("ACCOUNT_STATE_INVALID", "googleapis.com", email=disabled_email)
         return ApiError(
             "UNAUTHENTICATED",
             f"Request had invalid authentication credentials. {expected}",

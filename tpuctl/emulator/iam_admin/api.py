@@ -66,7 +66,6 @@ API = GoogleApi(
         Surface(
             "google.iam.admin.v1.IAM",
             "google.cloud.iam_admin_v1.services.iam",
-            "IAM",
             "identity",
             r"/v1/(?:projects/[^/]+/(?:serviceAccounts|roles)"
             r"|organizations/[^/]+/roles|roles|permissions)",

@@ -21,8 +21,8 @@ from tpuctl.emulator.iam.predefined_roles import (
 )
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import ORGANIZATION
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 _ROLE_ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
 _NAME = re.compile(r"((?:projects|organizations)/[^/]+)/roles/([^/]+)")
@@ -32,11 +32,8 @@ _MAX_LENGTHS = {"title": 100, "description": 300}
 Role = dict[str, Any]
 
 
-class RoleHandlers:
+class RoleHandlers(Service):
     """Handlers of google.iam.admin.v1.IAM for roles."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
 
     async def create_role(self, request: Any, caller: Caller) -> Any:
         parent = self._parent(request.parent)
@@ -88,7 +85,7 @@ class RoleHandlers:
             ]
         else:
             roles = [_predefined_message(role, full=full) for role in predefined_roles().values()]
-        rows, token = page(roles, request.page_size or 300, request.page_token, _name_of)
+        rows, token = requested_page(request, roles, default_size=300)
         return messages.ListRolesResponse.pb()(roles=rows, next_page_token=token)
 
     async def update_role(self, request: Any, caller: Caller) -> Any:
@@ -136,7 +133,7 @@ class RoleHandlers:
         _check_resource(request.full_resource_name)
         in_project = "/projects/" in request.full_resource_name
         names = known_permissions(for_projects=in_project)
-        rows, token = page(names, request.page_size or 100, request.page_token, str)
+        rows, token = requested_page(request, names, default_size=100)
         kind = messages.Permission
         return messages.QueryTestablePermissionsResponse.pb()(
             permissions=[
@@ -158,7 +155,7 @@ class RoleHandlers:
         if project is not None:
             custom = self._registry.store.list_json(ROLES, f"{self._parent(project[1])}/roles/")
             roles += [_message(role, full=full) for role in custom if not role["deleted"]]
-        rows, token = page(roles, request.page_size or 300, request.page_token, _name_of)
+        rows, token = requested_page(request, roles, default_size=300)
         return messages.QueryGrantableRolesResponse.pb()(roles=rows, next_page_token=token)
 
     def _parent(self, name: str) -> str:
@@ -215,10 +212,6 @@ class RoleHandlers:
 def _no_role(name: str) -> ApiError:
     # Google's wording, as gcloud prints it in many public scripts.
     return missing(f"The role named {name} was not found.")
-
-
-def _name_of(role: Any) -> str:
-    return str(role.name)
 
 
 def _etag(role: Mapping[str, Any]) -> bytes:

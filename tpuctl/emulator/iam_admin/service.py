@@ -7,26 +7,18 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from google.cloud.iam_admin_v1.types import iam as messages
-from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.iam.policies import (
-    ACCOUNTS,
-    Policies,
-    concurrent_change,
-    from_message,
-    to_message,
-)
+from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.iam_admin.roles import RoleHandlers
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.operations import Effect
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _ACCOUNT_ID = re.compile(r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])")
@@ -36,18 +28,12 @@ _DELETED = "account-deleted"  # kind in the store, by unique ID; never purged
 Account = dict[str, Any]
 
 
-class IdentityService(RoleHandlers):
+class IdentityService(RoleHandlers, PolicyHandlers):
     """Handlers of google.iam.admin.v1.IAM."""
-
-    effects: Mapping[str, Effect] = {}
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self._store = registry.store
-        self._policies = Policies(registry.store)
-
-    def handler(self, service: str) -> IdentityService:
-        return self
 
     async def create_service_account(self, request: Any, caller: Caller) -> Any:
         project = self._project(request.name)
@@ -67,12 +53,7 @@ class IdentityService(RoleHandlers):
                 "ALREADY_EXISTS",
                 f"Service account {account_id} already exists within project "
                 f"projects/{project['id']}.",
-                details=[
-                    {
-                        "@type": "type.googleapis.com/google.rpc.ResourceInfo",
-                        "resourceName": name,
-                    }
-                ],
+                details=[error_detail("ResourceInfo", resourceName=name)],
             )
         now = time.time()
         account: Account = {
@@ -96,9 +77,7 @@ class IdentityService(RoleHandlers):
     async def list_service_accounts(self, request: Any, caller: Caller) -> Any:
         project = self._project(request.name)
         accounts = self._store.list_json(ACCOUNTS, f"projects/{project['id']}/serviceAccounts/")
-        rows, token = page(
-            accounts, request.page_size or 20, request.page_token, _name_of, max_size=100
-        )
+        rows, token = requested_page(request, accounts, default_size=20, max_size=100)
         return messages.ListServiceAccountsResponse.pb()(
             accounts=[_message(row) for row in rows], next_page_token=token
         )
@@ -167,17 +146,9 @@ class IdentityService(RoleHandlers):
     def _require_creation(self, project: Project) -> None:
         """Wording from docs.cloud.google.com/iam/docs/troubleshoot-org-policies."""
         constraint, resource = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
-        if not OrgPolicies(self._store).is_enforced(resource, constraint):
-            return
-        text = "Service account creation is not allowed on this project."
-        violation = {
-            "type": f"constraints/{constraint}",
-            "subject": f"{resource}/serviceAccounts/?configvalue=",
-            "description": text,
-        }
-        kind = "type.googleapis.com/google.rpc.PreconditionFailure"
-        details = [{"@type": kind, "violations": [violation]}]
-        raise ApiError("FAILED_PRECONDITION", text, details=details)
+        if OrgPolicies(self._store).is_enforced(resource, constraint):
+            text = "Service account creation is not allowed on this project."
+            raise _violation(text, constraint, f"{resource}/serviceAccounts/?configvalue=")
 
     async def create_service_account_key(self, request: Any, caller: Caller) -> Any:
         """Always refused, the default policy of organizations created since May 2024.
@@ -187,16 +158,8 @@ class IdentityService(RoleHandlers):
         """
         account = self._get(request.name)
         text = "Key creation is not allowed on this service account."
-        violation = {
-            "type": "constraints/iam.disableServiceAccountKeyCreation",
-            "subject": f"{account['name']}?configvalue={quote(account['email'], safe='')}",
-            "description": text,
-        }
-        failure = {
-            "@type": "type.googleapis.com/google.rpc.PreconditionFailure",
-            "violations": [violation],
-        }
-        raise ApiError("FAILED_PRECONDITION", text, details=[failure])
+        subject = f"{account['name']}?configvalue={quote(account['email'], safe='')}"
+        raise _violation(text, "iam.disableServiceAccountKeyCreation", subject)
 
     async def enable_service_account(self, request: Any, caller: Caller) -> None:
         self._switch(request.name, disabled=False)
@@ -204,21 +167,8 @@ class IdentityService(RoleHandlers):
     async def disable_service_account(self, request: Any, caller: Caller) -> None:
         self._switch(request.name, disabled=True)
 
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        account = self._get(request.resource)
-        return to_message(self._policies.get(account["name"]))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        account = self._get(request.resource)
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(account["name"], policy, concurrent_change()))
-
-    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        account = self._get(request.resource)
-        names = self._registry.authority.granted_permissions(
-            caller, account["name"], request.permissions
-        )
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+    def _policy_name(self, resource: str, verb: str) -> str:
+        return str(self._get(resource)["name"])
 
     def _project(self, name: str) -> Project:
         kind, _, project = name.partition("/")
@@ -245,6 +195,13 @@ class IdentityService(RoleHandlers):
         self._store.put_json(ACCOUNTS, account["name"], account)
 
 
+def _violation(text: str, constraint: str, subject: str) -> ApiError:
+    kind = f"constraints/{constraint}"
+    violation = {"type": kind, "subject": subject, "description": text}
+    details = [error_detail("PreconditionFailure", violations=[violation])]
+    return ApiError("FAILED_PRECONDITION", text, details=details)
+
+
 def _key(account: Account) -> Any:
     """Created with the account; Google rotates such keys."""
     digest = hashlib.sha1(account["unique_id"].encode(), usedforsecurity=False).hexdigest()
@@ -266,10 +223,6 @@ def _member(account: Account) -> str:
 
 def _deleted_member(account: Account) -> str:
     return f"deleted:serviceAccount:{account['email']}?uid={account['unique_id']}"
-
-
-def _name_of(account: Account) -> str:
-    return str(account["name"])
 
 
 def _message(account: Account) -> Any:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from tpuctl.catalog import runtime, unlisted_runtime
 from tpuctl.emulator.machines.interface import (
@@ -34,7 +34,7 @@ from tpuctl.emulator.machines.programs.processes import Problems, find_problems
 from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.folder_removal import remove_folder
-from tpuctl.local_cloud.images import ImageChoice, ImageStore
+from tpuctl.local_cloud.machine_images import ImageChoice, ImageStore
 from tpuctl.local_cloud.pip_configuration import pip_configuration
 from tpuctl.local_cloud.trust import trusted_certificates
 
@@ -239,7 +239,7 @@ class LocalHost:
                     fork_server=self._fork_server,
                     refuses_key=lambda: self.refuses_key(spec.name),
                     disk_limit=lambda: self.disk_limit(spec.name),
-                    sign=self._sign,
+                    sign=lambda claims: IdentityKey(self._home).sign(claims),
                 )
                 progress("Starting the machine")
                 await machine.start()
@@ -339,9 +339,6 @@ class LocalHost:
         if self._environment is not None:
             await asyncio.wait([self._environment])
         await asyncio.gather(*self._removals, return_exceptions=True)
-
-    def _sign(self, claims: Mapping[str, Any]) -> str:
-        return IdentityKey(self._home).sign(claims)
 
     def _hidden(self) -> tuple[Path, ...]:
         """The folders that are empty for machines; none is inside another.

@@ -41,7 +41,7 @@ from tpuctl.emulator.machines.servers.sftp import MachineFiles
 from tpuctl.emulator.machines.servers.ssh import SshServer, allowed_keys, host_key
 from tpuctl.emulator.machines.servers.tensorflow_server import PROGRAM, TensorflowServer
 from tpuctl.interpreters import current
-from tpuctl.local_cloud.images import image_interpreter
+from tpuctl.local_cloud.machine_images import image_interpreter
 
 log = logging.getLogger(__name__)
 

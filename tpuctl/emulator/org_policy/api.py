@@ -19,7 +19,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.orgpolicy.v2.OrgPolicy",
             "google.cloud.orgpolicy_v2.services.org_policy",
-            "OrgPolicy",
             "org_policies",
             r"/v2/(?:projects|folders|organizations)/[^/]+/(?:policies|constraints)",
             api=_ACCESS.host,

@@ -14,32 +14,24 @@ from google.cloud.orgpolicy_v2.types import orgpolicy
 
 from tpuctl.emulator.state.constraints import CONSTRAINTS, KIND, OrgPolicies, Rule
 from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplemented
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Registry, Service
 
 _ONE_OF = "A policy rule must have exactly one of values, allowAll, denyAll and enforce."
 
 
-class OrgPolicyService:
+class OrgPolicyService(Service):
     """Handlers of google.cloud.orgpolicy.v2.OrgPolicy."""
 
-    effects: Mapping[str, Effect] = {}
-
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._store = registry.store
         self._policies = OrgPolicies(registry.store)
 
-    def handler(self, service: str) -> Any:
-        return self
-
     async def list_constraints(self, request: Any, caller: Caller) -> Any:
         parent = self._resource(request.parent)
-        names, token = page(
-            sorted(CONSTRAINTS), request.page_size, request.page_token, str, max_size=1000
-        )
+        names, token = requested_page(request, sorted(CONSTRAINTS))
         answer = orgpolicy.ListConstraintsResponse.pb()(next_page_token=token)
         for name in names:
             kind = "list_constraint" if CONSTRAINTS[name] else "boolean_constraint"
@@ -52,13 +44,7 @@ class OrgPolicyService:
 
     async def list_policies(self, request: Any, caller: Caller) -> Any:
         parent = self._resource(request.parent)
-        rows, token = page(
-            self._store.list_json(KIND, f"{parent}/policies/"),
-            request.page_size,
-            request.page_token,
-            _name,
-            max_size=1000,
-        )
+        rows, token = requested_page(request, self._store.list_json(KIND, f"{parent}/policies/"))
         return orgpolicy.ListPoliciesResponse.pb()(
             policies=map(self._message, rows), next_page_token=token
         )
@@ -165,10 +151,6 @@ class OrgPolicyService:
         for rule in row["rules"]:
             _add_rule(spec, rule)
         return answer
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return str(row["name"])
 
 
 def _rule(rule: Any, *, is_list: bool) -> Rule:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
+from tpuctl.emulator.replay.recordings import json_content
+
 # Values under these keys are different in every run.
 _RANDOM_KEYS = re.compile(
     r"(?i)(.*(fingerprint|timestamp|time|etag|ip|ipv6range|address|pageToken|synctoken|keydata|cidrblock)"
@@ -84,13 +86,9 @@ def parse_response(
     leaves = _header_leaves(headers) if has_headers else {}
     kind = headers.get("content-type", "")
     is_json = "json" in kind or not kind or (status >= 400 and "html" in kind)
-    if is_json and body.lstrip()[:1] in (b"{", b"["):
-        try:
-            content = json.loads(body)
-        except ValueError:
-            content = None
-        if isinstance(content, dict):
-            return _parse_json(status, content, leaves, is_complete)
+    content = json_content(body) if is_json else None
+    if isinstance(content, dict):
+        return _parse_json(status, content, leaves, is_complete)
     if "xml" in kind and body:
         return _parse_xml(status, body, leaves, is_complete)
     return Response(status, leaves=leaves, is_complete=is_complete)
@@ -209,7 +207,7 @@ def _compare_leaves(recorded: Response, local: Response) -> Iterator[Difference]
                 yield Difference("field", path, "absent", _sample(local.leaves[path]))
         else:
             left, right = (
-                {form(value) for value in each.leaves[path]} for each in (recorded, local)
+                {form(value) for value in response.leaves[path]} for response in (recorded, local)
             )
             are_links = path.endswith("[]") and any("projects/" in value for value in left)
             if is_random_key(path) or (are_links and left & right):

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -362,14 +362,14 @@ class Replayer:
                 created.add(name)
                 if "bucket does not exist" in f"{call.answer!r} {call.expected}":
                     continue
-                of_bucket = [each for each in calls if _bucket_of(each) == name]
+                of_bucket = [other for other in calls if _bucket_of(other) == name]
                 texts = (
-                    str(each.answer) + each.answer_headers.get("x-goog-storage-class", "")
-                    for each in of_bucket
+                    str(other.answer) + other.answer_headers.get("x-goog-storage-class", "")
+                    for other in of_bucket
                 )
                 storage_class = _STORAGE_CLASS.search(" ".join(texts))
                 is_uniform = not any(
-                    "acl" in f"{each.answer!r} {each.expected}" for each in of_bucket
+                    "acl" in f"{other.answer!r} {other.expected}" for other in of_bucket
                 )
                 self._call(
                     *("POST", "/storage/v1/b?project=recorded-project"),
@@ -479,7 +479,10 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
     if isinstance(response, RecordedCall):
         status, headers = response.status, response.answer_headers
     else:
-        status, headers = response.status_code, _lower(response.headers)
+        status, headers = (
+            response.status_code,
+            {name.lower(): value for name, value in response.headers.items()},
+        )
     if call.expected is None:  # only storage's headers are compared
         has_headers = call.is_of_storage
     else:
@@ -492,7 +495,3 @@ def _parse(call: RecordedCall, response: RecordedCall | requests.Response, body:
         is_masked=call.is_masked and response is call,
     )
     return replace(parsed, omits_defaults=call.is_rpc)
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

@@ -66,7 +66,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.resourcemanager.v3.Projects",
             "google.cloud.resourcemanager_v3.services.projects",
-            "Projects",
             "projects",
             r"/v3/(?:projects|operations)",
         ),
@@ -74,7 +73,6 @@ API = GoogleApi(
             Surface(
                 f"google.cloud.resourcemanager.v3.{kind.capitalize()}",
                 f"google.cloud.resourcemanager_v3.services.{kind}",
-                kind.capitalize(),
                 "containers",
                 f"/v3/{kind}",
             )
@@ -84,7 +82,6 @@ API = GoogleApi(
             Surface(
                 f"google.cloudresourcemanager.v1.{client}",
                 "",
-                client,
                 "resources_v1",
                 paths,
                 family="both",
@@ -101,7 +98,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.resourcemanager.v2.Folders",
             "",
-            "Folders",
             "resources_v1",
             r"/v2/folders",
             definition=_V1_MESSAGES,

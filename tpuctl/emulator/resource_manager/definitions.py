@@ -26,17 +26,18 @@ _IMPORTS = (
     "google/protobuf/timestamp.proto",
     "google/longrunning/operations.proto",
 )
-
-
-@dataclass(frozen=True)
-class MethodDefinition:
-    """A method: its messages, by name within the API or in full, and its HTTP rule."""
-
-    request: str
-    response: str
-    verb: str
-    path: str
-    body: str = ""
+# Messages of those files, by the names that definitions use.
+_IMPORTED = {
+    "Empty": "google.protobuf.Empty",
+    "GetIamPolicyRequest": "google.iam.v1.GetIamPolicyRequest",
+    "Operation": "google.longrunning.Operation",
+    "Policy": "google.iam.v1.Policy",
+    "SetIamPolicyRequest": "google.iam.v1.SetIamPolicyRequest",
+    "TestIamPermissionsRequest": "google.iam.v1.TestIamPermissionsRequest",
+    "TestIamPermissionsResponse": "google.iam.v1.TestIamPermissionsResponse",
+    "Timestamp": "google.protobuf.Timestamp",
+}
+_METHOD = re.compile(r"(\S+) (\S+)(?: (\S+))?: (\S+) -> (\S+)")
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,20 @@ class Definition:
 
     `messages` lists fields separated by spaces: `name`, `done:bool`, `parent:ResourceId`,
     `projects:[Project]`, `labels:map` (strings to strings),
-    `create_time:google.protobuf.Timestamp`. Fields are numbered in sequence. `services` has methods
-    by service and attribute, as `create_project`.
+    `create_time:Timestamp`. Fields are numbered in sequence. `services` has methods by service and
+    attribute, as `create_project`: verb, path, body, if any, and messages, as
+    `POST /v1/projects project: CreateProjectRequest -> Operation`.
     """
 
     package: str
     messages: Mapping[str, str]
     enums: Mapping[str, Sequence[str]]
-    services: Mapping[str, Mapping[str, MethodDefinition]]
+    services: Mapping[str, Mapping[str, str]]
 
     def message(self, name: str) -> Any:
-        """The class of a message, by its name within the API or in full."""
+        """The class of a message, of the API or imported."""
         pool = descriptor_pool.Default()
-        full = name if "." in name else f"{self.package}.{name}"
+        full = self._full_name(name)
         try:
             found = pool.FindMessageTypeByName(full)
         except KeyError:
@@ -68,12 +70,17 @@ class Definition:
     def methods(self, service: str) -> list[Method]:
         """The methods of a service, given in full: `google.cloudresourcemanager.v1.Projects`."""
         methods = []
-        for attribute, definition in self.services[service.rpartition(".")[2]].items():
-            pattern, variables = compile_path(definition.path)
-            rule = Rule(definition.verb, pattern, variables, definition.body)
-            request, response = self.message(definition.request), self.message(definition.response)
+        for attribute, text in self.services[service.rpartition(".")[2]].items():
+            match = _METHOD.fullmatch(text)
+            assert match is not None, text
+            verb, path, body, *messages = match.groups("")
+            request, response = map(self.message, messages)
+            rule = Rule(verb, *compile_path(path), body)
             methods.append(Method(service, attribute, request, response, (rule,)))
         return methods
+
+    def _full_name(self, name: str) -> str:
+        return _IMPORTED.get(name, f"{self.package}.{name}")
 
     def _file(self) -> Any:
         # The file's imports must be in the pool before it.
@@ -117,9 +124,7 @@ class Definition:
             field.type = _SCALARS[kind or "string"]
             return
         field.type = _Field.TYPE_ENUM if kind in self.enums else _Field.TYPE_MESSAGE
-        if not kind.startswith("."):
-            kind = f".{kind}" if "." in kind else f".{self.package}.{kind}"
-        field.type_name = kind
+        field.type_name = kind if kind.startswith(".") else f".{self._full_name(kind)}"
 
 
 def _entry_name(field: str) -> str:

@@ -9,32 +9,23 @@ from typing import Any
 from google.cloud.resourcemanager_v3.types import folders, organizations
 from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
 from tpuctl.emulator.state.errors import ApiError, invalid
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import DOMAIN, FOLDER, ORGANIZATION
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.filters import matches_pattern
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
+from tpuctl.emulator.wire.registry import Caller
 
 _CREATED = 1_700_000_000  # both are older than any project
 _CUSTOMER = "C010ca1ld"
 _FOLDER_TITLE = "Local folder"
 
 
-class ContainersService:
+class ContainersService(PolicyHandlers):
     """Handlers of google.cloud.resourcemanager.v3.Folders and .Organizations.
 
     Create, move and delete are not emulated.
     """
-
-    effects: Mapping[str, Effect] = {}
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._policies = Policies(registry.store)
-
-    def handler(self, service: str) -> ContainersService:
-        return self
 
     async def get_organization(self, request: Any, caller: Caller) -> Any:
         self._check(request.name, "resourcemanager.organizations.get", (ORGANIZATION,))
@@ -45,7 +36,7 @@ class ContainersService:
         results = [_organization()] if _matches(request.query, fields) else []
         if not self._may_get(ORGANIZATION, caller):
             results = []
-        rows, token = page(results, request.page_size, request.page_token, _name_of)
+        rows, token = requested_page(request, results)
         return organizations.SearchOrganizationsResponse.pb()(
             organizations=rows, next_page_token=token
         )
@@ -57,7 +48,7 @@ class ContainersService:
     async def list_folders(self, request: Any, caller: Caller) -> Any:
         self._check(request.parent, "resourcemanager.folders.list")
         results = [_folder()] if request.parent == ORGANIZATION else []
-        rows, token = page(results, request.page_size, request.page_token, _name_of)
+        rows, token = requested_page(request, results)
         return folders.ListFoldersResponse.pb()(folders=rows, next_page_token=token)
 
     async def search_folders(self, request: Any, caller: Caller) -> Any:
@@ -65,17 +56,8 @@ class ContainersService:
         results = [_folder()] if _matches(request.query, fields) else []
         if not self._may_get(FOLDER, caller):
             results = []
-        rows, token = page(results, request.page_size, request.page_token, _name_of)
+        rows, token = requested_page(request, results)
         return folders.SearchFoldersResponse.pb()(folders=rows, next_page_token=token)
-
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        self._check(request.resource, f"{_kind(request.resource)}.getIamPolicy")
-        return to_message(self._policies.get(request.resource))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        self._check(request.resource, f"{_kind(request.resource)}.setIamPolicy")
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(request.resource, policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
         """No permissions for a missing container; Google's response for one is not known."""
@@ -83,10 +65,11 @@ class ContainersService:
             raise invalid("Request contains an invalid argument.")
         if request.resource not in (ORGANIZATION, FOLDER):
             return iam_policy_pb2.TestIamPermissionsResponse()
-        names = self._registry.authority.granted_permissions(
-            caller, request.resource, request.permissions
-        )
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+        return await super().test_iam_permissions(request, caller)
+
+    def _policy_name(self, resource: str, verb: str) -> str:
+        self._check(resource, f"{_kind(resource)}.{verb}")
+        return resource
 
     def _may_get(self, name: str, caller: Caller) -> bool:
         """Whether searches include the container for this caller."""
@@ -115,14 +98,9 @@ def _matches(query: str, fields: Mapping[str, str]) -> bool:
         actual = fields.get(key.lower())
         if actual is None:
             raise invalid(f"Unknown field in query: {key}")
-        pattern = re.escape(value.strip('"')).replace(r"\*", ".*")
-        if not re.fullmatch(pattern, actual, re.IGNORECASE):
+        if not matches_pattern(actual, value.strip('"')):
             return False
     return True
-
-
-def _name_of(message: Any) -> str:
-    return str(message.name)
 
 
 def _organization() -> Any:

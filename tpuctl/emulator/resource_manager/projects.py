@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.cloud.resourcemanager_v3.types import projects as messages
-from google.iam.v1 import iam_policy_pb2
 
-from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.iam.policies import concurrent_change
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
+from tpuctl.emulator.wire.filters import matches_pattern
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _ID = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
@@ -26,14 +27,12 @@ _MAX_LABELS = 64
 _TERM = re.compile(r"(\w[\w.]*)\s*[:=]\s*\"?([^\"\s]*)\"?")
 
 
-class ProjectsService(OperationsService):
+class ProjectsService(OperationsService, PolicyHandlers):
     """Handlers of google.cloud.resourcemanager.v3.Projects."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._projects = registry.projects
-        self._policies = Policies(registry.store)
         self.effects: Mapping[str, Effect] = {
             "projects.create": Effect(self._finish_creation, metadata=_creation_metadata),
             "projects.change": Effect(self._finish_change),
@@ -42,16 +41,13 @@ class ProjectsService(OperationsService):
     async def create_project(self, request: Any, caller: Caller) -> Any:
         requested = request.project
         if not _ID.fullmatch(requested.project_id):
-            raise invalid(
-                "Request contains an invalid argument.",
-                details=[
-                    _bad_request(
-                        "project_id",
-                        "project_id must be at least 6 characters long and at most 30: lower-case "
-                        "letters, digits and hyphens, a letter first, no hyphen last",
-                    )
-                ],
-            )
+            violation = {
+                "field": "project_id",
+                "description": "project_id must be at least 6 characters long and at most 30: "
+                "lower-case letters, digits and hyphens, a letter first, no hyphen last",
+            }
+            details = [error_detail("BadRequest", fieldViolations=[violation])]
+            raise invalid("Request contains an invalid argument.", details=details)
         if not _PARENT.fullmatch(requested.parent):  # Google's wording: hashicorp/terraform#27072
             raise invalid("field [parent] has issue [Parent id must be numeric.]")
         _check_labels(requested.labels)
@@ -84,7 +80,7 @@ class ProjectsService(OperationsService):
             if project["parent"] == request.parent
             and (request.show_deleted or project["state"] == "ACTIVE")
         ]
-        rows, token = page(projects, request.page_size, request.page_token, _project_id)
+        rows, token = requested_page(request, projects, _project_id)
         return messages.ListProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
@@ -99,7 +95,7 @@ class ProjectsService(OperationsService):
             for project in self._projects.all()
             if _matches(project, request.query) and self.may_get(project, caller)
         ]
-        rows, token = page(projects, request.page_size, request.page_token, _project_id)
+        rows, token = requested_page(request, projects, _project_id)
         return messages.SearchProjectsResponse.pb()(
             projects=[_message(row) for row in rows], next_page_token=token
         )
@@ -107,7 +103,7 @@ class ProjectsService(OperationsService):
     def may_get(self, project: Project, caller: Caller) -> bool:
         """Whether searches and lists include a project for this caller."""
         may = self._registry.authority.allows
-        return may(caller.email, "resourcemanager.projects.get", _policy_name(project))
+        return may(caller.email, "resourcemanager.projects.get", f"projects/{project['id']}")
 
     async def update_project(self, request: Any, caller: Caller) -> Any:
         project = self._get(request.project.name)
@@ -142,21 +138,8 @@ class ProjectsService(OperationsService):
         project["state"] = "ACTIVE"
         return self._change(project)
 
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        return to_message(self._policies.get(_policy_name(project)))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(_policy_name(project), policy, concurrent_change()))
-
-    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        project = self._get(request.resource)
-        names = self._registry.authority.granted_permissions(
-            caller, _policy_name(project), request.permissions
-        )
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
+    def _policy_name(self, resource: str, verb: str) -> str:
+        return f"projects/{self._get(resource)['id']}"
 
     def _get(self, name: str) -> Project:
         project = self._projects.find(name.partition("/")[2])
@@ -186,17 +169,12 @@ class ProjectsService(OperationsService):
         parent = arguments["parent"]
         if parent not in ("", ORGANIZATION, FOLDER):
             # The same error for missing and inaccessible, in the operation (GAM-team/GAM#1227).
+            name = f"projects/{arguments['id']}"
             raise ApiError(
                 "PERMISSION_DENIED",
                 "Permission 'resourcemanager.projects.create' denied on parent resource "
                 f"'{parent}'.",
-                details=[
-                    {
-                        "@type": "type.googleapis.com/google.rpc.ResourceInfo",
-                        "resourceType": "project",
-                        "resourceName": f"projects/{arguments['id']}",
-                    }
-                ],
+                details=[error_detail("ResourceInfo", resourceType="project", resourceName=name)],
             )
         project = self._projects.add(
             arguments["id"],
@@ -249,17 +227,6 @@ def _check_labels(labels: Mapping[str, str]) -> None:
             )
 
 
-def _policy_name(project: Project) -> str:
-    return f"projects/{project['id']}"
-
-
-def _bad_request(field: str, description: str) -> dict[str, Any]:
-    return {
-        "@type": "type.googleapis.com/google.rpc.BadRequest",
-        "fieldViolations": [{"field": field, "description": description}],
-    }
-
-
 def _matches(project: Project, query: str) -> bool:
     for key, value in _TERM.findall(query):
         if key.startswith("labels."):
@@ -279,8 +246,7 @@ def _matches(project: Project, query: str) -> bool:
         }.get(key)
         if actual is None:
             raise invalid(f"Unknown field in query: {key}")
-        pattern = re.escape(value).replace(r"\*", ".*")
-        if not re.fullmatch(pattern, actual, re.IGNORECASE):
+        if not matches_pattern(actual, value):
             return False
     return True
 

@@ -10,19 +10,16 @@ from google.cloud.resourcemanager_v3.types import folders, organizations, projec
 
 from tpuctl.emulator.resource_manager.v1_messages import V1, V2
 from tpuctl.emulator.state.errors import ApiError, invalid
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import FOLDER, ORGANIZATION, Project
 from tpuctl.emulator.wire import filters
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Registry, Service
 
 _PARENTS = re.compile(r"(parent\.type\s*[:=]\s*\S+)\s+(parent\.id\s*[:=]\s*\S+)", re.IGNORECASE)
 
 
-class ResourcesV1Service:
+class ResourcesV1Service(Service):
     """Handlers of google.cloudresourcemanager.v1 and google.cloud.resourcemanager.v2."""
-
-    effects: Mapping[str, Effect] = {}
 
     def __init__(self, registry: Registry) -> None:
         self._handlers: Mapping[str, Any] = {
@@ -36,13 +33,10 @@ class ResourcesV1Service:
         return self._handlers.get(service)
 
 
-class _PolicyMethods:
+class _PolicyMethods(Service):
     """The three policy methods, which use the same messages in v3."""
 
     key = "projects"
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
 
     @property
     def _v3(self) -> Any:
@@ -80,9 +74,7 @@ class _Projects(_PolicyMethods):
         projects_ = self._registry.projects.all()
         visible = [_message(project) for project in projects_ if self._v3.may_get(project, caller)]
         matching = [project for project in visible if _filter_matches(request.filter, project)]
-        rows, token = page(
-            matching, request.page_size, request.page_token, lambda row: str(row.project_id)
-        )
+        rows, token = requested_page(request, matching, lambda row: str(row.project_id))
         return V1.message("ListProjectsResponse")(projects=rows, next_page_token=token)
 
     async def get_project(self, request: Any, caller: Caller) -> Any:
@@ -185,11 +177,8 @@ class _Folders(_PolicyMethods):
         )
 
 
-class _Operations:
+class _Operations(Service):
     """Operations on projects, with v1 messages as responses."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
 
     async def get_operation(self, request: Any, caller: Caller) -> Any:
         return _operation(self._registry, request.name)
@@ -283,8 +272,7 @@ def _term_matches(fields: Mapping[str, Any], field: str, operator: str, expected
     if field not in fields and not field.startswith("labels."):
         raise filters.InvalidFilter(field)
     actual = fields.get(field)
-    pattern = re.escape(expected).replace(r"\*", ".*")
-    is_like = actual is not None and re.fullmatch(pattern, actual, re.IGNORECASE) is not None
+    is_like = actual is not None and filters.matches_pattern(actual, expected)
     return is_like == (operator != "!=")
 
 

@@ -1,75 +1,41 @@
 """Messages of Resource Manager v1, and of v2 for folders, which gcloud uses for projects.
 
 From Google's discovery documents of cloudresourcemanager v1 and v2. Where these identify a project
-by ID alone, the field holds `projects/ID` from the path, as in v3.
+by ID alone, the field holds `projects/ID` from the path, as in v3. Methods with `AbsentRequest` are
+declared, but not emulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.resource_manager.definitions import Definition, MethodDefinition
+from tpuctl.emulator.resource_manager.definitions import Definition
 from tpuctl.emulator.wire.messages import Method
 
-_OPERATION = "google.longrunning.Operation"
-_EMPTY = "google.protobuf.Empty"
-_POLICY = "google.iam.v1.Policy"
-_IAM = "google.iam.v1"
-_TIME = "google.protobuf.Timestamp"
 _STATES = ("LIFECYCLE_STATE_UNSPECIFIED", "ACTIVE", "DELETE_REQUESTED")
-# Declared, but not emulated.
-_UNSUPPORTED = (
-    "clear_org_policy",
-    "get_effective_org_policy",
-    "get_org_policy",
-    "list_available_org_policy_constraints",
-    "list_org_policies",
-    "set_org_policy",
-)
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
-
-
-def _policy_methods(resource: str) -> Mapping[str, MethodDefinition]:
-    """The policy methods of a resource."""
-    path = f"{{resource={resource}/*}}"
+def _policy_methods(version: str, resource: str) -> Mapping[str, str]:
+    path = f"POST /{version}/{{resource={resource}/*}}"
     return {
-        "get_iam_policy": MethodDefinition(
-            f"{_IAM}.GetIamPolicyRequest", _POLICY, "POST", f"{path}:getIamPolicy", "*"
-        ),
-        "set_iam_policy": MethodDefinition(
-            f"{_IAM}.SetIamPolicyRequest", _POLICY, "POST", f"{path}:setIamPolicy", "*"
-        ),
-        "test_iam_permissions": MethodDefinition(
-            f"{_IAM}.TestIamPermissionsRequest",
-            f"{_IAM}.TestIamPermissionsResponse",
-            "POST",
-            f"{path}:testIamPermissions",
-            "*",
-        ),
+        "get_iam_policy": f"{path}:getIamPolicy *: GetIamPolicyRequest -> Policy",
+        "set_iam_policy": f"{path}:setIamPolicy *: SetIamPolicyRequest -> Policy",
+        "test_iam_permissions": f"{path}:testIamPermissions *: TestIamPermissionsRequest -> "
+        "TestIamPermissionsResponse",
     }
 
 
-def _organization_policies(resource: str) -> Mapping[str, MethodDefinition]:
-    path = f"/v1/{{resource={resource}/*}}"
-    return {
-        name: MethodDefinition("AbsentRequest", _EMPTY, "POST", f"{path}:{_camel(name)}")
-        for name in _UNSUPPORTED
+def _organization_policies(resource: str) -> Mapping[str, str]:
+    names = {
+        "clear_org_policy": "clearOrgPolicy",
+        "get_effective_org_policy": "getEffectiveOrgPolicy",
+        "get_org_policy": "getOrgPolicy",
+        "list_available_org_policy_constraints": "listAvailableOrgPolicyConstraints",
+        "list_org_policies": "listOrgPolicies",
+        "set_org_policy": "setOrgPolicy",
     }
-
-
-def _versioned(
-    version: str, ways: Mapping[str, MethodDefinition]
-) -> Mapping[str, MethodDefinition]:
-    return {
-        name: MethodDefinition(
-            way.request, way.response, way.verb, f"/{version}/{way.path}", way.body
-        )
-        for name, way in ways.items()
-    }
+    path = f"POST /v1/{{resource={resource}/*}}"
+    return {name: f"{path}:{verb}: AbsentRequest -> Empty" for name, verb in names.items()}
 
 
 _PROJECT = "/v1/{name=projects/*}"
@@ -77,10 +43,10 @@ _PROJECT = "/v1/{name=projects/*}"
 V1 = Definition(
     "google.cloudresourcemanager.v1",
     messages={
-        "Project": f"create_time:{_TIME} labels:map lifecycle_state:LifecycleState name "
+        "Project": "create_time:Timestamp labels:map lifecycle_state:LifecycleState name "
         "parent:ResourceId project_id project_number:int64 tags:map",
         "ResourceId": "id type",
-        "ProjectCreationStatus": f"create_time:{_TIME} gettable:bool ready:bool",
+        "ProjectCreationStatus": "create_time:Timestamp gettable:bool ready:bool",
         "CreateProjectRequest": "project:Project",
         "GetProjectRequest": "name",
         "DeleteProjectRequest": "name",
@@ -91,8 +57,8 @@ V1 = Definition(
         "GetAncestryRequest": "name",
         "Ancestor": "resource_id:ResourceId",
         "GetAncestryResponse": "ancestor:[Ancestor]",
-        "Organization": f"creation_time:{_TIME} display_name lifecycle_state:LifecycleState "
-        "name owner:OrganizationOwner",
+        "Organization": "creation_time:Timestamp display_name lifecycle_state:LifecycleState name "
+        "owner:OrganizationOwner",
         "OrganizationOwner": "directory_customer_id",
         "GetOrganizationRequest": "name",
         "SearchOrganizationsRequest": "filter page_size:int32 page_token",
@@ -103,53 +69,34 @@ V1 = Definition(
     enums={"LifecycleState": _STATES},
     services={
         "Projects": {
-            "create_project": MethodDefinition(
-                "CreateProjectRequest", _OPERATION, "POST", "/v1/projects", "project"
-            ),
-            "list_projects": MethodDefinition(
-                "ListProjectsRequest", "ListProjectsResponse", "GET", "/v1/projects"
-            ),
-            "get_project": MethodDefinition("GetProjectRequest", "Project", "GET", _PROJECT),
-            "update_project": MethodDefinition(
-                "UpdateProjectRequest", "Project", "PUT", _PROJECT, "project"
-            ),
-            "delete_project": MethodDefinition("DeleteProjectRequest", _EMPTY, "DELETE", _PROJECT),
-            "undelete_project": MethodDefinition(
-                "UndeleteProjectRequest", _EMPTY, "POST", f"{_PROJECT}:undelete", "*"
-            ),
-            "get_ancestry": MethodDefinition(
-                "GetAncestryRequest", "GetAncestryResponse", "POST", f"{_PROJECT}:getAncestry", "*"
-            ),
-            **_versioned("v1", _policy_methods("projects")),
+            "create_project": "POST /v1/projects project: CreateProjectRequest -> Operation",
+            "list_projects": "GET /v1/projects: ListProjectsRequest -> ListProjectsResponse",
+            "get_project": f"GET {_PROJECT}: GetProjectRequest -> Project",
+            "update_project": f"PUT {_PROJECT} project: UpdateProjectRequest -> Project",
+            "delete_project": f"DELETE {_PROJECT}: DeleteProjectRequest -> Empty",
+            "undelete_project": f"POST {_PROJECT}:undelete *: UndeleteProjectRequest -> Empty",
+            "get_ancestry": f"POST {_PROJECT}:getAncestry *: GetAncestryRequest -> "
+            "GetAncestryResponse",
+            **_policy_methods("v1", "projects"),
             **_organization_policies("projects"),
         },
         "Organizations": {
-            "get_organization": MethodDefinition(
-                "GetOrganizationRequest", "Organization", "GET", "/v1/{name=organizations/*}"
-            ),
-            "search_organizations": MethodDefinition(
-                "SearchOrganizationsRequest",
-                "SearchOrganizationsResponse",
-                "POST",
-                "/v1/organizations:search",
-                "*",
-            ),
-            **_versioned("v1", _policy_methods("organizations")),
+            "get_organization": "GET /v1/{name=organizations/*}: GetOrganizationRequest -> "
+            "Organization",
+            "search_organizations": "POST /v1/organizations:search *: SearchOrganizationsRequest "
+            "-> SearchOrganizationsResponse",
+            **_policy_methods("v1", "organizations"),
             **_organization_policies("organizations"),
         },
         "Folders": {**_organization_policies("folders")},
         "Liens": {
-            "list_liens": MethodDefinition("AbsentRequest", _EMPTY, "GET", "/v1/liens"),
-            "create_lien": MethodDefinition("AbsentRequest", _EMPTY, "POST", "/v1/liens"),
-            "get_lien": MethodDefinition("AbsentRequest", _EMPTY, "GET", "/v1/{name=liens/*}"),
-            "delete_lien": MethodDefinition(
-                "AbsentRequest", _EMPTY, "DELETE", "/v1/{name=liens/*}"
-            ),
+            "list_liens": "GET /v1/liens: AbsentRequest -> Empty",
+            "create_lien": "POST /v1/liens: AbsentRequest -> Empty",
+            "get_lien": "GET /v1/{name=liens/*}: AbsentRequest -> Empty",
+            "delete_lien": "DELETE /v1/{name=liens/*}: AbsentRequest -> Empty",
         },
         "Operations": {
-            "get_operation": MethodDefinition(
-                "GetOperationRequest", _OPERATION, "GET", "/v1/{name=operations/*}"
-            ),
+            "get_operation": "GET /v1/{name=operations/*}: GetOperationRequest -> Operation",
         },
     },
 )
@@ -159,7 +106,7 @@ _FOLDER = "/v2/{name=folders/*}"
 V2 = Definition(
     "google.cloud.resourcemanager.v2",
     messages={
-        "Folder": f"create_time:{_TIME} display_name lifecycle_state:LifecycleState name parent "
+        "Folder": "create_time:Timestamp display_name lifecycle_state:LifecycleState name parent "
         "tags:map",
         "GetFolderRequest": "name",
         "ListFoldersRequest": "page_size:int32 page_token parent show_deleted:bool",
@@ -171,21 +118,16 @@ V2 = Definition(
     enums={"LifecycleState": _STATES},
     services={
         "Folders": {
-            "get_folder": MethodDefinition("GetFolderRequest", "Folder", "GET", _FOLDER),
-            "list_folders": MethodDefinition(
-                "ListFoldersRequest", "ListFoldersResponse", "GET", "/v2/folders"
-            ),
-            "search_folders": MethodDefinition(
-                "SearchFoldersRequest", "SearchFoldersResponse", "POST", "/v2/folders:search", "*"
-            ),
-            **_versioned("v2", _policy_methods("folders")),
-            "create_folder": MethodDefinition("AbsentRequest", _OPERATION, "POST", "/v2/folders"),
-            "update_folder": MethodDefinition("AbsentRequest", "Folder", "PATCH", _FOLDER),
-            "delete_folder": MethodDefinition("AbsentRequest", "Folder", "DELETE", _FOLDER),
-            "move_folder": MethodDefinition("AbsentRequest", _OPERATION, "POST", f"{_FOLDER}:move"),
-            "undelete_folder": MethodDefinition(
-                "AbsentRequest", "Folder", "POST", f"{_FOLDER}:undelete"
-            ),
+            "get_folder": f"GET {_FOLDER}: GetFolderRequest -> Folder",
+            "list_folders": "GET /v2/folders: ListFoldersRequest -> ListFoldersResponse",
+            "search_folders": "POST /v2/folders:search *: SearchFoldersRequest -> "
+            "SearchFoldersResponse",
+            **_policy_methods("v2", "folders"),
+            "create_folder": "POST /v2/folders: AbsentRequest -> Operation",
+            "update_folder": f"PATCH {_FOLDER}: AbsentRequest -> Folder",
+            "delete_folder": f"DELETE {_FOLDER}: AbsentRequest -> Folder",
+            "move_folder": f"POST {_FOLDER}:move: AbsentRequest -> Operation",
+            "undelete_folder": f"POST {_FOLDER}:undelete: AbsentRequest -> Folder",
         }
     },
 )

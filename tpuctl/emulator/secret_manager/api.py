@@ -37,7 +37,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.secretmanager.v1.SecretManagerService",
             "google.cloud.secretmanager_v1.services.secret_manager_service",
-            "SecretManagerService",
             "secrets",
             r"/v1/projects/[^/]+/secrets",
             api=_ACCESS.host,

@@ -16,14 +16,12 @@ from typing import Any
 
 import google_crc32c
 from google.cloud.secretmanager_v1.types import resources, service
-from google.iam.v1 import iam_policy_pb2
 from google.protobuf import json_format
 
-from tpuctl.emulator.iam.policies import Policies, concurrent_change, from_message, to_message
 from tpuctl.emulator.state.errors import ApiError, invalid, missing, unimplemented
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _SECRETS, _VERSIONS = "secret", "secret-version"  # kinds in the store
@@ -41,18 +39,12 @@ Secret = dict[str, Any]
 Version = dict[str, Any]
 
 
-class SecretsService:
+class SecretsService(PolicyHandlers):
     """Handlers of google.cloud.secretmanager.v1.SecretManagerService."""
 
-    effects: Mapping[str, Effect] = {}
-
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._store = registry.store
-        self._policies = Policies(registry.store)
-
-    def handler(self, service: str) -> Any:
-        return self
 
     # Secrets.
 
@@ -185,22 +177,10 @@ class SecretsService:
             self._store.put_json(_VERSIONS, version["name"], version)
         return self._version(version)
 
-    # Policies.
-
-    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
-        return to_message(self._policies.get(self._get(request.resource)["name"]))
-
-    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
-        name = self._get(request.resource)["name"]
-        policy = from_message(request.policy)
-        return to_message(self._policies.set(name, policy, concurrent_change()))
-
-    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
-        name = self._get(request.resource)["name"]
-        names = self._registry.authority.granted_permissions(caller, name, request.permissions)
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=names)
-
     # Names and messages.
+
+    def _policy_name(self, resource: str, verb: str) -> str:
+        return str(self._get(resource)["name"])
 
     def _project(self, name: str) -> Project:
         kind, _, project = name.partition("/")
@@ -280,7 +260,7 @@ def _page(items: list[Any], request: Any, collection: str) -> tuple[list[Any], s
     if request.filter:
         raise unimplemented(f"secretmanager.projects.{collection}.list with a filter")
     rows = sorted(items, key=_newest_first)
-    return page(rows, request.page_size, request.page_token, _newest_first, max_size=_MAX_PAGE_SIZE)
+    return requested_page(request, rows, _newest_first, max_size=_MAX_PAGE_SIZE)
 
 
 def _newest_first(row: Mapping[str, Any]) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.iam.permission_errors import platform_denied
 from tpuctl.emulator.iam.required_permissions import Need
 from tpuctl.emulator.service_usage.quota import METHODS
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import ApiError, error_detail, error_info
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
 _HOST = "serviceusage.googleapis.com"
-_TYPE = "type.googleapis.com/google.rpc."
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
@@ -28,16 +26,10 @@ def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
         text = f"Permission denied to list services for consumer container [{need.resource_name}]"
     else:
         text = f"Permission denied to {verb} service [{', '.join(apis)}]"
-    details: list[Mapping[str, Any]] = [
-        {
-            "@type": f"{_TYPE}PreconditionFailure",
-            "violations": [{"type": "googleapis.com", "subject": "110002"}],
-        },
-        {
-            "@type": f"{_TYPE}ErrorInfo",
-            "reason": "AUTH_PERMISSION_DENIED",
-            "domain": _HOST,
-        },
+    violation = {"type": "googleapis.com", "subject": "110002"}
+    details = [
+        error_detail("PreconditionFailure", violations=[violation]),
+        error_info("AUTH_PERMISSION_DENIED", _HOST),
     ]
     return ApiError("PERMISSION_DENIED", text, details=details)
 
@@ -70,7 +62,6 @@ API = GoogleApi(
         Surface(
             "google.api.serviceusage.v1.ServiceUsage",
             "google.cloud.service_usage_v1.services.service_usage",
-            "ServiceUsage",
             "services",
             r"/v1/(?:operations|[a-z]+/[^/]+/services)",
         ),

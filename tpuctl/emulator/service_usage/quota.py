@@ -21,10 +21,9 @@ from urllib.parse import quote, unquote
 
 from tpuctl.catalog import QuotaLimit, accelerator_types, quota_limits, region_of, zones
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.projects import Project
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import name_of, page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 _SERVICE = "google.api.serviceusage.v1beta1.ServiceUsage"
 _NAMES = (
@@ -78,16 +77,8 @@ _AGENTS = {
 Json = dict[str, Any]
 
 
-class QuotaService:
+class QuotaService(Service):
     """Answers JSON requests; there is no gRPC."""
-
-    effects: Mapping[str, Effect] = {}
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def handler(self, service: str) -> QuotaService:
-        return self
 
     def method_of(self, verb: str, path: str) -> str | None:
         """The method of a request, or None if it is not emulated."""
@@ -140,13 +131,7 @@ def _metric(
 ) -> Json:
     words = [word.lower() for word in _WORD.findall(stem)]
     words.sort(key="preemptible".__eq__)  # last in metrics, second in IDs
-    short = "-".join(["tpu", *words])
-    metric = f"{_TPU}/{short}"
-    name = (
-        f"projects/{project['number']}/services/{_TPU}/consumerQuotaMetrics/"
-        f"{quote(metric, safe='')}"
-    )
-    limits = []
+    row = _metric_row(project, _TPU, "-".join(["tpu", *words]))
     for kind, default in (("Zone", _DEFAULTS.get(stem, 0)), ("Region", _UNLIMITED)):
         locations = zones() if kind == "Zone" else sorted({region_of(zone) for zone in zones()})
         changed = settings.get(f"TPU{stem}PerProjectPer{kind}ForTPUAPI", {})
@@ -157,12 +142,19 @@ def _metric(
                 buckets.append(
                     _bucket(changed.get(location, _UNLIMITED), default, {dimension: location})
                 )
-        limits.append(_limit(name, metric, [dimension], buckets, locations))
+        row["consumerQuotaLimits"].append(_limit(row, [dimension], buckets, locations))
+    return row
+
+
+def _metric_row(project: Project, api: str, short_name: str) -> Json:
+    """A metric that has no limits yet."""
+    metric = f"{api}/{short_name}"
+    parent = f"projects/{project['number']}/services/{api}"
     return {
-        "name": name,
+        "name": f"{parent}/consumerQuotaMetrics/{quote(metric, safe='')}",
         "metric": metric,
-        "displayName": short,
-        "consumerQuotaLimits": limits,
+        "displayName": short_name,
+        "consumerQuotaLimits": [],
         "unit": "1",
     }
 
@@ -185,12 +177,7 @@ def _pool_metric(
     *,
     full: bool,
 ) -> Json:
-    short = pools[0].metric.lower()
-    metric, dimensions = f"{_COMPUTE}/{short}", pools[0].dimensions("")
-    name = (
-        f"projects/{project['number']}/services/{_COMPUTE}/consumerQuotaMetrics/"
-        f"{quote(metric, safe='')}"
-    )
+    row = _metric_row(project, _COMPUTE, pools[0].metric.lower())
     locations = sorted({region_of(zone) for zone in zones()})
     changed = settings.get(pools[0].id, {})
     buckets = [_bucket(_UNLIMITED, _UNLIMITED, {})]
@@ -198,27 +185,17 @@ def _pool_metric(
         if full or location in changed:
             amount = changed.get(location, _UNLIMITED)
             buckets += [_bucket(amount, _UNLIMITED, pool.dimensions(location)) for pool in pools]
-    limit = _limit(name, metric, list(dimensions), buckets, locations)
-    return {
-        "name": name,
-        "metric": metric,
-        "displayName": short,
-        "consumerQuotaLimits": [limit],
-        "unit": "1",
-    }
+    limit = _limit(row, list(pools[0].dimensions("")), buckets, locations)
+    return {**row, "consumerQuotaLimits": [limit]}
 
 
 def _limit(
-    name: str,
-    metric: str,
-    dimensions: Sequence[str],
-    buckets: Sequence[Json],
-    locations: Sequence[str],
+    metric: Json, dimensions: Sequence[str], buckets: Sequence[Json], locations: Sequence[str]
 ) -> Json:
     path = quote("/".join(["", "project", *dimensions]), safe="")
     return {
-        "name": f"{name}/limits/{path}",
-        "metric": metric,
+        "name": f"{metric['name']}/limits/{path}",
+        "metric": metric["metric"],
         "unit": "/".join(["1", "{project}", *(f"{{{dimension}}}" for dimension in dimensions)]),
         "quotaBuckets": list(buckets),
         "allowsAdminOverrides": True,
@@ -261,7 +238,7 @@ def _page(rows: list[Json], query: Mapping[str, Sequence[str]]) -> Json:
     size, token = (query.get("pageSize") or ["0"])[-1], (query.get("pageToken") or [""])[-1]
     if not re.fullmatch(r"\d{1,9}", size):
         raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
-    items, next_token = page(rows, int(size), token, lambda row: str(row["name"]))
+    items, next_token = page(rows, int(size), token, name_of)
     return {"metrics": items, **({"nextPageToken": next_token} if next_token else {})}
 
 

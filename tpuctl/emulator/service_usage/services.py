@@ -9,13 +9,14 @@ from typing import Any
 from google.cloud.service_usage_v1.types import resources, serviceusage
 
 from tpuctl.emulator.service_usage.default_network import add_default_network
-from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.errors import ApiError, error_info, invalid, missing
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
 from tpuctl.emulator.state.projects import Project, title_of
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
+_HOST = "serviceusage.googleapis.com"
 _MAX_BATCH_ENABLE = 20
 _MAX_BATCH_GET = 30
 _API = re.compile(r"[a-z][a-z0-9-]*\.googleapis\.com")
@@ -54,7 +55,6 @@ class ServicesService(OperationsService):
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._projects = registry.projects
         self.effects: Mapping[str, Effect] = {
             "services.enable": Effect(self._finish_enable, metadata=_metadata),
@@ -75,9 +75,7 @@ class ServicesService(OperationsService):
             raise invalid(f"Invalid filter: {request.filter!r}.")
         if match[1]:
             names = {name for name in names if (name in enabled) == (match[1] == "ENABLED")}
-        rows, token = page(
-            sorted(names), request.page_size or 50, request.page_token, str, max_size=200
-        )
+        rows, token = requested_page(request, sorted(names), default_size=50, max_size=200)
         return serviceusage.ListServicesResponse.pb()(
             services=[self._message(project, api) for api in rows], next_page_token=token
         )
@@ -136,14 +134,7 @@ class ServicesService(OperationsService):
             "FAILED_PRECONDITION",
             f"Billing account for project '{project['number']}' is not {state}. Billing must be "
             f"enabled for activation of service(s) '{','.join(paid)}' to proceed.",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": reason,
-                    "domain": "serviceusage.googleapis.com",
-                    "metadata": {"services": ",".join(paid)},
-                }
-            ],
+            details=[error_info(reason, _HOST, services=",".join(paid))],
         )
 
     def _begin(self, effect: str, project: Project, apis: list[str]) -> Any:
@@ -175,8 +166,8 @@ class ServicesService(OperationsService):
     def _enable(self, arguments: Arguments) -> Project:
         project = self._projects.require(arguments["project"])
         for api in arguments["apis"]:
-            for each in (api, *_DEPENDENCIES.get(api, ())):
-                self._projects.enable(project, each)
+            for needed_api in (api, *_DEPENDENCIES.get(api, ())):
+                self._projects.enable(project, needed_api)
             if api == "compute.googleapis.com":
                 add_default_network(self._registry.store, project)
         return project
@@ -207,18 +198,9 @@ def _check_batch(count: int, max_count: int) -> None:
 
 def _check_name(api: str) -> None:
     if not _API.fullmatch(api):
-        raise ApiError(
-            "NOT_FOUND",
-            f"Not found or permission denied for service(s): {api}.",
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                    "reason": "SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED",
-                    "domain": "serviceusage.googleapis.com",
-                    "metadata": {"services": api},
-                }
-            ],
-        )
+        info = error_info("SERVICE_CONFIG_NOT_FOUND_OR_PERMISSION_DENIED", _HOST, services=api)
+        text = f"Not found or permission denied for service(s): {api}."
+        raise missing(text, details=[info])
 
 
 def _metadata(record: Record) -> Any:

@@ -129,6 +129,17 @@ class ApiError(Exception):
         return (("grpc-status-details-bin", self.as_status().SerializeToString()),)
 
 
+def error_detail(kind: str, **fields: Any) -> dict[str, Any]:
+    """A detail of an error, as `error_detail("ResourceInfo", resourceName=name)`."""
+    return {"@type": f"type.googleapis.com/google.rpc.{kind}", **fields}
+
+
+def error_info(reason: str, domain: str, **metadata: str) -> dict[str, Any]:
+    """The detail that programs recognize an error by."""
+    info = error_detail("ErrorInfo", reason=reason, domain=domain)
+    return info | ({"metadata": metadata} if metadata else {})
+
+
 def invalid(message: str, **more: Any) -> ApiError:
     return ApiError("INVALID_ARGUMENT", message, **more)
 
@@ -146,14 +157,7 @@ def internal(bug: Exception) -> ApiError:
         "INTERNAL",
         f"Bug in the local cloud, not in Google's service: {bug!r}. "
         "Its traceback is in the local cloud's server.log.",
-        details=[
-            {
-                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-                "reason": "LOCAL_CLOUD_BUG",
-                "domain": "tpuctl",
-                "metadata": {"http": "500"},
-            }
-        ],
+        details=[error_info("LOCAL_CLOUD_BUG", "tpuctl", http="500")],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from tpuctl import catalog
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import invalid
 
 # Zone letters, and the second octet of the region's range 10.N.0.0/20 in auto mode networks
 # (cloud.google.com/vpc/docs/subnets, "Auto mode IPv4 subnet ranges"). The range of us-central2,
@@ -97,6 +97,5 @@ def check_region(region: str) -> str:
 
 def _check(field: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        text = f"Invalid value for field '{field}': '{value}'. Unknown {field}."
-        raise ApiError("INVALID_ARGUMENT", text, reason="invalid")
+        raise invalid(f"Invalid value for field '{field}': '{value}'. Unknown {field}.")
     return value

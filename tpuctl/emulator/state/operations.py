@@ -255,7 +255,5 @@ def _error_arguments(error: ApiError) -> Arguments:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    name, parent, effect, arguments, started, due, ended, detail, response, error = row
-    return Record(
-        name, parent, effect, json.loads(arguments), started, due, ended, detail, response, error
-    )
+    name, parent, effect, arguments, *rest = row
+    return Record(name, parent, effect, json.loads(arguments), *rest)

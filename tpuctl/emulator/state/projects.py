@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import ApiError, error_info
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 
@@ -137,10 +137,11 @@ class Directory:
         """The project, which must be active with the API enabled; otherwise Google's error."""
         record = self.find(project)
         if record is None or record["state"] != "ACTIVE":
+            metadata = {"service": api, "consumer": f"projects/{project}"}
             raise ApiError(
                 "PERMISSION_DENIED",
                 f"Permission denied on resource project {project}.",
-                details=[_error_info("CONSUMER_INVALID", f"projects/{project}", api)],
+                details=[error_info("CONSUMER_INVALID", "googleapis.com", **metadata)],
             )
         if api and not self.has_enabled(record, api):
             raise _disabled(record, api)
@@ -181,15 +182,6 @@ def consumer_of(request: Any) -> str | None:
     return None
 
 
-def _error_info(reason: str, consumer: str, api: str, **more: str) -> dict[str, Any]:
-    return {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": reason,
-        "domain": "googleapis.com",
-        "metadata": {"service": api, "consumer": consumer, **more},
-    }
-
-
 def _disabled(project: Project, api: str) -> ApiError:
     number = project["number"]
     url = f"https://console.developers.google.com/apis/api/{api}/overview?project={number}"
@@ -201,10 +193,10 @@ def _disabled(project: Project, api: str) -> ApiError:
         reason="accessNotConfigured",
         domain="usageLimits",
         details=[
-            _error_info(
-                "SERVICE_DISABLED",
-                f"projects/{number}",
-                api,
+            error_info(
+                *("SERVICE_DISABLED", "googleapis.com"),
+                service=api,
+                consumer=f"projects/{number}",
                 activationUrl=url,
                 serviceTitle=title_of(api),
                 containerInfo=str(number),

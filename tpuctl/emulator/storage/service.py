@@ -6,13 +6,12 @@ import contextlib
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import quote, unquote, urlencode
 
 from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
-from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.objects.copies import Copies
 from tpuctl.emulator.storage.objects.object_lists import ObjectLists
@@ -36,7 +35,7 @@ from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_api.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.http_request import Request
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.registry import Caller, Registry, Service
 from tpuctl.emulator.wire.routes import NoSuchPath
 
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
@@ -45,13 +44,11 @@ _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text bod
 _ETAGS = ("If-Match", "If-None-Match")
 
 
-class StorageService:
+class StorageService(Service):
     """The handlers of storage v1."""
 
-    effects: Mapping[str, Effect] = {}
-
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        super().__init__(registry)
         self._buckets = buckets = Buckets(registry)
         self._objects = Objects(registry.store, buckets, ObjectFiles(registry.home))
         copies = Copies(registry.store, buckets, self._objects)
@@ -80,7 +77,7 @@ class StorageService:
                 buckets.lock_retention,
             ),
             ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
-            ("GET", "b/*/managedFolders"): ("managedFolders.list", self._list_managed_folders),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", _list_managed_folders),
             ("GET", "b/*/o"): ("objects.list", lists.list_all),
             ("POST", "b/*/o"): ("objects.insert", _reject_upload),
             ("GET", "b/*/o/*"): ("objects.get", objects.get),
@@ -263,8 +260,9 @@ class StorageService:
                 return None
         return await self._xml.handle(request, bucket, rest)
 
-    def _list_managed_folders(self, call: Call) -> Answer:
-        return Answer({"kind": "storage#managedFolders"})
+
+def _list_managed_folders(call: Call) -> Answer:
+    return Answer({"kind": "storage#managedFolders"})
 
 
 def _reject_upload(call: Call) -> Answer:

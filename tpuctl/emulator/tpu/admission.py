@@ -16,10 +16,9 @@ from google.cloud.tpu_v2.types import cloud_tpu
 from tpuctl import catalog
 from tpuctl.catalog.compute_tpu import flex_start_zones
 from tpuctl.emulator.faults.google_messages import fault_error
-from tpuctl.emulator.iam.policies import ACCOUNTS
+from tpuctl.emulator.iam.policies import ACCOUNTS, is_visible
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.delays import is_over
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, set_create_time
@@ -108,7 +107,9 @@ class Admission:
     def check_reservation(self, project_id: str, zone: str, name: str = "") -> None:
         """The reservation must exist; "" or `…/reservations/-` matches any in the zone."""
         prefix = f"projects/{project_id}/locations/{zone}/reservations/"
-        reservations = [str(each) for each in self._registry.settings.get("reservations")]
+        reservations = [
+            str(reservation) for reservation in self._registry.settings.get("reservations")
+        ]
         wants_any = not name or name.endswith("/-")
         if wants_any and any(reservation.startswith(prefix) for reservation in reservations):
             return
@@ -266,8 +267,6 @@ class Admission:
         match = _ACCOUNT.fullmatch(email)
         if match is None or self._registry.projects.find(match[1]) is None:
             return
-        account = self._store.get_json(ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
-        if account is None or not is_over(
-            account.get("created_at", 0.0), account.get("visible_at", 0.0)
-        ):
+        name = f"projects/{match[1]}/serviceAccounts/{email}"
+        if not is_visible(self._store.get_json(ACCOUNTS, name)):
             raise bad_request(f"Service account {email} does not exist.")

@@ -100,7 +100,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.tpu.v2.Tpu",
             "google.cloud.tpu_v2.services.tpu",
-            "Tpu",
             "tpu",
             r"/v2/projects/",
             api=_ACCESS.host,
@@ -109,7 +108,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.tpu.v1.Tpu",
             "google.cloud.tpu_v1.services.tpu",
-            "Tpu",
             "tpu_v1",
             r"/v1/projects/[^/]+/locations",
             api=_ACCESS.host,
@@ -119,7 +117,6 @@ API = GoogleApi(
         Surface(
             "google.cloud.tpu.v2alpha1.Tpu",
             "google.cloud.tpu_v2alpha1.services.tpu",
-            "Tpu",
             "tpu_alpha",
             r"/v2alpha1/",
             api=_ACCESS.host,
@@ -129,8 +126,8 @@ API = GoogleApi(
         ),
     ),
     shared_surfaces=(
-        Surface("google.longrunning.Operations", "", "Operations", "operations"),
-        Surface("google.cloud.location.Locations", "", "Locations", "tpu"),
+        Surface("google.longrunning.Operations", "", "operations"),
+        Surface("google.cloud.location.Locations", "", "tpu"),
     ),
     aliases=(
         # Ray's name for v2alpha1 (ray/autoscaler/_private/gcp/config.py).

@@ -93,7 +93,7 @@ class Interruptions:
 
     def _machines(self, name: str) -> list[str]:
         node = self._nodes.find(name)
-        return [] if node is None else self._nodes.worker_names(name, len(node.network_endpoints))
+        return [] if node is None else self._nodes.machine_names(node)
 
     def _set_event(self, name: str, workers: Iterable[int], value: str) -> None:
         """Set the value of `maintenance-event` on the machines of some workers."""

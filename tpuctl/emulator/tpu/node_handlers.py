@@ -21,7 +21,7 @@ from tpuctl.emulator.tpu.offerings import (
 from tpuctl.emulator.tpu.quota import Quota
 from tpuctl.emulator.wire.machine_service import MachineService
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import name_of, requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 
@@ -35,7 +35,6 @@ class NodeHandlers(OperationsService, MachineService):
 
     def __init__(self, registry: Registry, nodes: Nodes, others: Nodes) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._nodes = nodes
         self._others = others
         self._admission = Admission(registry)
@@ -59,8 +58,8 @@ class NodeHandlers(OperationsService, MachineService):
     async def list_nodes(self, request: Any, caller: Caller) -> Any:
         prefix = name_prefix(*self._project_and_zone(request.parent))
         nodes = [*self._nodes.all(prefix), *map(self.in_own_form, self._others.all(prefix))]
-        nodes.sort(key=_name_of)
-        rows, token = page(nodes, request.page_size, request.page_token, _name_of)
+        nodes.sort(key=name_of)
+        rows, token = requested_page(request, nodes)
         return self.list_response(nodes=rows, next_page_token=token)
 
     async def get_node(self, request: Any, caller: Caller) -> Any:
@@ -141,7 +140,3 @@ class NodeHandlers(OperationsService, MachineService):
             nodes.save(node)
             record = nodes.begin(verb, node, api=api or self._nodes.version, **more)
         return self._operations.message(record)
-
-
-def _name_of(node: Any) -> str:
-    return str(node.name)

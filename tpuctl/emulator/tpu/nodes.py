@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from google.cloud.common.types.operation_metadata import OperationMetadata
@@ -121,13 +121,15 @@ class Nodes:
         location, _, node_id = node_name.partition("/nodes/")
         return [f"{location}/{self.machines}/{node_id}/workers/{index}" for index in range(count)]
 
+    def machine_names(self, node: Any) -> list[str]:
+        return self.worker_names(node.name, len(node.network_endpoints))
+
     async def reserve(self, node_name: str, count: int) -> list[Endpoint]:
         return await self._registry.host.reserve(self.worker_names(node_name, count))
 
     async def specs(self, node: Any) -> list[MachineSpec]:
         """The specs of the workers' machines, from the stored node."""
-        names = self.worker_names(node.name, len(node.network_endpoints))
-        return self._specs(node, await self._registry.host.reserve(names))
+        return self._specs(node, await self._registry.host.reserve(self.machine_names(node)))
 
     def _specs(self, node: Any, endpoints: Sequence[Endpoint]) -> list[MachineSpec]:
         _, project_id, _, zone, _, node_id = node.name.split("/")
@@ -258,11 +260,11 @@ class Nodes:
 
     async def stop_machines(self, node: Any) -> None:
         """Stop all machines of a node gracefully, in parallel."""
-        names = self.worker_names(node.name, len(node.network_endpoints))
-        await asyncio.gather(*(self._registry.host.shut_down(name) for name in names))
+        shut_down = self._registry.host.shut_down
+        await asyncio.gather(*(shut_down(name) for name in self.machine_names(node)))
 
     async def _discard_machines(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        await self.discard_machines(arguments["target"])
+        await self.discard_all([arguments["target"]])
 
     async def reboot(self, name: str) -> None:
         """Restart the node's machines; their disks are kept. Raises ApiError."""
@@ -283,12 +285,13 @@ class Nodes:
                 node.health_description = description
                 self.save(node)
 
-    async def discard_machines(self, name: str) -> None:
-        """Stop the node's machines and delete their disks; the node stays in the store."""
-        node = self.find(name)
-        if node is not None:
-            names = self.worker_names(node.name, len(node.network_endpoints))
-            await asyncio.gather(*(self._registry.host.discard(name) for name in names))
+    async def discard_all(self, names: Iterable[str]) -> None:
+        """Stop the machines of nodes and delete their disks; the nodes stay in the store."""
+        nodes = [node for name in names if (node := self.find(name)) is not None]
+        discard = self._registry.host.discard
+        await asyncio.gather(
+            *(discard(machine) for node in nodes for machine in self.machine_names(node))
+        )
 
     # Effects: finish an operation.
 

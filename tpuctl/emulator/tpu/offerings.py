@@ -7,11 +7,14 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
+from google.cloud.location import locations_pb2
+from google.cloud.tpu_v2.types import cloud_tpu
+
 from tpuctl import catalog
-from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
 from tpuctl.emulator.state.projects import Directory, Project
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Service
 
 # A name with an underscore was accepted in a public report (2021); otherwise Compute's rule.
 NODE_ID = re.compile(r"[a-z](?:[a-z0-9_-]{0,61}[a-z0-9])?")
@@ -30,18 +33,14 @@ def bad_request(detail: str) -> ApiError:
 
 
 def already_exists(name: str) -> ApiError:
-    return ApiError(
-        "ALREADY_EXISTS", f"Resource '{name}' already exists", details=[_resource_info(name)]
-    )
+    details = [error_detail("ResourceInfo", resourceName=name)]
+    return ApiError("ALREADY_EXISTS", f"Resource '{name}' already exists", details=details)
 
 
 def not_found(name: str) -> ApiError:
     """From marin-community/marin#3404."""
-    return missing(f"Resource '{name}' was not found", details=[_resource_info(name)])
-
-
-def _resource_info(name: str) -> dict[str, Any]:
-    return {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": name}
+    details = [error_detail("ResourceInfo", resourceName=name)]
+    return missing(f"Resource '{name}' was not found", details=details)
 
 
 def no_capacity(zone: str) -> str:
@@ -163,17 +162,12 @@ def accelerator_config(accelerator: catalog.AcceleratorType) -> dict[str, Any]:
     return {"type_": number, "topology": accelerator.topology}
 
 
-class OfferingHandlers:
+class OfferingHandlers(Service):
     """Read-only methods for accelerator types, runtimes and locations."""
 
-    def __init__(self, projects: Directory) -> None:
-        self._projects = projects
-
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.parent)
-        rows, token = page(type_names(zone), request.page_size, request.page_token, str)
+        rows, token = requested_page(request, type_names(zone))
         answer = cloud_tpu.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
             answer.accelerator_types.append(self._accelerator_type(request.parent, name))
@@ -188,8 +182,6 @@ class OfferingHandlers:
 
     @staticmethod
     def _accelerator_type(parent: str, name: str) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         accelerator = catalog.accelerator_type(name)
         assert accelerator is not None
         answer = cloud_tpu.AcceleratorType.pb()(
@@ -201,13 +193,11 @@ class OfferingHandlers:
         return answer
 
     async def list_runtime_versions(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.parent)
         versions = (
             [runtime.version for runtime in catalog.runtimes()] if zone in catalog.zones() else []
         )
-        rows, token = page(sorted(versions), request.page_size, request.page_token, str)
+        rows, token = requested_page(request, sorted(versions))
         answer = cloud_tpu.ListRuntimeVersionsResponse.pb()(next_page_token=token)
         for version in rows:
             answer.runtime_versions.add(
@@ -216,8 +206,6 @@ class OfferingHandlers:
         return answer
 
     async def get_runtime_version(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.tpu_v2.types import cloud_tpu
-
         _, zone = parse_location(request.name)
         version = request.name.partition("/runtimeVersions/")[2]
         if catalog.runtime(version) is None or zone not in catalog.zones():
@@ -225,11 +213,8 @@ class OfferingHandlers:
         return cloud_tpu.RuntimeVersion.pb()(name=request.name, version=version)
 
     async def list_locations(self, request: Any, caller: Caller) -> Any:
-        from google.cloud.location import locations_pb2
-
         self._require_project(request.name)
-        zones = list(catalog.zones())
-        rows, token = page(zones, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, list(catalog.zones()))
         return locations_pb2.ListLocationsResponse(
             locations=[_location(f"{request.name}/locations/{zone}") for zone in rows],
             next_page_token=token,
@@ -243,12 +228,12 @@ class OfferingHandlers:
         return _location(request.name)
 
     def _require_project(self, name: str) -> None:
-        self._projects.require(name.partition("/")[2].partition("/")[0], "tpu.googleapis.com")
+        self._registry.projects.require(
+            name.partition("/")[2].partition("/")[0], "tpu.googleapis.com"
+        )
 
 
 def _location(name: str) -> Any:
-    from google.cloud.location import locations_pb2
-
     zone = name.rpartition("/")[2]
     return locations_pb2.Location(
         name=name, location_id=zone, labels={"cloud.googleapis.com/region": catalog.region_of(zone)}

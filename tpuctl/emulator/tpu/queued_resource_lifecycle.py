@@ -23,6 +23,7 @@ from tpuctl.emulator.tpu.queued_resource_store import (
     Document,
     QueuedResourceStore,
     is_flex_start,
+    is_reserved,
     is_spot,
     node_names,
     node_of,
@@ -111,7 +112,9 @@ class QueuedResourceEngine:
         document = self._store.find(name)
         if document is None or state_of(document) not in ("PROVISIONING", "ACTIVE"):
             return
-        nodes = [node for each in node_names(document) if (node := self._nodes.find(each))]
+        nodes = [
+            node for node_name in node_names(document) if (node := self._nodes.find(node_name))
+        ]
         is_preempted = any(node.state == NodeState.PREEMPTED for node in nodes)
         if nodes and not is_preempted:
             return
@@ -123,6 +126,15 @@ class QueuedResourceEngine:
     def _begin_drive(self, name: str) -> None:
         self._registry.operations.begin(_INTERNAL_PARENT, "tpu.queued.drive", {"target": name}, 0.0)
 
+    def _delay(self, document: Document, step: str) -> tuple[float, float]:
+        """When the state began, and when it may end at the earliest."""
+        since: float = document["_"]["state_since"]
+        return since, since + self._registry.pace.seconds(step)
+
+    def _take_fault(self, kind: str, document: Document) -> Mapping[str, Any] | None:
+        attributes = self._fault_attributes(document)[0]
+        return self._registry.faults.take(kind, **attributes, name=document["name"])
+
     # Creation.
 
     async def _check_creation(self, arguments: Arguments, report: Callable[[str], None]) -> None:
@@ -132,7 +144,7 @@ class QueuedResourceEngine:
             if is_flex_start(document) and not self._admission.offers_flex_start(zone, spec):
                 text = _NO_FLEX_START.format(type=node_of(spec).accelerator_type, zone=zone)
                 raise ApiError("INVALID_ARGUMENT", text)  # public zone tables of 2026
-        if "reservationName" in document or document.get("guaranteed", {}).get("reserved"):
+        if is_reserved(document):
             name = document.get("reservationName", "")
             self._admission.check_reservation(project_id, zone, name)
 
@@ -163,17 +175,14 @@ class QueuedResourceEngine:
             self._fail(document, error)
 
     async def _accept(self, document: Document) -> bool:
-        since = document["_"]["state_since"]
-        due = since + self._registry.pace.seconds("tpu.queued.accept")
-        await asyncio.sleep(remaining(since, due))
+        await asyncio.sleep(remaining(*self._delay(document, "tpu.queued.accept")))
         await asyncio.sleep(max(0.0, document["_"].get("valid_after", 0.0) - time.time()))
         self._store.set_state(document, "WAITING_FOR_RESOURCES")
         return True
 
     async def _wait(self, document: Document) -> bool:
         """Wait for capacity: a stockout that fails other requests only delays this one."""
-        since = document["_"]["state_since"]
-        due = since + self._registry.pace.seconds("tpu.queued.wait")
+        delay = self._delay(document, "tpu.queued.wait")
         valid_until = document["_"].get("valid_until")
         attributes = self._fault_attributes(document)
         if not document["_"].get("stockout_seen"):
@@ -185,13 +194,11 @@ class QueuedResourceEngine:
         while True:
             if valid_until is not None and time.time() >= valid_until:
                 return self._fail(document, ApiError("DEADLINE_EXCEEDED", _EXPIRED))
-            fault = self._registry.faults.take(
-                "queue-failure", **attributes[0], name=document["name"]
-            )
+            fault = self._take_fault("queue-failure", document)
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
-            if is_over(since, due) and not any(map(self._is_sold_out, attributes)):
+            if is_over(*delay) and not any(map(self._is_sold_out, attributes)):
                 self._store.set_state(document, "PROVISIONING")
                 return True
             await asyncio.sleep(_POLL_SECONDS)
@@ -213,8 +220,7 @@ class QueuedResourceEngine:
 
     async def _provision(self, document: Document) -> bool:
         names = node_names(document)
-        since = document["_"]["state_since"]
-        due = since + self._registry.pace.seconds("tpu.nodes.create")
+        since, due = self._delay(document, "tpu.nodes.create")
         try:
             if not document["_"].get("nodes_created"):
                 await self._create_nodes(document)
@@ -252,23 +258,17 @@ class QueuedResourceEngine:
     async def _hold_in_provisioning(self, document: Document) -> None:
         """Wait until the fault that holds this request is removed, if there is one."""
         if "stuck_by" not in document["_"]:
-            attributes = self._fault_attributes(document)[0]
-            fault = self._registry.faults.take(
-                "stuck-provisioning", **attributes, name=document["name"]
-            )
+            fault = self._take_fault("stuck-provisioning", document)
             document["_"]["stuck_by"] = "" if fault is None else fault["id"]
             self._store.save(document)
         while True:
-            if document["_"]["stuck_by"] not in {each.id for each in self._registry.faults.all()}:
+            if document["_"]["stuck_by"] not in {fault.id for fault in self._registry.faults.all()}:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
     def _will_be_suspended(self, document: Document) -> bool:
         """Whether a fault says so: it then fails, as large spot slices were seen to do."""
-        attributes = self._fault_attributes(document)[0]
-        fault = self._registry.faults.take(
-            "provisioning-failure", **attributes, name=document["name"]
-        )
+        fault = self._take_fault("provisioning-failure", document)
         if fault is not None:
             document["_"]["failure"] = fault.get("text") or "an internal error has occurred"
             self._store.save(document)
@@ -296,7 +296,7 @@ class QueuedResourceEngine:
             node.multislice_node = document["_"]["multislice"]
             if is_spot(document, spec) and not is_flex_start(document):
                 node.scheduling_config.spot = True
-            if "reservationName" in document or document.get("guaranteed", {}).get("reserved"):
+            if is_reserved(document):
                 node.scheduling_config.reserved = True
             planned.append((node, spec))
         with self._registry.store.transaction():
@@ -327,8 +327,7 @@ class QueuedResourceEngine:
         return True
 
     async def _suspend(self, document: Document) -> bool:
-        since = document["_"]["state_since"]
-        due = since + self._registry.pace.seconds("tpu.nodes.delete")
+        delay = self._delay(document, "tpu.nodes.delete")
         names = []
         for name in node_names(document):
             node = self._nodes.find(name)
@@ -336,8 +335,8 @@ class QueuedResourceEngine:
                 names.append(name)
                 node.state = NodeState.DELETING
                 self._nodes.save(node)
-        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
-        await asyncio.sleep(remaining(since, due))
+        await self._nodes.discard_all(names)
+        await asyncio.sleep(remaining(*delay))
         with self._registry.store.transaction():
             for name in names:
                 self._nodes.remove(name)
@@ -358,7 +357,7 @@ class QueuedResourceEngine:
     # Deletion and reset.
 
     async def _remove_nodes(self, names: list[str]) -> None:
-        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
+        await self._nodes.discard_all(names)
         with self._registry.store.transaction():
             for name in names:
                 self._nodes.remove(name)
@@ -372,8 +371,7 @@ class QueuedResourceEngine:
         ]
 
     async def _discard_nodes(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        names = self._created_nodes(self._require(arguments))
-        await asyncio.gather(*(self._nodes.discard_machines(name) for name in names))
+        await self._nodes.discard_all(self._created_nodes(self._require(arguments)))
 
     def _finish_deletion(self, arguments: Arguments) -> Any:
         document = self._require(arguments)

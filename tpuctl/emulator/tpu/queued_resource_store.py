@@ -109,6 +109,10 @@ def is_flex_start(document: Document) -> bool:
     return document.get("provisioningModel") == "FLEX_START"
 
 
+def is_reserved(document: Document) -> bool:
+    return "reservationName" in document or bool(document.get("guaranteed", {}).get("reserved"))
+
+
 def is_spot(document: Document, spec: Document) -> bool:
     """Whether its nodes count against preemptible quota; flex-start nodes do
     (docs.cloud.google.com/tpu/docs/request-using-flex-start). Best effort's: a guess."""

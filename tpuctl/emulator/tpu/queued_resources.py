@@ -38,7 +38,7 @@ from tpuctl.emulator.tpu.queued_resource_store import (
 )
 from tpuctl.emulator.tpu.quota import Demand, Quota
 from tpuctl.emulator.tpu.request_ids import RequestIds
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Registry
 
 _ID = re.compile(r"[A-Za-z0-9_.~+%-]+")  # cloud_tpu.proto, CreateQueuedResourceRequest
@@ -98,8 +98,7 @@ class QueuedResources:
     def list_page(self, request: Any) -> tuple[list[Document], str]:
         """One page and the next token; `locations/-` matches all locations."""
         prefix = name_prefix(*project_and_zone(self._registry.projects, request.parent))
-        documents = self._store.all(prefix)
-        return page(documents, request.page_size, request.page_token, lambda row: str(row["name"]))
+        return requested_page(request, self._store.all(prefix))
 
     def create(self, request: Any, document: Document, api: str = "v2") -> Record:
         project, zone = project_and_zone(self._registry.projects, request.parent)

@@ -11,7 +11,7 @@ from google.cloud.tpu_v2.types import cloud_tpu
 
 from tpuctl import catalog
 from tpuctl.catalog.quota import quota_limits
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import ApiError, error_detail
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.tpu.nodes import KIND
 from tpuctl.emulator.tpu.queued_resource_store import QUEUED, is_spot, node_of
@@ -111,7 +111,5 @@ def _refusal(project: Project, exceeded: list[tuple[str, str, int]]) -> ApiError
     return ApiError(
         "RESOURCE_EXHAUSTED",
         f"Quota limit '{name}' has been exceeded. Limit: {limit} in {scope} {location}.",
-        details=[
-            {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations}
-        ],
+        details=[error_detail("QuotaFailure", violations=violations)],
     )

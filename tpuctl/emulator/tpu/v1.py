@@ -27,7 +27,7 @@ from tpuctl.emulator.tpu.v1_network import (
 from tpuctl.emulator.tpu.v1_nodes import NodesV1
 from tpuctl.emulator.tpu.v1_view import NodeV1, as_v1
 from tpuctl.emulator.wire.machine_service import NetworkInterface
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _GENERATIONS = ("v2", "v3")  # v4 and later are TPU VMs only
@@ -113,8 +113,7 @@ class TpuV1Service(NodeHandlers):
     async def list_tensor_flow_versions(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.parent)
         offered = catalog.node_versions() if zone in catalog.zones() else ()
-        names = sorted(entry.version for entry in offered)
-        rows, token = page(names, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, sorted(entry.version for entry in offered))
         answer = v1.ListTensorFlowVersionsResponse.pb()(next_page_token=token)
         for version in rows:
             answer.tensorflow_versions.add(
@@ -131,8 +130,7 @@ class TpuV1Service(NodeHandlers):
 
     async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
         _, zone = self._project_and_zone(request.parent)
-        names = type_names(zone, _GENERATIONS)
-        rows, token = page(names, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, type_names(zone, _GENERATIONS))
         answer = v1.ListAcceleratorTypesResponse.pb()(next_page_token=token)
         for name in rows:
             answer.accelerator_types.add(

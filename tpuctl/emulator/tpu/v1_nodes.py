@@ -25,7 +25,7 @@ class NodesV1(Nodes):
     def _verbs(self) -> dict[str, tuple[Any, Any, Any]]:
         verbs = super()._verbs()
         del verbs["update"]
-        return {**verbs, "reimage": (self._finish_reimage, self._reimage, self._fail_reimage)}
+        return {**verbs, "reimage": (self._finish_start, self._reimage, self._fail_reimage)}
 
     def _machine(self, node: Any, project_id: str) -> dict[str, Any]:
         version = catalog.node_version(node.tensorflow_version)
@@ -57,9 +57,6 @@ class NodesV1(Nodes):
         node = self.find(arguments["target"])
         super()._finish_deletion(arguments)
         return node if arguments.get("api", "v1") == "v1" else None
-
-    def _finish_reimage(self, arguments: Arguments) -> Any:
-        return self._finish_start(arguments)
 
     def _fail_reimage(self, arguments: Arguments, error: ApiError) -> None:
         """A failed reimage leaves the node without a server."""

@@ -38,8 +38,7 @@ class TpuService(NodeHandlers, OfferingHandlers):
     list_response = cloud_tpu.ListNodesResponse.pb()
 
     def __init__(self, registry: Registry) -> None:
-        NodeHandlers.__init__(self, registry, Nodes(registry), NodesV1(registry))
-        OfferingHandlers.__init__(self, registry.projects)
+        super().__init__(registry, Nodes(registry), NodesV1(registry))
         self.queued_resources = QueuedResources(registry, self._nodes, self._admission, self._quota)
         self._nodes.on_node_removed = self.queued_resources.engine.on_node_removed
         self.effects = {**self.effects, **self.queued_resources.engine.effects}
@@ -148,7 +147,7 @@ class TpuService(NodeHandlers, OfferingHandlers):
         for node in self._nodes.all(f"{project}/locations/{zone}/nodes/"):
             if node.state != NodeState.READY:
                 continue
-            for machine in self._nodes.worker_names(node.name, len(node.network_endpoints)):
+            for machine in self._nodes.machine_names(node):
                 attributes = self._registry.host.guest_attributes(machine).get("tpu", {})
                 if attributes.get("hostname") == host:
                     return machine

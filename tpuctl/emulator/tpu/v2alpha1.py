@@ -20,7 +20,7 @@ from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
 from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _API = "v2alpha1"
@@ -34,6 +34,15 @@ def _as_v2(request: Any, name: str) -> Any:
     )
 
 
+def _answered_by_v2(name: str) -> Any:
+    """A handler of messages that are the same in both versions."""
+
+    async def handle(self: Any, request: Any, caller: Caller) -> Any:
+        return await getattr(self._v2, name)(request, caller)
+
+    return handle
+
+
 def _answer(message: str, **fields: Any) -> Any:
     return extended(getattr(alpha, message).pb())(**fields)
 
@@ -43,7 +52,6 @@ class TpuAlphaService(OperationsService):
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
-        self._registry = registry
         self._v2: Any = registry.service("tpu")
         self._requests = RequestIds(registry)
         self._nodes = Nodes(registry)  # for their extras
@@ -93,8 +101,7 @@ class TpuAlphaService(OperationsService):
         worker = next(iter(request.worker_ids), "")
         return self._v2.simulate_maintenance(request.name, worker, _API)
 
-    async def get_guest_attributes(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_guest_attributes(request, caller)
+    get_guest_attributes = _answered_by_v2("get_guest_attributes")
 
     async def _begin_once(self, request: Any, action: str, begin: Callable[[], Any]) -> Any:
         """The operation that `begin` starts, or that an earlier identical request started."""
@@ -131,35 +138,22 @@ class TpuAlphaService(OperationsService):
     async def reset_queued_resource(self, request: Any, caller: Caller) -> Any:
         return self._operations.message(self._v2.queued_resources.reset(request, _API))
 
-    # Read-only methods. These messages are the same on the wire in both versions.
+    # Read-only methods.
 
     async def list_reservations(self, request: Any, caller: Caller) -> Any:
         """The reservations in the settings, with name and state only."""
         prefix = name_prefix(*project_and_zone(self._registry.projects, request.parent))
         reservations = [str(name) for name in self._registry.settings.get("reservations")]
         names = sorted(name for name in reservations if name.startswith(prefix))
-        rows, token = page(names, request.page_size, request.page_token, str)
+        rows, token = requested_page(request, names)
         state = alpha.Reservation.State.ACTIVE
         messages = [_answer("Reservation", name=name, state=state) for name in rows]
         return _answer("ListReservationsResponse", reservations=messages, next_page_token=token)
 
-    async def list_accelerator_types(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_accelerator_types(request, caller)
-
-    async def get_accelerator_type(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_accelerator_type(request, caller)
-
-    async def list_runtime_versions(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_runtime_versions(request, caller)
-
-    async def get_runtime_version(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_runtime_version(request, caller)
-
-    async def generate_service_identity(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.generate_service_identity(request, caller)
-
-    async def list_locations(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.list_locations(request, caller)
-
-    async def get_location(self, request: Any, caller: Caller) -> Any:
-        return await self._v2.get_location(request, caller)
+    list_accelerator_types = _answered_by_v2("list_accelerator_types")
+    get_accelerator_type = _answered_by_v2("get_accelerator_type")
+    list_runtime_versions = _answered_by_v2("list_runtime_versions")
+    get_runtime_version = _answered_by_v2("get_runtime_version")
+    generate_service_identity = _answered_by_v2("generate_service_identity")
+    list_locations = _answered_by_v2("list_locations")
+    get_location = _answered_by_v2("get_location")

@@ -42,7 +42,9 @@ class ControlApi:
         self._pace_changed = pace_changed
         self._require_method = require_method
         self._answers: dict[tuple[str, str], Answer] = {
-            ("GET", "/_local/faults"): self._list,
+            ("GET", "/_local/faults"): lambda request: {
+                "faults": [self._show(fault) for fault in registry.faults.all()]
+            },
             ("POST", "/_local/faults"): self._add,
             ("DELETE", "/_local/faults"): self._remove_all,
             ("GET", "/_local/settings"): lambda request: self._settings(),
@@ -72,9 +74,6 @@ class ControlApi:
         held_calls = self._registry.traffic.held_calls(fault.id)
         fields = {**fault.fields, **self._scheduled.describe(fault)}
         return {**fields, "exhausted": fault.is_exhausted(), "held_calls": held_calls}
-
-    def _list(self, request: Request) -> dict[str, Any]:
-        return {"faults": [self._show(fault) for fault in self._registry.faults.all()]}
 
     async def _add(self, request: Request) -> dict[str, Any]:
         spec = await _body(request)

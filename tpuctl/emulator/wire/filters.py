@@ -38,6 +38,11 @@ def matches(row: Row, text: str, compare: Compare | None = None, *, any_of: bool
     return holds
 
 
+def matches_pattern(text: str, pattern: str) -> bool:
+    """Whether all of a text matches, in which `*` stands for any characters, in any case."""
+    return bool(re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), text, re.IGNORECASE))
+
+
 class _Filter:
     """A recursive descent parser that evaluates a filter for a row."""
 

@@ -18,7 +18,6 @@ class Surface:
 
     service: str  # "google.cloud.tpu.v2.Tpu"
     package: str  # "google.cloud.tpu_v2.services.tpu"
-    client: str  # "Tpu", as in TpuTransport
     key: str  # of the emulator's service that answers; "" for none
     paths: str = ""  # a pattern of its REST paths
     # The format of its errors: "legacy" with a list, "both" for the list only with `alt=json`.
@@ -33,6 +32,11 @@ class Surface:
     definition: str = ""  # the module whose `methods` defines it, if no client does
     # HTTP rules of its methods, if the client supports only gRPC.
     rest_rules: Options = field(default_factory=dict)
+
+    @property
+    def client(self) -> str:
+        """`Tpu`, as in TpuTransport."""
+        return self.service.rpartition(".")[2]
 
 
 @dataclass(frozen=True)

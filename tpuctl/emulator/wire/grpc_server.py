@@ -92,7 +92,7 @@ class RpcServer:
             self._transcript.add_rpc(token, method, data, status, answer, headers)
         if error_response is None:
             return answer
-        code = next(each for each in grpc.StatusCode if each.value[0] == error_response.number)
+        code = next(code for code in grpc.StatusCode if code.value[0] == error_response.number)
         await context.abort(code, error_response.message, error_response.as_trailers())
         raise AssertionError("abort always raises")
 

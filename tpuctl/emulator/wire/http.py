@@ -212,9 +212,10 @@ def _error_response(raw: web.BaseRequest, error: ApiError, family: str) -> web.R
     headers = dict(_COMMON_HEADERS)
     if error.number == 16:
         headers["WWW-Authenticate"] = 'Bearer realm="https://accounts.google.com/"'
+    body = _page(error.http, error.message) if error.is_page else error.as_json(family)
     response = web.Response(
         status=error.http,
-        body=b"" if raw.method == "HEAD" else _error_body(error, family),
+        body=b"" if raw.method == "HEAD" else body,
         content_type="text/html" if error.is_page else "application/json",
         charset="UTF-8",
         headers=headers,
@@ -222,10 +223,6 @@ def _error_response(raw: web.BaseRequest, error: ApiError, family: str) -> web.R
     if not raw.content.is_eof():
         response.force_close()  # do not read the rest of the body
     return response
-
-
-def _error_body(error: ApiError, family: str) -> bytes:
-    return _page(error.http, error.message) if error.is_page else error.as_json(family)
 
 
 def _no_such_path(raw: web.BaseRequest, path: str) -> web.Response:

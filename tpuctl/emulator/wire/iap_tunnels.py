@@ -14,14 +14,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 
 from tpuctl import catalog
-from tpuctl.emulator.faults.http_exchange import Exchange
-from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.wire.http_request import Request
 from tpuctl.emulator.wire.iap_session import Close, Session
 from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.registry import Registry
@@ -37,27 +36,6 @@ _SESSION_SECONDS = 300.0
 _MAX_MESSAGE_BYTES = 1 << 20
 
 
-class TunnelRequest(Protocol):
-    """The parts of a request that tunnels need."""
-
-    @property
-    def raw(self) -> web.BaseRequest: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def email(self) -> str: ...
-
-    @property
-    def exchange(self) -> Exchange: ...
-
-    @property
-    def caller(self) -> Caller: ...
-
-    def param(self, key: str, default: str = "") -> str: ...
-
-
 class Tunnels:
     """All tunnels of one local cloud."""
 
@@ -66,7 +44,7 @@ class Tunnels:
         self._policy = policy
         self._sessions: dict[str, Session] = {}
 
-    async def answer(self, request: TunnelRequest) -> web.StreamResponse:
+    async def answer(self, request: Request) -> web.StreamResponse:
         """Answer a request below ROOT. Raises ApiError if it is not for a tunnel."""
         verb = request.path.removeprefix(ROOT)
         method = f"iap.tunnels.{verb}"
@@ -122,7 +100,7 @@ class Tunnels:
         if session.websocket is None and self._sessions.pop(session.sid, None) is not None:
             await session.end()
 
-    async def _connect(self, request: TunnelRequest) -> Session:
+    async def _connect(self, request: Request) -> Session:
         project = self._registry.projects.find(request.param("project"))
         name = f"projects/{project['id'] if project else request.param('project')}"
         instance = f"zones/{request.param('zone')}/instances/{request.param('instance')}"
@@ -144,7 +122,7 @@ class Tunnels:
         self._sessions[session.sid] = session
         return session
 
-    def _find(self, request: TunnelRequest) -> tuple[Session, int]:
+    def _find(self, request: Request) -> tuple[Session, int]:
         session = self._sessions.get(request.param("sid"))
         if session is None or session.email != request.email:
             raise Close(Close.SID_UNKNOWN, "unknown sid")
@@ -163,7 +141,7 @@ class Tunnels:
         return None
 
 
-def _request_attributes(request: TunnelRequest) -> dict[str, Any]:
+def _request_attributes(request: Request) -> dict[str, Any]:
     zone = request.param("zone")
     return {
         "project": request.param("project"),
@@ -173,7 +151,7 @@ def _request_attributes(request: TunnelRequest) -> dict[str, Any]:
     }
 
 
-def _make_cut(request: TunnelRequest) -> Callable[[str, int], bool]:
+def _make_cut(request: Request) -> Callable[[str, int], bool]:
     """A function that applies a fault's cut: an abort, or the close code of an expired token."""
 
     def cut(part: Any, passed: int) -> bool:

@@ -274,7 +274,7 @@ def _query_value(descriptor: Any, key: str, values: Sequence[str]) -> Any:
     for name in key.split("."):
         fields = descriptor.fields if descriptor is not None else ()
         field_descriptor = next(
-            (each for each in fields if name in (each.name, each.json_name)), None
+            (field for field in fields if name in (field.name, field.json_name)), None
         )
         if field_descriptor is None:
             raise invalid(

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.operations import Effect
-from tpuctl.emulator.wire.paging import page
-from tpuctl.emulator.wire.registry import Caller, Registry
+from tpuctl.emulator.wire.paging import requested_page
+from tpuctl.emulator.wire.registry import Caller, Registry, Service
 
 _MAX_WAIT_SECONDS = 60.0
 
 
-class OperationsService:
+class OperationsService(Service):
     """get, list, delete and wait. cancel is not emulated and returns UNIMPLEMENTED."""
 
-    effects: Mapping[str, Effect] = {}
-
     def __init__(self, registry: Registry) -> None:
+        super().__init__(registry)
         self._operations = registry.operations
-
-    def handler(self, service: str) -> OperationsService:
-        return self
 
     async def get_operation(self, request: Any, caller: Caller) -> Any:
         return self._operations.message(self._operations.get(_validate_name(request.name)))
@@ -31,8 +25,7 @@ class OperationsService:
     async def list_operations(self, request: Any, caller: Caller) -> Any:
         from google.longrunning import operations_pb2
 
-        records = self._operations.list(request.name)
-        rows, token = page(records, request.page_size, request.page_token, lambda r: r.name)
+        rows, token = requested_page(request, self._operations.list(request.name))
         return operations_pb2.ListOperationsResponse(
             operations=[self._operations.message(record) for record in rows],
             next_page_token=token,

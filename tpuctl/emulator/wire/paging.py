@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tpuctl.emulator.state.errors import invalid
 
@@ -22,6 +22,26 @@ def read_token(token: str) -> str:
         return base64.b64decode(padded.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
         raise invalid(f"Invalid page token: {token!r}.") from error
+
+
+def name_of(row: Any) -> str:
+    """The name of a message, of a stored row, or of a row that is its name."""
+    if isinstance(row, str):
+        return row
+    return str(row["name"] if isinstance(row, Mapping) else row.name)
+
+
+def requested_page(
+    request: Any,
+    rows: Sequence[T],
+    key: Callable[[T], str] = name_of,
+    *,
+    default_size: int = 0,
+    max_size: int = 1000,
+) -> tuple[list[T], str]:
+    """`page` of the size and with the token of a request."""
+    size = request.page_size or default_size
+    return page(rows, size, request.page_token, key, max_size=max_size)
 
 
 def page(

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
@@ -26,14 +26,17 @@ from tpuctl.local_cloud.pace import Pace
 __all__ = ["Caller", "Registry", "Service"]
 
 
-class Service(Protocol):
-    """An emulated API."""
+class Service:
+    """An emulated API, or a version of one."""
 
-    effects: Mapping[str, Effect]  # by name, as "tpu.nodes.create"
+    effects: Mapping[str, Effect] = {}  # of its operations, by name, as "tpu.nodes.create"
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def handler(self, service: str) -> Any:
-        """The object whose methods answer this gRPC service."""
-        ...
+        """The object whose methods answer this gRPC service; None for a service without gRPC."""
+        return self
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Router:
         self._methods: dict[str, list[Method]] = {}
         apis = registry.apis
         self._surfaces = [surface for api in apis for surface in api.surfaces]
-        self._shared = {each.service: each for api in apis for each in api.shared_surfaces}
+        self._shared = {surface.service: surface for api in apis for surface in api.shared_surfaces}
         self._with_paths = [surface for surface in self._surfaces if surface.paths]
         # Compute Engine's surfaces have no paths; it does not support gRPC.
         self._by_service = {surface.service: surface for surface in self._with_paths}
@@ -73,7 +73,12 @@ class Router:
                 answer: bytes = await service.answer(verb, path, query, caller)
                 return answer
         requested, path = path, self._canonical(path)
-        for surface, method, rule, captured in self._find(verb, path):
+        matches = (
+            (surface, *match)
+            for surface in self._candidates(path)
+            for match in self._methods_at(surface, verb, path)
+        )
+        for surface, method, rule, captured in matches:
             read = partial(decode, method, rule, captured, query, body)
             message = await self._call(surface, method, caller, read)
             content = encode(
@@ -103,11 +108,6 @@ class Router:
         for start, key in self._json:
             if path.startswith(start):
                 yield self._registry.service(key)
-
-    def _find(self, verb: str, path: str) -> Iterator[tuple[Surface, Method, Rule, Sequence[str]]]:
-        for surface in self._candidates(path):
-            for method, rule, captured in self._methods_at(surface, verb, path):
-                yield surface, method, rule, captured
 
     def _methods_at(
         self, surface: Surface, verb: str, path: str
@@ -200,7 +200,7 @@ class Router:
         return self._registry.service(key).handler(service) if key else None
 
     def _candidates(self, path: str) -> list[Surface]:
-        surfaces = [each for each in self._with_paths if re.match(each.paths, path)]
+        surfaces = [surface for surface in self._with_paths if re.match(surface.paths, path)]
         others = (api.surface_at(path) for api in self._registry.apis)
         return surfaces + [surface for surface in others if surface is not None]
 
@@ -211,30 +211,30 @@ class Router:
         return path
 
     def _table(self, surface: Surface) -> list[Method]:
-        methods = self._methods.get(surface.service)
-        if methods is None and surface.service in self._shared:
-            methods = shared_methods()
-            self._methods[surface.service] = methods
-        if methods is None and surface.definition:
-            methods = list(importlib.import_module(surface.definition).methods(surface.service))
-            self._methods[surface.service] = methods
-        if methods is None:
-            self._registry.service(surface.key)  # its module may patch the client's imports
-            base = importlib.import_module(f"{surface.package}.transports.base")
-            rest_base = None
-            try:
-                rest = importlib.import_module(f"{surface.package}.transports.rest_base")
-                rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
-            except ModuleNotFoundError:
-                pass  # a client that supports only gRPC
-            table = getattr(base, f"{surface.client}Transport", None)
-            if table is None:
-                return []
-            methods = methods_of(surface.service, table, rest_base, surface.rest_rules)
-            if surface.messages:
-                extended = importlib.import_module(surface.messages).extended
-                methods = [replace(method, request=extended(method.request)) for method in methods]
-            self._methods[surface.service] = methods
+        if surface.service not in self._methods:
+            self._methods[surface.service] = self._load_table(surface)
+        return self._methods[surface.service]
+
+    def _load_table(self, surface: Surface) -> list[Method]:
+        if surface.service in self._shared:
+            return shared_methods()
+        if surface.definition:
+            return list(importlib.import_module(surface.definition).methods(surface.service))
+        self._registry.service(surface.key)  # its module may patch the client's imports
+        base = importlib.import_module(f"{surface.package}.transports.base")
+        rest_base = None
+        try:
+            rest = importlib.import_module(f"{surface.package}.transports.rest_base")
+            rest_base = getattr(rest, f"_Base{surface.client}RestTransport")
+        except ModuleNotFoundError:
+            pass  # a client that supports only gRPC
+        table = getattr(base, f"{surface.client}Transport", None)
+        if table is None:
+            return []
+        methods = methods_of(surface.service, table, rest_base, surface.rest_rules)
+        if surface.messages:
+            extended = importlib.import_module(surface.messages).extended
+            methods = [replace(method, request=extended(method.request)) for method in methods]
         return methods
 
 

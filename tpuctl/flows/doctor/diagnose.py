@@ -106,7 +106,7 @@ def _local_cloud(opened: OpenStack, stack: Stack | None) -> Finding:
     import shutil
 
     from tpuctl.local_cloud import server_process
-    from tpuctl.local_cloud.images import ImageStore, NoImage
+    from tpuctl.local_cloud.machine_images import ImageStore, NoImage
 
     endpoint = opened.endpoint  # starts it
     running = server_process.status(server_process.default_home())

@@ -71,7 +71,7 @@ async def compile_script(
     """
     from tpuctl.cloud.threads import in_thread
     from tpuctl.flows.preflight.local_buckets import on_local_cloud
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
         COMPILER,
@@ -306,7 +306,7 @@ async def _jax_packages(
     Raises Refused for a libtpu that does not know the generation.
     """
     from tpuctl.flows.local_cloud import prepare_image
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
 
     await prepare_image(None, emit, lambda question: False)
     image = ImageStore().path_of(None) / "bin" / "python3"

@@ -79,7 +79,7 @@ async def rehearse(
     """
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
     from tpuctl.flows.jobs.submit import make_bundle
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
     from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
 
@@ -176,7 +176,7 @@ async def _require_image(
     """Raise Refused unless an image has exactly this TensorFlow: another may behave differently."""
     from tpuctl.flows.local_cloud import install_interpreter
     from tpuctl.interpreters import install_hint, or_list
-    from tpuctl.local_cloud.images import ImageStore
+    from tpuctl.local_cloud.machine_images import ImageStore
 
     if version is None:
         return
@@ -292,7 +292,7 @@ class RehearsalRun:
         the local buckets."""
         from tpuctl.cloud.threads import in_thread
         from tpuctl.flows.local_cloud import prepare_image
-        from tpuctl.local_cloud.images import ImageStore
+        from tpuctl.local_cloud.machine_images import ImageStore
 
         private_folder(self.home)
         code = self.folder.resolve() / FILES
@@ -314,7 +314,7 @@ class RehearsalRun:
 
     async def _install(self, image: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.local_cloud.images import ImageStore
+        from tpuctl.local_cloud.machine_images import ImageStore
         from tpuctl.local_cloud.pip_configuration import pip_configuration
         from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
 

@@ -19,14 +19,16 @@ from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.lists import aggregated, listed_names
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.core.supported_fields import Fields, check_supported
-from tpuctl.emulator.state.locations import check_region, check_zone, regions, zones
+from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.registry import Caller
 
 __all__ = [
     "Collection",
+    "FixedCollection",
     "Items",
+    "LabeledCollection",
     "ReadableCollection",
     "Row",
     "Rows",
@@ -48,15 +50,16 @@ def check_name(name: str) -> None:
 def idempotent(
     begin: Callable[[Any, str, Any, Caller], Awaitable[Any]],
 ) -> Callable[[Any, Any, Caller], Awaitable[Any]]:
-    """Decorator of a mutating method; it passes the full resource name as the first argument.
+    """Decorator of a mutating method; it passes the full name of the resource, or of the collection
+    that gets a new one, as the first argument.
 
     A repeated request ID returns the operation begun by the first request.
     """
 
     @wraps(begin)
     async def once(self: Any, request: Any, caller: Caller) -> Any:
-        name = self.name_of(request)
-        existing = self.context.operation_of_request(name, request.request_id)
+        name = self.target_of(request)
+        existing = self.context.operation_of_request(name, getattr(request, "request_id", ""))
         return await begin(self, name, request, caller) if existing is None else existing
 
     return once
@@ -74,6 +77,8 @@ class ReadableCollection:
     field = ""  # "network": the request's field; its body is "network_resource"
     scope = "global"  # or "zones", "regions"
     supported: Fields | None = None  # fields of requests; None: all, and they are kept
+    links: Sequence[str] = ()  # fields of rows with full names
+    list_endings = ("List", "AggregatedList")  # of the messages of lists
 
     def __init__(self, context: ComputeContext) -> None:
         self.context = context
@@ -91,12 +96,7 @@ class ReadableCollection:
 
     def collection_name(self, request: Any) -> str:
         """The full name of the collection in the request's scope."""
-        project = self.context.project(request.project)
-        if self.scope == "zones":
-            return f"projects/{project}/zones/{check_zone(request.zone)}/{self.plural}"
-        if self.scope == "regions":
-            return f"projects/{project}/regions/{check_region(request.region)}/{self.plural}"
-        return f"projects/{project}/global/{self.plural}"
+        return f"{self.context.scope(request, self.scope)}/{self.plural}"
 
     def name_of(self, request: Any) -> str:
         """The full name of the request's resource, which is given by name or by ID.
@@ -113,6 +113,12 @@ class ReadableCollection:
                 if row["id"] == resource_id:
                     return name
         return f"{base}/{resource_id}"
+
+    def target_of(self, request: Any) -> str:
+        """The full name of the request's resource, or else of its collection."""
+        fields = request.DESCRIPTOR.fields_by_name
+        is_named = self.field in fields or "resource" in fields
+        return self.name_of(request) if is_named else self.collection_name(request)
 
     # Lookup.
 
@@ -136,6 +142,7 @@ class ReadableCollection:
     def show(self, name: str, row: Row) -> Row:
         """The resource as returned to clients: the row plus its links."""
         resource = {**row, "selfLink": LINK + name}
+        resource |= {field: LINK + row[field] for field in self.links if field in row}
         scope = name.rsplit("/", 2)[0]
         if self.scope != "global":
             resource[self.scope.removesuffix("s")] = LINK + scope
@@ -152,16 +159,16 @@ class ReadableCollection:
         return message_of(self.message, self.show(name, self.require(name)))
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        names, kind = self.names(f"{base}/"), f"{self.type_of()}List"
-        return listed_names(request, f"{self.message}List", kind, names, base, self.show_all)
+        base, ending = self.collection_name(request), self.list_endings[0]
+        message, kind = f"{self.message}{ending}", f"{self.type_of()}{ending}"
+        return listed_names(request, message, kind, self.names(f"{base}/"), base, self.show_all)
 
     async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self.context.project(request.project)
+        project, ending = self.context.project(request.project), self.list_endings[1]
         return aggregated(
             request,
-            f"{self.message}AggregatedList",
-            f"{self.type_of()}AggregatedList",
+            f"{self.message}{ending}",
+            f"{self.type_of()}{ending}",
             self.all_names(project),
             self.scopes(),
             self.plural,
@@ -179,23 +186,44 @@ class ReadableCollection:
         return self.names(f"projects/{project}/{self.scope}/")
 
 
+class FixedCollection(ReadableCollection):
+    """Resources that Google provides: computed, not stored, in every project."""
+
+    def name_of(self, request: Any) -> str:
+        return f"{self.collection_name(request)}/{getattr(request, self.field)}"
+
+    def names_in(self, zone: str) -> Sequence[str]:
+        """The names of what a zone has."""
+        raise NotImplementedError
+
+    def names(self, prefix: str) -> Sequence[str]:
+        _, project, _, zone, *_ = prefix.split("/")
+        return [
+            f"projects/{project}/zones/{location}/{self.plural}/{name}"
+            for location in ([zone] if zone else zones())
+            for name in self.names_in(location)
+        ]
+
+
 class Collection(ReadableCollection):
     """A kind of resource that clients create, change and delete."""
 
     def __init__(self, context: ComputeContext) -> None:
         super().__init__(context)
         self.effects: Mapping[str, Effect] = {
-            f"{self.kind}.insert": Effect(self.finish_insert),
-            f"{self.kind}.delete": Effect(self.finish_delete),
-            f"{self.kind}.patch": Effect(self.finish_patch),
-            f"{self.kind}.setLabels": Effect(self.finish_patch),
+            f"{self.kind}.{verb}": effect for verb, effect in self.verbs().items()
         }
 
-    async def insert(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        existing = self.context.operation_of_request(base, request.request_id)
-        if existing is not None:
-            return existing
+    def verbs(self) -> dict[str, Effect]:
+        """The effects of its operations, by verb."""
+        return {
+            "insert": Effect(self.finish_insert),
+            "delete": Effect(self.finish_delete),
+            "patch": Effect(self.finish_patch),
+        }
+
+    @idempotent
+    async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         row = as_row(getattr(request, f"{self.field}_resource"))
         if self.supported is not None:
             check_supported(row, self.supported)
@@ -208,6 +236,7 @@ class Collection(ReadableCollection):
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
         self.require(name)
+        self.check_deletable(name)
         return self.begin("delete", name, caller, {}, request.request_id)
 
     @idempotent
@@ -227,32 +256,27 @@ class Collection(ReadableCollection):
             if record.arguments["target"] == name:
                 raise already_exists(name)
 
-    def begin_labels(self, name: str, labels_request: Any, caller: Caller, request_id: str) -> Any:
-        """Begin setLabels; the fingerprint must match."""
-        existing = self.context.operation_of_request(name, request_id)
-        if existing is not None:
-            return existing
-        row, body = self.require(name), as_row(labels_request)
-        if body.get("labelFingerprint", "") != fingerprint(row.get("labels", {})):
-            raise condition_not_met(
-                "Labels fingerprint either invalid or resource labels have changed"
-            )
-        changes = {"row": {"labels": body.get("labels", {})}}
-        return self.begin("setLabels", name, caller, changes, request_id)
-
     def begin(
-        self, verb: str, name: str, caller: Caller, arguments: Arguments, request_id: str = ""
+        self,
+        verb: str,
+        name: str,
+        caller: Caller,
+        arguments: Arguments,
+        request_id: str = "",
+        *,
+        shown_verb: str = "",
+        step: str = "",
     ) -> Any:
+        """Begin an operation.
+
+        `shown_verb` is what it calls itself, if not by its effect; `step` selects its pace.
+        """
         row = arguments.get("row", {}) if verb == "insert" else self.find(name) or {}
-        arguments = {**arguments, "target_id": row.get("id", "")}
+        arguments = {"target_id": row.get("id", ""), **arguments}
+        effect = f"{self.kind}.{verb}"
+        operation_type = shown_verb or self.operation_type(verb, arguments)
         return self.context.begin(
-            f"{self.kind}.{verb}",
-            self.operation_type(verb, arguments),
-            name,
-            f"{self.kind}.{verb}",
-            caller,
-            arguments,
-            request_id,
+            effect, operation_type, name, step or effect, caller, arguments, request_id
         )
 
     def operation_type(self, verb: str, arguments: Arguments) -> str:
@@ -263,8 +287,11 @@ class Collection(ReadableCollection):
         """The row with its defaults. Raises the errors that Google returns before accepting."""
         raise NotImplementedError
 
+    def check_deletable(self, name: str) -> None:
+        """Raise the error of a request to delete a resource in use."""
+
     def check_deletion(self, name: str) -> None:
-        """Raise an error if the resource is in use."""
+        """Raise the error of an operation that deletes a resource in use."""
 
     # Effects: finish an operation.
 
@@ -295,3 +322,27 @@ class Collection(ReadableCollection):
         if row is None:
             raise failed("RESOURCE_NOT_FOUND", f"The resource '{name}' was not found", 404)
         self.store.put_json(self.kind, name, {**row, **arguments["row"]})
+
+
+class LabeledCollection(Collection):
+    """A kind of resource whose labels are changed by their own method."""
+
+    labels_field = ""  # of the method's requests
+
+    def verbs(self) -> dict[str, Effect]:
+        return {**super().verbs(), "setLabels": Effect(self.finish_patch)}
+
+    def show(self, name: str, row: Row) -> Row:
+        return {**super().show(name, row), "labelFingerprint": fingerprint(row.get("labels", {}))}
+
+    @idempotent
+    async def set_labels(self, name: str, request: Any, caller: Caller) -> Any:
+        """The fingerprint must match. Requests of some collections have no ID."""
+        row, body = self.require(name), as_row(getattr(request, self.labels_field))
+        if body.get("labelFingerprint", "") != fingerprint(row.get("labels", {})):
+            raise condition_not_met(
+                "Labels fingerprint either invalid or resource labels have changed"
+            )
+        changes = {"row": {"labels": body.get("labels", {})}}
+        request_id = getattr(request, "request_id", "")
+        return self.begin("setLabels", name, caller, changes, request_id)

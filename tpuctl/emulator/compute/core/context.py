@@ -10,6 +10,7 @@ from typing import Any
 
 from tpuctl.emulator.compute.core.messages import message_of
 from tpuctl.emulator.compute.core.operation_resource import show
+from tpuctl.emulator.state.locations import check_region, check_zone
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.wire.registry import Caller, Registry
 
@@ -58,6 +59,15 @@ class ComputeContext:
     def project(self, name: str) -> str:
         """The ID of a project given by ID or number."""
         return str(self.registry.projects.require(name, "compute.googleapis.com")["id"])
+
+    def scope(self, request: Any, kind: str) -> str:
+        """The full name of a request's scope: `projects/P/global`, `projects/P/zones/Z`."""
+        project = self.project(request.project)
+        if kind == "zones":
+            return f"projects/{project}/zones/{check_zone(request.zone)}"
+        if kind == "regions":
+            return f"projects/{project}/regions/{check_region(request.region)}"
+        return f"projects/{project}/global"
 
     # Operations.
 

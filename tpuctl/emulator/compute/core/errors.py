@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError, missing
+from tpuctl.emulator.state.errors import ApiError, error_info, invalid, missing
 
 
 def not_found(name: str) -> ApiError:
@@ -19,7 +19,7 @@ def already_exists(name: str) -> ApiError:
 
 def bad_field(field: str, value: str, reason: str) -> ApiError:
     text = f"Invalid value for field '{field}': '{value}'. {reason}"
-    return ApiError("INVALID_ARGUMENT", text, reason="invalid")
+    return invalid(text)
 
 
 def unknown_reference(field: str, value: str, noun: str) -> ApiError:
@@ -32,16 +32,19 @@ def unknown_reference(field: str, value: str, noun: str) -> ApiError:
 def not_ready(name: str) -> ApiError:
     """Another operation is pending on the resource."""
     text = f"The resource '{name}' is not ready"
-    return ApiError("INVALID_ARGUMENT", text, reason="resourceNotReady")
+    return invalid(text, reason="resourceNotReady")
 
 
 def in_use(noun: str, name: str, user: str) -> ApiError:
     """Error 400 before the operation, as for deleting an attached disk (public reports)."""
-    return ApiError(
-        "INVALID_ARGUMENT",
-        f"The {noun} resource '{name}' is already being used by '{user}'",
-        reason="resourceInUseByAnotherResource",
-    )
+    text = f"The {noun} resource '{name}' is already being used by '{user}'"
+    return invalid(text, reason="resourceInUseByAnotherResource")
+
+
+def failed_in_use(noun: str, name: str, user: str) -> ApiError:
+    """The same, as the error of a failed operation."""
+    text = f"The {noun} resource '{name}' is already being used by '{user}'"
+    return failed("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", text)
 
 
 def condition_not_met(text: str) -> ApiError:
@@ -56,10 +59,5 @@ def failed(
     metadata = {"http": str(http)}
     if more:
         metadata["more"] = json.dumps(list(more))
-    info = {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": code,
-        "domain": "compute.googleapis.com",
-        "metadata": metadata,
-    }
+    info = error_info(code, "compute.googleapis.com", **metadata)
     return ApiError("FAILED_PRECONDITION", message, details=[info])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.core.messages import LINK, message_of
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.wire import filters
 from tpuctl.emulator.wire.paging import page
@@ -89,16 +89,17 @@ def _select_page(
         rows_by_name = {name: row for name, row in rows if matches(row, request.filter)}
         names = list(rows_by_name)
     if request.order_by == "creationTimestamp desc":
-        names = sorted(names, key=lambda name: _time_of(rows_by_name[name]), reverse=True)
+
+        def time_of(name: str) -> str:
+            row = rows_by_name[name]
+            return str(row.get("creationTimestamp") or row.get("insertTime", ""))
+
+        names = sorted(names, key=time_of, reverse=True)
     page_names, token = page(
         names, request.max_results, request.page_token, str, max_size=_MAX_RESULTS
     )
     rows_of = _rows_of(rows_by_name, page_names) if rows_by_name else show(page_names)
     return list(zip(page_names, rows_of, strict=True)), token
-
-
-def _time_of(row: Row) -> str:
-    return str(row.get("creationTimestamp") or row.get("insertTime", ""))
 
 
 def _rows_of(rows_by_name: Mapping[str, Row], names: Sequence[str]) -> Sequence[Row]:
@@ -136,4 +137,4 @@ def matches(row: Row, text: str) -> bool:
 
 def _invalid(field: str, value: str) -> ApiError:
     text = f"Invalid value for field '{field}': '{value}'. Invalid list {field} expression."
-    return ApiError("INVALID_ARGUMENT", text, reason="invalid")
+    return invalid(text)

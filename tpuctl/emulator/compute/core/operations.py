@@ -10,25 +10,23 @@ from tpuctl.emulator.compute.core.lists import aggregated, listed
 from tpuctl.emulator.compute.core.messages import message_of
 from tpuctl.emulator.compute.core.operation_resource import show
 from tpuctl.emulator.state.errors import ApiError
-from tpuctl.emulator.state.locations import check_region, check_zone
 from tpuctl.emulator.state.operations import Record
 from tpuctl.emulator.wire.registry import Caller
 
 _MAX_WAIT_SECONDS = 110.0  # Google's wait returns after up to 2 minutes, finished or not
 
 
-class GlobalOperations:
-    """Operations of global resources, and the aggregated list."""
+class Operations:
+    """Operations of global resources, or of those in zones or regions; and the aggregated list."""
 
-    def __init__(self, context: ComputeContext) -> None:
+    def __init__(self, context: ComputeContext, scope: str) -> None:
         self._context = context
+        self._scope = scope
         self._operations = context.registry.operations
 
-    def _scope(self, request: Any) -> str:
-        return f"projects/{self._context.project(request.project)}/global"
-
     def _get(self, request: Any) -> Record:
-        name = f"{self._scope(request)}/operations/{request.operation}"
+        scope = self._context.scope(request, self._scope)
+        name = f"{scope}/operations/{request.operation}"
         try:
             return self._operations.get(name)
         except ApiError:
@@ -46,7 +44,7 @@ class GlobalOperations:
         self._operations.forget(self._get(request).name)
 
     async def list(self, request: Any, caller: Caller) -> Any:
-        scope = self._scope(request)
+        scope = self._context.scope(request, self._scope)
         rows = [show(record) for record in self._operations.list(scope)]
         base = f"{scope}/operations"
         return listed(request, "OperationList", "compute#operationList", rows, base)
@@ -68,19 +66,3 @@ class GlobalOperations:
             f"projects/{project}/aggregated/operations",
             lambda names: [show(records[name]) for name in names],
         )
-
-
-class ZoneOperations(GlobalOperations):
-    """Operations of a zone's resources."""
-
-    def _scope(self, request: Any) -> str:
-        project = self._context.project(request.project)
-        return f"projects/{project}/zones/{check_zone(request.zone)}"
-
-
-class RegionOperations(GlobalOperations):
-    """Operations of a region's resources."""
-
-    def _scope(self, request: Any) -> str:
-        project = self._context.project(request.project)
-        return f"projects/{project}/regions/{check_region(request.region)}"

@@ -86,7 +86,7 @@ def check_supported(body: Mapping[str, Any], fields: Fields, place: str = "resou
         if own_fields is None:
             continue
         if isinstance(value, list):
-            for index, each in enumerate(value):
-                check_supported(each, own_fields, f"{place}.{name}[{index}]")
+            for index, item in enumerate(value):
+                check_supported(item, own_fields, f"{place}.{name}[{index}]")
         else:
             check_supported(value, own_fields, f"{place}.{name}")

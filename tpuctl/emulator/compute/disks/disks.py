@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import (
-    Collection,
+    FixedCollection,
+    LabeledCollection,
     Row,
     Rows,
     check_name,
@@ -20,17 +21,16 @@ from tpuctl.emulator.compute.core.errors import (
     bad_field,
     condition_not_met,
     failed,
+    failed_in_use,
     in_use,
     not_found,
     unknown_reference,
 )
-from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.lists import aggregated, listed_names
-from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.core.messages import LINK, as_row
 from tpuctl.emulator.compute.core.supported_fields import DISK
 from tpuctl.emulator.compute.disks.images import boot_fields, find_image, image_id
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.locations import check_zone, region_of, zones
+from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
@@ -104,19 +104,11 @@ def shown_key(key: Row) -> Row:
     return resource
 
 
-class Snapshots(Collection):
+class Snapshots(LabeledCollection):
     """Snapshots of a project."""
 
     kind, message, plural, field = "compute.snapshots", "Snapshot", "snapshots", "snapshot"
-
-    def show(self, name: str, row: Row) -> Row:
-        resource = {**super().show(name, row), "sourceDisk": LINK + row["sourceDisk"]}
-        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        return resource
-
-    async def set_labels(self, request: Any, caller: Caller) -> Any:
-        labels_request = request.global_set_labels_request_resource
-        return self.begin_labels(self.name_of(request), labels_request, caller, "")
+    links, labels_field = ("sourceDisk",), "global_set_labels_request_resource"
 
     def complete(self, name: str, row: Row) -> Row:
         if not row.get("sourceDisk"):
@@ -142,11 +134,12 @@ class Snapshots(Collection):
         }
 
 
-class Disks(Collection):
+class Disks(LabeledCollection):
     """Zonal disks."""
 
     kind, message, plural, field = DISKS, "Disk", "disks", "disk"
-    scope, supported = "zones", DISK
+    scope, supported, labels_field = "zones", DISK, "zone_set_labels_request_resource"
+    links = ("type", "sourceDisk", "sourceImage", "sourceSnapshot")
 
     def __init__(
         self,
@@ -158,14 +151,16 @@ class Disks(Collection):
         super().__init__(context)
         self._snapshots = snapshots
         self._disk_refusal = disk_refusal
-        self.effects = {
-            **self.effects,
-            f"{self.kind}.resize": Effect(self.finish_patch),
-            f"{self.kind}.createSnapshot": Effect(self._finish_snapshot),
+
+    def verbs(self) -> dict[str, Effect]:
+        return {
+            **super().verbs(),
+            "resize": Effect(self.finish_patch),
+            "createSnapshot": Effect(self._finish_snapshot),
         }
 
     def show(self, name: str, row: Row) -> Row:
-        return self._show(name, row, self._users(name.split("/")[1]).get(name, []))
+        return self._show(name, row, self.users_of(name))
 
     def show_all(self, names: Sequence[str]) -> Rows:
         if not names:
@@ -174,11 +169,7 @@ class Disks(Collection):
         return [self._show(name, self.require(name), users.get(name, [])) for name in names]
 
     def _show(self, name: str, row: Row, users: list[str]) -> Row:
-        resource = {**super().show(name, row), "type": LINK + row["type"]}
-        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        for source in ("sourceDisk", "sourceImage", "sourceSnapshot"):
-            if source in row:
-                resource[source] = LINK + row[source]
+        resource = super().show(name, row)
         if users:
             resource.setdefault("lastAttachTimestamp", row["creationTimestamp"])
             resource["users"] = [LINK + user for user in users]
@@ -188,10 +179,6 @@ class Disks(Collection):
         if request.source_image and not request.disk_resource.source_image:
             request.disk_resource.source_image = request.source_image
         return await super().insert(request, caller)
-
-    async def set_labels(self, request: Any, caller: Caller) -> Any:
-        labels_request = request.zone_set_labels_request_resource
-        return self.begin_labels(self.name_of(request), labels_request, caller, request.request_id)
 
     @idempotent
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
@@ -217,13 +204,9 @@ class Disks(Collection):
     def _finish_snapshot(self, arguments: Arguments) -> None:
         self._snapshots.finish_insert({**arguments, "target": arguments["snapshot"]})
 
-    async def delete(self, request: Any, caller: Caller) -> Any:
-        name = self.name_of(request)
-        if self.context.operation_of_request(name, request.request_id) is None:
-            self.require(name)
-            for user in self._users(name.split("/")[1]).get(name, []):
-                raise in_use("disk", name, user)
-        return await super().delete(request, caller)
+    def check_deletable(self, name: str) -> None:
+        for user in self.users_of(name):
+            raise in_use("disk", name, user)
 
     def complete(self, name: str, row: Row) -> Row:
         refusal = self._disk_refusal(name, self.with_defaults(name, row))
@@ -295,11 +278,8 @@ class Disks(Collection):
             )
 
     def check_deletion(self, name: str) -> None:
-        for user in self._users(name.split("/")[1]).get(name, []):
-            raise failed(
-                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
-                f"The disk resource '{name}' is already being used by '{user}'",
-            )
+        for user in self.users_of(name):
+            raise failed_in_use("disk", name, user)
 
     def finish_insert(self, arguments: Arguments) -> None:
         refusal = arguments["row"].get("refusal")
@@ -320,58 +300,27 @@ class Disks(Collection):
         return self._users(name.split("/")[1]).get(name, [])
 
 
-class DiskTypes:
+class DiskTypes(FixedCollection):
     """Disk types; every zone has the same."""
 
-    def __init__(self, context: ComputeContext) -> None:
-        self._context = context
+    message, plural, field = "DiskType", "diskTypes", "disk_type"
+    scope = "zones"
 
-    async def get(self, request: Any, caller: Caller) -> Any:
-        base = self._base(request)
-        if request.disk_type not in TYPES:
-            raise not_found(f"{base}/{request.disk_type}")
-        return message_of("DiskType", _type_row(f"{base}/{request.disk_type}"))
+    def find(self, name: str) -> Row | None:
+        """Sizes from cloud.google.com/compute/docs/disks."""
+        type_name = name.rpartition("/")[2]
+        if type_name not in TYPES:
+            return None
+        min_size, max_size = _SIZES.get(type_name, (10, 65536))
+        return {
+            "kind": "compute#diskType",
+            "id": str(int(hashlib.sha256(type_name.encode()).hexdigest()[:7], 16)),
+            "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
+            "name": type_name,
+            "description": _TITLES.get(type_name, type_name),
+            "validDiskSize": f"{min_size}GB-{max_size}GB",
+            "defaultDiskSizeGb": str(TYPES[type_name][1]),
+        }
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        base = self._base(request)
-        names = [f"{base}/{name}" for name in sorted(TYPES)]
-        kind = "compute#diskTypeList"
-        return listed_names(request, "DiskTypeList", kind, names, base, _type_rows)
-
-    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        base = f"projects/{self._context.project(request.project)}"
-        return aggregated(
-            request,
-            "DiskTypeAggregatedList",
-            "compute#diskTypeAggregatedList",
-            [f"{base}/zones/{zone}/diskTypes/{name}" for zone in zones() for name in sorted(TYPES)],
-            [f"zones/{zone}" for zone in zones()],
-            "diskTypes",
-            f"{base}/aggregated/diskTypes",
-            _type_rows,
-        )
-
-    def _base(self, request: Any) -> str:
-        project = self._context.project(request.project)
-        return f"projects/{project}/zones/{check_zone(request.zone)}/diskTypes"
-
-
-def _type_rows(names: Sequence[str]) -> Rows:
-    return [_type_row(name) for name in names]
-
-
-def _type_row(full_name: str) -> Row:
-    """Sizes from cloud.google.com/compute/docs/disks."""
-    scope, _, name = full_name.rpartition("/diskTypes/")
-    min_size, max_size = _SIZES.get(name, (10, 65536))
-    return {
-        "kind": "compute#diskType",
-        "id": str(int(hashlib.sha256(name.encode()).hexdigest()[:7], 16)),
-        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
-        "name": name,
-        "description": _TITLES.get(name, name),
-        "validDiskSize": f"{min_size}GB-{max_size}GB",
-        "defaultDiskSizeGb": str(TYPES[name][1]),
-        "zone": LINK + scope,
-        "selfLink": LINK + full_name,
-    }
+    def names_in(self, zone: str) -> Sequence[str]:
+        return sorted(TYPES)

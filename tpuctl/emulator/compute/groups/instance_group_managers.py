@@ -61,13 +61,13 @@ class InstanceGroupManagers(Collection):
         super().__init__(context)
         self._instances = instances
         self._work = ManagedInstances(context, instances)
-        self.effects = {
-            **self.effects,
-            f"{self.kind}.delete": Effect(self.finish_delete, self._delete_instances),
-            **{
-                f"{self.kind}.{verb}": Effect(lambda arguments: None)
-                for verb in ("resize", "deleteInstances", "recreateInstances")
-            },
+
+    def verbs(self) -> dict[str, Effect]:
+        planned = Effect(lambda arguments: None)  # the work of the group does it
+        return {
+            **super().verbs(),
+            "delete": Effect(self.finish_delete, self._delete_instances),
+            **dict.fromkeys(("resize", "deleteInstances", "recreateInstances"), planned),
         }
 
     def resume(self) -> None:
@@ -96,14 +96,11 @@ class InstanceGroupManagers(Collection):
         return resource
 
     def _status(self, name: str, row: Row) -> Row:
-        running = [
-            entry
+        is_complete = all(
+            entry["currentAction"] == "NONE"
+            and self._instances.is_running(instance_name(name, entry["name"]))
             for entry in row["managed"]
-            if entry["currentAction"] == "NONE"
-            and (self._instances.find(instance_name(name, entry["name"])) or {}).get("status")
-            == "RUNNING"
-        ]
-        is_complete = len(running) == len(row["managed"])
+        )
         status: Row = {
             "isStable": is_complete and not row.get("deleting"),
             "versionTarget": {"isReached": True},
@@ -132,7 +129,7 @@ class InstanceGroupManagers(Collection):
     def complete(self, name: str, row: Row) -> Row:
         for field in _NOT_EMULATED:
             if field in row:
-                raise invalid(f"The field {field} is not emulated.", reason="invalid")
+                raise invalid(f"The field {field} is not emulated.")
         size = row.get("targetSize", 0)
         _check_size(size)
         base = row.get("baseInstanceName") or row["name"]
@@ -342,11 +339,7 @@ class InstanceGroupManagers(Collection):
         if name != group and not topology_of(self.context, row):
             return [name]
         members = [instance_name(group, member) for member in names_of(row)]
-        return [
-            member
-            for member in members
-            if (self._instances.find(member) or {}).get("status") == "RUNNING"
-        ]
+        return [member for member in members if self._instances.is_running(member)]
 
     @idempotent
     async def delete(self, name: str, request: Any, caller: Caller) -> Any:
@@ -382,7 +375,7 @@ class InstanceGroupManagers(Collection):
         name = self.name_of(request)
         row = self.require(name)
         rows = [self._managed_instance(name, row, entry) for entry in row["managed"]]
-        selected = [each for each in rows if matches(each, request.filter)]
+        selected = [entry for entry in rows if matches(entry, request.filter)]
         answer = {"managedInstances": selected}
         return message_of("InstanceGroupManagersListManagedInstancesResponse", answer)
 

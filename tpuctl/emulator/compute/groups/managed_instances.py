@@ -243,9 +243,7 @@ class ManagedInstances:
                 (error,) = show(record)["error"]["errors"]
                 self._record_error(group, [record.arguments["target"].rpartition("/")[2]], error)
                 refusal = refusal or error
-        running = [
-            name for name in names if (self._instance(group, name) or {}).get("status") == "RUNNING"
-        ]
+        running = [name for name in names if self._instances.is_running(instance_name(group, name))]
         is_complete = len(running) == len(names)
         if batch.is_whole and partial is None and not is_complete:
             await self._delete(group, running)

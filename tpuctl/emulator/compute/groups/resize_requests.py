@@ -33,7 +33,9 @@ class ResizeRequests(Collection):
     def __init__(self, context: ComputeContext, managers: InstanceGroupManagers) -> None:
         super().__init__(context)
         self._managers = managers
-        self.effects = {**self.effects, f"{self.kind}.cancel": Effect(self._finish_cancel)}
+
+    def verbs(self) -> dict[str, Effect]:
+        return {**super().verbs(), "cancel": Effect(self._finish_cancel)}
 
     def collection_name(self, request: Any) -> str:
         return f"{self._managers.name_of(request)}/{self.plural}"
@@ -49,11 +51,8 @@ class ResizeRequests(Collection):
         names, message = self.names(f"{base}/"), f"{self.message}sListResponse"
         return listed_names(request, message, f"{self.type_of()}List", names, base, self.show_all)
 
-    async def insert(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        existing = self.context.operation_of_request(base, request.request_id)
-        if existing is not None:
-            return existing
+    @idempotent
+    async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         row = as_row(request.instance_group_manager_resize_request_resource)
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
@@ -72,7 +71,7 @@ class ResizeRequests(Collection):
                 "Creating resize requests for managed instance group with TPU is not allowed"
             )
         if "instances" in row:
-            raise invalid("Instances by name are not emulated: use resizeBy.", reason="invalid")
+            raise invalid("Instances by name are not emulated: use resizeBy.")
         if row.get("resizeBy", 0) < 1:
             raise bad_field("resource.resizeBy", str(row.get("resizeBy", 0)), "Must be positive.")
         model = properties.get("scheduling", {}).get("provisioningModel")

@@ -6,7 +6,7 @@ import re
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
 from tpuctl.emulator.compute.core.context import INSTANCE_GROUP_MANAGERS
-from tpuctl.emulator.compute.core.errors import bad_field, failed
+from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use
 from tpuctl.emulator.state.errors import invalid
 
 _POLICIES = (
@@ -28,7 +28,7 @@ class ResourcePolicies(Collection):
         if len(kinds) != 1:
             raise invalid("Exactly one policy must be specified in a resource policy.")
         if kinds != ["workloadPolicy"]:
-            raise invalid("Only workload policies are emulated.", reason="invalid")
+            raise invalid("Only workload policies are emulated.")
         policy = row["workloadPolicy"]
         place = "resource.workloadPolicy"
         if policy.get("type") not in _TYPES:
@@ -48,7 +48,4 @@ class ResourcePolicies(Collection):
             INSTANCE_GROUP_MANAGERS, f"projects/{name.split('/')[1]}/"
         ):
             if manager.get("resourcePolicies", {}).get("workloadPolicy") == name:
-                raise failed(
-                    "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
-                    f"The resource_policy resource '{name}' is already being used by '{user}'",
-                )
+                raise failed_in_use("resource_policy", name, user)

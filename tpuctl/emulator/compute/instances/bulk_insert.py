@@ -17,7 +17,7 @@ from tpuctl.emulator.compute.core.errors import bad_field, failed
 from tpuctl.emulator.compute.core.messages import as_row
 from tpuctl.emulator.compute.core.operation_resource import show
 from tpuctl.emulator.state.errors import invalid
-from tpuctl.emulator.state.operations import Arguments, Effect
+from tpuctl.emulator.state.operations import Arguments
 
 _PATTERN = re.compile(r"([^#]*)(#{1,18})([^#]*)")
 _FIELD = "resource.{}"
@@ -36,7 +36,7 @@ def batch_of(request: Any, existing: Iterable[str]) -> Batch:
     """Parse and validate the body; `existing` are the names of the zone's instances."""
     body = as_row(request.bulk_insert_instance_resource_resource)
     if "sourceInstanceTemplate" in body:
-        raise invalid("Templates of bulk insertions are not emulated.", reason="invalid")
+        raise invalid("Templates of bulk insertions are not emulated.")
     if "instanceProperties" not in body:
         reason = "Instance properties must be specified."
         raise bad_field(_FIELD.format("instanceProperties"), "", reason)
@@ -89,13 +89,13 @@ class BulkInsertion:
     def __init__(self, instances: Any) -> None:
         self._instances = instances
         self._operations = instances.context.registry.operations
-        self.effect = Effect(lambda arguments: None, self._wait)
+        self._host = instances.context.registry.host
 
     @staticmethod
     def new_group() -> str:
         return str(secrets.randbelow(9 * 10**18) + 10**18)
 
-    async def _wait(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+    async def wait(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         records = [await self._operations.wait(name, math.inf) for name in arguments["operations"]]
         errors = [record for record in records if record.error is not None]
         if len(records) - len(errors) >= arguments["min_count"]:
@@ -105,7 +105,7 @@ class BulkInsertion:
             row = self._instances.find(name)
             if row is None or row["id"] != record.arguments["target_id"]:
                 continue  # already deleted or replaced
-            await self._instances.discard_machine(name)
+            await self._host.discard(name)
             self._instances.remove(name, record.arguments["disks"])
         operation = show(errors[0])
         (first,) = operation["error"]["errors"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tpuctl import catalog
-from tpuctl.emulator.compute.core.collection import Collection, Row, Rows
+from tpuctl.emulator.compute.core.collection import LabeledCollection, Row, Rows
 from tpuctl.emulator.compute.core.context import DISKS, INSTANCES, ComputeContext
 from tpuctl.emulator.compute.core.errors import failed
 from tpuctl.emulator.compute.disks.disks import Disks
@@ -36,7 +36,7 @@ _MAX_CONCURRENT_BOOTS = 16
 _ABORTABLE_VERBS = ("insert", "start", "stop", "reset", "preempted", "timeUp")
 
 
-class InstanceMachines(Collection):
+class InstanceMachines(LabeledCollection):
     """The part of the instances collection that creates, stops and describes machines."""
 
     kind = INSTANCES
@@ -59,7 +59,14 @@ class InstanceMachines(Collection):
         # Called when an instance has stopped or is gone, with the cause: "preempted", "timeUp", or
         # "" if somebody did it.
         self.on_end: Callable[[str, str], None] = lambda name, cause: None
-        effects = {
+
+    def verbs(self) -> dict[str, Effect]:
+        changes = (
+            *("setTags", "setScheduling", "setMachineType", "setServiceAccount"),
+            *("setDiskAutoDelete", "setDeletionProtection"),
+        )
+        return {
+            **super().verbs(),
             "insert": Effect(self._finish_start, self._create_machine, self._fail_insert),
             "refused": Effect(self._raise_refusal),
             "start": Effect(self._finish_start, self._start_machine, self._fail_start),
@@ -71,21 +78,11 @@ class InstanceMachines(Collection):
             "timeUp": Effect(partial(self._finish_interruption, "timeUp"), self._shut_after_limit),
             "nothing": Effect(lambda arguments: None),
             "delete": Effect(self._finish_deletion, self._discard_machine),
-            "patch": Effect(self.finish_patch),
             "setMetadata": Effect(self._finish_set_metadata),
-            "setLabels": Effect(self.finish_patch),
-            "setTags": Effect(self.finish_patch),
             "reset": Effect(lambda arguments: None, self._reset_machine),
-            "setScheduling": Effect(self.finish_patch),
-            "setMachineType": Effect(self.finish_patch),
-            "setServiceAccount": Effect(self.finish_patch),
-            "setDiskAutoDelete": Effect(self.finish_patch),
-            "setDeletionProtection": Effect(self.finish_patch),
+            **dict.fromkeys(changes, Effect(self.finish_patch)),
             "attachDisk": Effect(self._finish_attach_disk),
             "detachDisk": Effect(self._finish_detach_disk),
-        }
-        self.effects: Mapping[str, Effect] = {
-            f"{self.kind}.{verb}": effect for verb, effect in effects.items()
         }
 
     def save(self, name: str, row: Row) -> None:
@@ -98,26 +95,6 @@ class InstanceMachines(Collection):
             row = {**row, **changes}
             self.save(name, row)
         return row
-
-    def begin_on_instance(
-        self,
-        effect: str,
-        name: str,
-        caller: Caller,
-        arguments: Arguments,
-        request_id: str = "",
-        *,
-        verb: str = "",
-        step: str = "",
-    ) -> Any:
-        """Begin an operation on an instance; `step` selects the pace (default: the effect)."""
-        row = self.find(name)
-        if row is not None:
-            arguments = {"target_id": row["id"], **arguments}
-        kind = f"{self.kind}.{effect}"
-        return self.context.begin(
-            kind, verb or effect, name, step or kind, caller, arguments, request_id
-        )
 
     def abort_pending(self, name: str) -> None:
         """Abort the other pending operations of an instance that is being deleted."""
@@ -282,10 +259,7 @@ class InstanceMachines(Collection):
             await self._host.discard(name)
 
     async def _discard_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
-        await self.discard_machine(arguments["target"])
-
-    async def discard_machine(self, name: str) -> None:
-        await self._host.discard(name)
+        await self._host.discard(arguments["target"])
 
     # Effects: finish an operation.
 
@@ -312,7 +286,7 @@ class InstanceMachines(Collection):
             return  # stopped or replaced meanwhile
         action = row["scheduling"]["instanceTerminationAction"]
         self.change(name, status="STOPPING")
-        self.begin_on_instance("timeUp", name, Caller("system"), {}, verb=action.lower())
+        self.begin("timeUp", name, Caller("system"), {}, shown_verb=action.lower())
 
     def _fail_insert(self, arguments: Arguments, error: ApiError) -> None:
         """Remove the instance of a failed insertion, unless a deletion is pending."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Row, idempotent
@@ -27,20 +26,14 @@ class InstanceSettings(InstanceMachines):
     """The part of the instances collection that changes settings."""
 
     message, plural, field = "Instance", "instances", "instance"
-    scope = "zones"
+    scope, labels_field = "zones", "instances_set_labels_request_resource"
 
     @idempotent
     async def set_metadata(self, name: str, request: Any, caller: Caller) -> Any:
         row, body = self.require(name), as_row(request.metadata_resource)
         items = checked_items(body)
         check_fingerprint(body.get("fingerprint", ""), row["metadata"]["items"])
-        return self.begin_on_instance(
-            "setMetadata", name, caller, {"items": items}, request.request_id
-        )
-
-    async def set_labels(self, request: Any, caller: Caller) -> Any:
-        labels_request = request.instances_set_labels_request_resource
-        return self.begin_labels(self.name_of(request), labels_request, caller, request.request_id)
+        return self.begin("setMetadata", name, caller, {"items": items}, request.request_id)
 
     @idempotent
     async def set_tags(self, name: str, request: Any, caller: Caller) -> Any:
@@ -49,7 +42,7 @@ class InstanceSettings(InstanceMachines):
             text = "Supplied fingerprint does not match current tags fingerprint."
             raise condition_not_met(text)
         changes = {"row": {"tags": {"items": body.get("items", [])}}}
-        return self.begin_on_instance("setTags", name, caller, changes, request.request_id)
+        return self.begin("setTags", name, caller, changes, request.request_id)
 
     @idempotent
     async def attach_disk(self, name: str, request: Any, caller: Caller) -> Any:
@@ -64,9 +57,7 @@ class InstanceSettings(InstanceMachines):
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)
-        return self.begin_on_instance(
-            "attachDisk", name, caller, {"disk": disk}, request.request_id
-        )
+        return self.begin("attachDisk", name, caller, {"disk": disk}, request.request_id)
 
     @idempotent
     async def detach_disk(self, name: str, request: Any, caller: Caller) -> Any:
@@ -75,76 +66,60 @@ class InstanceSettings(InstanceMachines):
         if disk["boot"]:
             _require_stopped(row, "boot disk")
         if disk["type"] == "SCRATCH":
-            raise invalid("Local SSDs cannot be detached.", reason="invalid")  # a guess
+            raise invalid("Local SSDs cannot be detached.")  # a guess
         more = {"device": request.device_name}
-        return self.begin_on_instance("detachDisk", name, caller, more, request.request_id)
+        return self.begin("detachDisk", name, caller, more, request.request_id)
 
     @idempotent
     async def set_scheduling(self, name: str, request: Any, caller: Caller) -> Any:
         """Fields left out keep their values; provisioning model only while stopped."""
-
-        def change(row: Row) -> Row:
-            before = row["scheduling"]
-            body = as_row(request.scheduling_resource)
-            after = scheduling({**before, **body})
-            if after["preemptible"] != before["preemptible"]:
-                _require_stopped(row, "scheduling.preemptible")
-            return {"scheduling": after}
-
-        return self._change(name, request, "setScheduling", change, caller)
+        row = self.require(name)
+        before = row["scheduling"]
+        after = scheduling({**before, **as_row(request.scheduling_resource)})
+        if after["preemptible"] != before["preemptible"]:
+            _require_stopped(row, "scheduling.preemptible")
+        return self._change("setScheduling", name, request, caller, scheduling=after)
 
     @idempotent
     async def set_machine_type(self, name: str, request: Any, caller: Caller) -> Any:
         """Only while stopped."""
+        _require_stopped(self.require(name), "machineType")
         body = as_row(request.instances_set_machine_type_request_resource)
-
-        def change(row: Row) -> Row:
-            _require_stopped(row, "machineType")
-            return {"machineType": machine_type_of(name, body)}
-
-        return self._change(name, request, "setMachineType", change, caller)
+        full_type = machine_type_of(name, body)
+        return self._change("setMachineType", name, request, caller, machineType=full_type)
 
     @idempotent
     async def set_service_account(self, name: str, request: Any, caller: Caller) -> Any:
         project = self.context.registry.projects.require(request.project)
+        _require_stopped(self.require(name), "serviceAccounts")
         body = as_row(request.instances_set_service_account_request_resource)
-
-        def change(row: Row) -> Row:
-            _require_stopped(row, "serviceAccounts")
-            return {
-                "serviceAccounts": service_accounts(project, [body] if body.get("email") else [])
-            }
-
-        return self._change(name, request, "setServiceAccount", change, caller)
+        accounts = service_accounts(project, [body] if body.get("email") else [])
+        return self._change("setServiceAccount", name, request, caller, serviceAccounts=accounts)
 
     @idempotent
     async def set_disk_auto_delete(self, name: str, request: Any, caller: Caller) -> Any:
-        def change(row: Row) -> Row:
-            self._require_device(row, request.device_name)
-            disks = [
-                {**disk, "autoDelete": request.auto_delete}
-                if disk.get("deviceName") == request.device_name
-                else disk
-                for disk in row["disks"]
-            ]
-            return {"disks": disks}
-
-        return self._change(name, request, "setDiskAutoDelete", change, caller)
+        row = self.require(name)
+        self._require_device(row, request.device_name)
+        disks = [
+            {**disk, "autoDelete": request.auto_delete}
+            if disk.get("deviceName") == request.device_name
+            else disk
+            for disk in row["disks"]
+        ]
+        return self._change("setDiskAutoDelete", name, request, caller, disks=disks)
 
     @idempotent
     async def set_deletion_protection(self, name: str, request: Any, caller: Caller) -> Any:
         # The parameter's description: defaults to true.
         protected = request.deletion_protection if request.HasField("deletion_protection") else True
-        changes = {"deletionProtection": protected}
-        return self._change(name, request, "setDeletionProtection", lambda row: changes, caller)
-
-    def _change(
-        self, name: str, request: Any, verb: str, change: Callable[[Row], Row], caller: Caller
-    ) -> Any:
-        changes = {"row": change(self.require(name))}
-        return self.begin_on_instance(
-            verb, name, caller, changes, request.request_id, step=self.kind
+        self.require(name)
+        return self._change(
+            "setDeletionProtection", name, request, caller, deletionProtection=protected
         )
+
+    def _change(self, verb: str, name: str, request: Any, caller: Caller, **changes: Any) -> Any:
+        arguments = {"row": changes}
+        return self.begin(verb, name, caller, arguments, request.request_id, step=self.kind)
 
     @staticmethod
     def _require_device(row: Row, device: str) -> Row:

@@ -189,7 +189,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 def service_accounts(project: Project, requested: Rows) -> Rows:
     """At most one account; `default` is the project's default one."""
     if len(requested) > 1:
-        raise invalid("At most one service account may be specified.", reason="invalid")
+        raise invalid("At most one service account may be specified.")
     default = f"{project['number']}-compute@developer.gserviceaccount.com"
     return [
         {

@@ -12,7 +12,7 @@ from tpuctl.emulator.compute.core.context import (
     REGION_INSTANCE_TEMPLATES,
     ComputeContext,
 )
-from tpuctl.emulator.compute.core.errors import bad_field, failed, unknown_reference
+from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, unknown_reference
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.core.supported_fields import INSTANCE_TEMPLATE
@@ -114,7 +114,7 @@ class InstanceTemplates(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         if "sourceInstance" in row:
-            raise invalid("Templates of an existing instance are not emulated.", reason="invalid")
+            raise invalid("Templates of an existing instance are not emulated.")
         properties = row.get("properties", {})
         place = "resource.properties"
         if not properties.get("machineType"):
@@ -139,10 +139,7 @@ class InstanceTemplates(Collection):
             INSTANCE_GROUP_MANAGERS, f"projects/{name.split('/')[1]}/"
         ):
             if manager["instanceTemplate"] == name:
-                raise failed(
-                    "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
-                    f"The instance_template resource '{name}' is already being used by '{user}'",
-                )
+                raise failed_in_use("instance_template", name, user)
 
 
 class RegionInstanceTemplates(InstanceTemplates):

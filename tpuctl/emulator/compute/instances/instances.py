@@ -7,15 +7,10 @@ import time
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Row, check_name, idempotent
-from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.errors import (
-    not_ready,
-)
+from tpuctl.emulator.compute.core.errors import not_ready
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
-from tpuctl.emulator.compute.disks.disks import Disks
 from tpuctl.emulator.compute.instances.bulk_insert import BulkInsertion, batch_of
-from tpuctl.emulator.compute.instances.capacity import Capacity
 from tpuctl.emulator.compute.instances.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instances.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instances.instance_spec import Draft, draft
@@ -24,13 +19,12 @@ from tpuctl.emulator.compute.instances.instance_templates import (
     instance_body,
     template_name,
 )
-from tpuctl.emulator.compute.instances.project import Projects
-from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.scheduling import live_migration
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.firewall_rules import Identity
+from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
 from tpuctl.emulator.wire.machine_service import NetworkInterface
 from tpuctl.emulator.wire.registry import Caller
@@ -57,23 +51,15 @@ _STABLE_STATES = ("RUNNING", "TERMINATED")
 class Instances(InstanceSettings):
     """Instances of a zone. Each is backed by a local machine."""
 
-    def __init__(
-        self,
-        context: ComputeContext,
-        disks: Disks,
-        subnetworks: Subnetworks,
-        projects: Projects,
-        capacity: Capacity,
-    ) -> None:
-        super().__init__(context, disks, subnetworks, projects, capacity)
-        bulk = BulkInsertion(self)
-        self.effects = {**self.effects, f"{self.kind}.bulkInsert": bulk.effect}
+    links = ("machineType",)
+
+    def verbs(self) -> dict[str, Effect]:
+        bulk_insert = Effect(lambda arguments: None, BulkInsertion(self).wait)
+        return {**super().verbs(), "bulkInsert": bulk_insert}
 
     def show(self, name: str, row: Row) -> Row:
         resource = {
             **super().show(name, row),
-            "machineType": LINK + row["machineType"],
-            "labelFingerprint": fingerprint(row["labels"]),
             "fingerprint": fingerprint(row),
             "tags": {**row["tags"], "fingerprint": fingerprint(row["tags"]["items"])},
             "metadata": {
@@ -118,8 +104,10 @@ class Instances(InstanceSettings):
 
     def tunnel_target(self, name: str) -> str | None:
         """The name, if the instance is running."""
-        row = self.find(name)
-        return name if row is not None and row["status"] == "RUNNING" else None
+        return name if self.is_running(name) else None
+
+    def is_running(self, name: str) -> bool:
+        return (self.find(name) or {}).get("status") == "RUNNING"
 
     def interface(self, name: str) -> NetworkInterface | None:
         row = self.find(name)
@@ -136,13 +124,10 @@ class Instances(InstanceSettings):
             has_external_address=bool(interface["accessConfigs"]),
         )
 
-    async def insert(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        existing = self.context.operation_of_request(base, request.request_id)
-        if existing is not None:
-            return existing
+    @idempotent
+    async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         if request.source_machine_image:
-            raise invalid("Machine images are not emulated.", reason="invalid")
+            raise invalid("Machine images are not emulated.")
         body = as_row(request.instance_resource)
         if reference := request.source_instance_template:
             zone, field = base.rpartition("/")[0], "sourceInstanceTemplate"
@@ -157,8 +142,13 @@ class Instances(InstanceSettings):
         instance = draft(self.sources, name, body)
         refusal = self._refusal({name: instance})
         if refusal is not None:
-            return self.begin_on_instance(
-                "refused", name, caller, {"refusal": refusal}, request.request_id, verb="insert"
+            return self.begin(
+                "refused",
+                name,
+                caller,
+                {"refusal": refusal},
+                request.request_id,
+                shown_verb="insert",
             )
         (endpoint,) = await self.reserve([name])
         existing = self.context.operation_of_request(base, request.request_id)
@@ -167,11 +157,8 @@ class Instances(InstanceSettings):
         self.require_unused_name(name)
         return self.begin_insertion(name, instance, endpoint, caller, {}, request.request_id)
 
-    async def bulk_insert(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        existing = self.context.operation_of_request(base, request.request_id)
-        if existing is not None:
-            return existing
+    @idempotent
+    async def bulk_insert(self, base: str, request: Any, caller: Caller) -> Any:
         batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
         drafts: dict[str, Draft] = {}
         for instance_id in batch.names:
@@ -183,8 +170,8 @@ class Instances(InstanceSettings):
         if len(drafts) < batch.min_count:
             arguments = {**group, "refusal": refusal}
             request_id = request.request_id
-            return self.begin_on_instance(
-                "refused", base, caller, arguments, request_id, verb="bulkInsert"
+            return self.begin(
+                "refused", base, caller, arguments, request_id, shown_verb="bulkInsert"
             )
         endpoints = await self.reserve(list(drafts))
         existing = self.context.operation_of_request(base, request.request_id)
@@ -203,7 +190,7 @@ class Instances(InstanceSettings):
                 "operations": [f"{scope}/operations/{operation.name}" for operation in members],
                 "min_count": batch.min_count,
             }
-            return self.begin_on_instance("bulkInsert", base, caller, arguments, request.request_id)
+            return self.begin("bulkInsert", base, caller, arguments, request.request_id)
 
     def largest_allowed(
         self, drafts: dict[str, Draft], min_count: int
@@ -243,7 +230,7 @@ class Instances(InstanceSettings):
                 self.store.put_json(disks.kind, disk_name, disks.with_identity(disk))
             self.stamp_disks(row["disks"], "lastAttachTimestamp")
             arguments = {**arguments, "disks": list(instance.disks), "target_id": row["id"]}
-            return self.begin_on_instance("insert", name, caller, arguments, request_id)
+            return self.begin("insert", name, caller, arguments, request_id)
 
     async def reserve(self, names: list[str]) -> Any:
         try:
@@ -283,7 +270,7 @@ class Instances(InstanceSettings):
         with self.store.transaction():
             self.change(name, status="STOPPING", deleting=True)
             self.abort_pending(name)
-            return self.begin_on_instance("delete", name, caller, {}, request_id)
+            return self.begin("delete", name, caller, {}, request_id)
 
     @idempotent
     async def stop(self, name: str, request: Any, caller: Caller) -> Any:
@@ -294,12 +281,12 @@ class Instances(InstanceSettings):
         """Power-cycle without notice to the programs; the status stays RUNNING."""
         if self.require(name)["status"] != "RUNNING":
             raise not_ready(name)
-        return self.begin_on_instance("reset", name, caller, {}, request.request_id)
+        return self.begin("reset", name, caller, {}, request.request_id)
 
     @idempotent
     async def start(self, name: str, request: Any, caller: Caller) -> Any:
         if not any(disk["boot"] for disk in self.require(name)["disks"]):
-            raise invalid("The instance has no boot disk.", reason="invalid")  # a guess
+            raise invalid("The instance has no boot disk.")  # a guess
         return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
     def _change_state(
@@ -310,12 +297,10 @@ class Instances(InstanceSettings):
         if row["status"] not in _STABLE_STATES:
             raise not_ready(name)
         if row["status"] != before:
-            return self.begin_on_instance(
-                "nothing", name, caller, {}, request.request_id, verb=verb
-            )
+            return self.begin("nothing", name, caller, {}, request.request_id, shown_verb=verb)
         with self.store.transaction():
             self.change(name, status=during)
-            return self.begin_on_instance(verb, name, caller, {}, request.request_id)
+            return self.begin(verb, name, caller, {}, request.request_id)
 
     def preempt(self, name: str, notice: float) -> None:
         """Preempt a running instance as Google preempts spot ones, with notice."""
@@ -326,7 +311,7 @@ class Instances(InstanceSettings):
             self.change(name, status="STOPPING")
             verb = "compute.instances.preempted"
             system = Caller("system")
-            self.begin_on_instance("preempted", name, system, {"notice": notice}, verb=verb)
+            self.begin("preempted", name, system, {"notice": notice}, shown_verb=verb)
 
     async def maintain(self, name: str) -> None:
         """Announce maintenance on a running machine and clear the event after a while."""

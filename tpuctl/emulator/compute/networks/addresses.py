@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from tpuctl.emulator.compute.core.collection import Collection, Row
+from tpuctl.emulator.compute.core.collection import LabeledCollection, Row
 from tpuctl.emulator.compute.core.context import (
     ADDRESSES,
     GLOBAL_ADDRESSES,
@@ -14,22 +13,20 @@ from tpuctl.emulator.compute.core.context import (
     ComputeContext,
 )
 from tpuctl.emulator.compute.core.errors import bad_field, not_found
-from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.resource_names import full_network, relative_name
-from tpuctl.emulator.wire.registry import Caller
 
 _EXTERNAL = ipaddress.IPv4Network("203.0.113.0/24")  # TEST-NET-3: not routable
 _PRIVATE = ipaddress.IPv4Network("10.0.0.0/9")  # not used by auto mode networks
 
 
-class Addresses(Collection):
+class Addresses(LabeledCollection):
     """Regional addresses. They are stored only: no machine is reachable at one."""
 
     kind, message, plural, field = ADDRESSES, "Address", "addresses", "address"
-    scope = "regions"
+    scope, labels_field = "regions", "region_set_labels_request_resource"
+    links = ("network", "subnetwork")
 
     def __init__(
         self,
@@ -45,18 +42,7 @@ class Addresses(Collection):
     def show(self, name: str, row: Row) -> Row:
         if "/global/" in name and self._global is not None:
             return self._global.show(name, row)
-        resource = super().show(name, row)
-        for field in ("network", "subnetwork"):
-            if field in row:
-                resource[field] = LINK + row[field]
-        resource["labelFingerprint"] = fingerprint(row.get("labels", {}))
-        return resource
-
-    async def set_labels(self, request: Any, caller: Caller) -> Any:
-        prefix = "global" if self.scope == "global" else "region"
-        labels_request = getattr(request, f"{prefix}_set_labels_request_resource")
-        request_id = getattr(request, "request_id", "")
-        return self.begin_labels(self.name_of(request), labels_request, caller, request_id)
+        return super().show(name, row)
 
     def find(self, name: str) -> Row | None:
         if "/global/" in name and self._global is not None:  # from the aggregated list
@@ -122,8 +108,7 @@ class Addresses(Collection):
             raise bad_field("resource.address", address, reason) from None
         if any(requested.overlaps(other) for other in self._used_ranges(project, row)):
             raise invalid(
-                f"Requested range {requested} conflicts with other resources: it is in use.",
-                reason="invalid",
+                f"Requested range {requested} conflicts with other resources: it is in use."
             )
 
     def _free_address(self, project: str, row: Row, length: int) -> str:
@@ -138,7 +123,7 @@ class Addresses(Collection):
                 continue  # the network itself, and its gateway
             if not any(candidate.overlaps(other) for other in used):
                 return str(candidate.network_address)
-        raise invalid("There is no free address.", reason="invalid")
+        raise invalid("There is no free address.")
 
     def _used_ranges(self, project: str, row: Row) -> Iterator[ipaddress.IPv4Network]:
         for kind in (ADDRESSES, GLOBAL_ADDRESSES):
@@ -158,4 +143,4 @@ class Addresses(Collection):
 class GlobalAddresses(Addresses):
     """Global addresses; with purpose VPC_PEERING, the ranges for service networking."""
 
-    kind, scope = GLOBAL_ADDRESSES, "global"
+    kind, scope, labels_field = GLOBAL_ADDRESSES, "global", "global_set_labels_request_resource"

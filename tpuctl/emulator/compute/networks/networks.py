@@ -8,7 +8,7 @@ from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
 from tpuctl.emulator.compute.core.context import FIREWALLS, NETWORKS, ComputeContext
-from tpuctl.emulator.compute.core.errors import bad_field, failed, not_found
+from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, not_found
 from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.state.operations import Arguments
@@ -89,12 +89,8 @@ class Networks(Collection):
         super().finish_patch({**arguments, "row": changes})
 
     def check_deletion(self, name: str) -> None:
-        users = self._users(name)
-        if users:
-            raise failed(
-                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
-                f"The network resource '{name}' is already being used by '{users[0]}'",
-            )
+        for user in self._users(name):
+            raise failed_in_use("network", name, user)
 
     def finish_delete(self, arguments: Arguments) -> None:
         super().finish_delete(arguments)
@@ -123,12 +119,10 @@ class Firewalls(Collection):
     """Firewall rules; `wire/network_policy.py` applies them."""
 
     kind, message, plural, field = FIREWALLS, "Firewall", "firewalls", "firewall"
+    links = ("network",)
 
     async def update(self, request: Any, caller: Caller) -> Any:
         return await self.patch(request, caller)
-
-    def show(self, name: str, row: Row) -> Row:
-        return {**super().show(name, row), "network": LINK + row["network"]}
 
     def complete(self, name: str, row: Row) -> Row:
         project = name.split("/")[1]

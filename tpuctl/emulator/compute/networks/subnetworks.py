@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tpuctl.emulator.compute.core.collection import Collection, Items, Row, Rows
+from tpuctl.emulator.compute.core.collection import Collection, FixedCollection, Items, Row, Rows
 from tpuctl.emulator.compute.core.context import NETWORKS, ComputeContext
-from tpuctl.emulator.compute.core.errors import bad_field, condition_not_met, failed, not_found
+from tpuctl.emulator.compute.core.errors import (
+    bad_field,
+    condition_not_met,
+    failed_in_use,
+    not_found,
+)
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.lists import listed
-from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.core.messages import LINK, as_row
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -27,14 +31,10 @@ class Subnetworks(Collection):
     """Auto mode subnetworks exist in every region; only changed ones are stored."""
 
     kind, message, plural, field = "compute.subnetworks", "Subnetwork", "subnetworks", "subnetwork"
-    scope = "regions"
+    scope, links = "regions", ("network",)
 
-    def __init__(self, context: ComputeContext) -> None:
-        super().__init__(context)
-        self.effects = {
-            **self.effects,
-            f"{self.kind}.setPrivateIpGoogleAccess": Effect(self.finish_patch),
-        }
+    def verbs(self) -> dict[str, Effect]:
+        return {**super().verbs(), "setPrivateIpGoogleAccess": Effect(self.finish_patch)}
 
     def find(self, name: str) -> Row | None:
         row = super().find(name)
@@ -65,8 +65,8 @@ class Subnetworks(Collection):
         return [(name, self.require(name)) for name in self.names(prefix)]
 
     def show(self, name: str, row: Row) -> Row:
-        resource = {**super().show(name, row), "network": LINK + row["network"]}
-        resource |= {
+        resource = {
+            **super().show(name, row),
             "fingerprint": fingerprint(row),
             "privateIpv6GoogleAccess": "DISABLE_GOOGLE_ACCESS",
             "allowSubnetCidrRoutesOverlap": False,
@@ -144,13 +144,9 @@ class Subnetworks(Collection):
         }
 
     def check_deletion(self, name: str) -> None:
-        services = self.context.registry.machine_services()
-        users = [user for service in services for user in service.users_of_network(name)]
-        if users:
-            raise failed(
-                "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
-                f"The subnetwork resource '{name}' is already being used by '{users[0]}'",
-            )
+        for service in self.context.registry.machine_services():
+            for user in service.users_of_network(name):
+                raise failed_in_use("subnetwork", name, user)
 
     def finish_patch(self, arguments: Arguments) -> None:
         name = arguments["target"]
@@ -212,42 +208,46 @@ def _auto_defaults(region: str) -> tuple[int, Row]:
     }
 
 
-class Routes:
+class Routes(FixedCollection):
     """Routes that Google creates: one per subnetwork, and one to the internet."""
 
+    message, plural, field = "Route", "routes", "route"
+    links = ("network",)
+
     def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
-        self._context = context
+        super().__init__(context)
         self._subnetworks = subnetworks
 
-    async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        for row in self._rows(project):
-            if row["name"] == request.route:
-                return message_of("Route", row)
-        raise not_found(f"projects/{project}/global/routes/{request.route}")
+    def find(self, name: str) -> Row | None:
+        return dict(self.items(name)).get(name)
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        base = f"projects/{project}/global/routes"
-        rows = self._rows(project)
-        return listed(request, "RouteList", "compute#routeList", rows, base)
+    def names(self, prefix: str) -> Sequence[str]:
+        return [name for name, _ in self.items(prefix)]
 
-    def _rows(self, project: str) -> Rows:
+    def show_all(self, names: Sequence[str]) -> Rows:
+        rows = dict(self.items(names[0])) if names else {}
+        return [self.show(name, rows[name]) for name in names]
+
+    def items(self, prefix: str) -> Items:
+        base = "/".join(prefix.split("/")[:2])
+        return [(f"{base}/global/routes/{row['name']}", row) for row in self._rows(base)]
+
+    def _rows(self, base: str) -> Rows:
         rows = []
-        for name, network in self._context.items(NETWORKS, f"projects/{project}/"):
-            gateway = f"{LINK}projects/{project}/global/gateways/default-internet-gateway"
+        for name, network in self.context.items(NETWORKS, f"{base}/"):
+            gateway = f"{LINK}{base}/global/gateways/default-internet-gateway"
             rows.append(
-                _route(project, network, name, "0.0.0.0/0")
+                _route(network, name, "0.0.0.0/0")
                 | {
                     "priority": 1000,
                     "description": "Default route to the Internet.",
                     "nextHopGateway": gateway,
                 }
             )
-        for name, subnetwork in self._subnetworks.items(f"projects/{project}/"):
+        for name, subnetwork in self._subnetworks.items(f"{base}/"):
             dest_range = subnetwork["ipCidrRange"]
             rows.append(
-                _route(project, subnetwork, name, dest_range)
+                _route(subnetwork, name, dest_range)
                 | {
                     "priority": 0,
                     "description": f"Default local route to the subnetwork {dest_range}.",
@@ -257,15 +257,13 @@ class Routes:
         return sorted(rows, key=lambda row: str(row["name"]))
 
 
-def _route(project: str, resource: Row, resource_name: str, dest_range: str) -> Row:
+def _route(resource: Row, resource_name: str, dest_range: str) -> Row:
     digest = hashlib.sha256(f"{resource_name} {dest_range}".encode()).hexdigest()
-    name = f"default-route-{digest[:16]}"
     return {
         "kind": "compute#route",
         "id": str(int(digest[:15], 16)),
         "creationTimestamp": resource["creationTimestamp"],
-        "name": name,
-        "network": LINK + resource.get("network", resource_name),
+        "name": f"default-route-{digest[:16]}",
+        "network": resource.get("network", resource_name),
         "destRange": dest_range,
-        "selfLink": f"{LINK}projects/{project}/global/routes/{name}",
     }

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.errors import not_found
-from tpuctl.emulator.compute.core.lists import aggregated, listed
-from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.compute.offerings.tpu_machine_types import TpuShape, tpu_shapes
-from tpuctl.emulator.state.locations import check_zone, zones
-from tpuctl.emulator.wire.registry import Caller
 
 
 @dataclass(frozen=True)
@@ -76,10 +68,11 @@ _SHARED_CPUS = 2
 
 
 @cache
-def _machine_types() -> Mapping[str, MachineType]:
+def machine_types() -> Mapping[str, MachineType]:
+    """All machine types by name, without custom ones."""
     types = {
-        f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * each)
-        for kind, (each, counts) in _FAMILIES.items()
+        f"{kind}-{cpus}": MachineType(f"{kind}-{cpus}", cpus, cpus * memory)
+        for kind, (memory, counts) in _FAMILIES.items()
         for cpus in counts
     }
     for name, (cpus, memory) in _SHARED.items():
@@ -96,71 +89,4 @@ def machine_type(name: str) -> MachineType | None:
         is_shared = custom[1] is None
         cpus = _SHARED_CPUS if is_shared else int(custom[1])
         return MachineType(name, cpus, int(custom[2]), is_shared)
-    return _machine_types().get(name)
-
-
-def _names_in(zone: str) -> list[str]:
-    return [name for name, kind in _machine_types().items() if kind.is_in(zone)]
-
-
-class MachineTypes:
-    """Machine types by zone."""
-
-    def __init__(self, context: ComputeContext) -> None:
-        self._context = context
-
-    async def get(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), check_zone(request.zone)
-        kind = machine_type(request.machine_type)
-        if kind is None or not kind.is_in(zone):
-            raise not_found(f"projects/{project}/zones/{zone}/machineTypes/{request.machine_type}")
-        return message_of("MachineType", _row(project, zone, kind))
-
-    async def list(self, request: Any, caller: Caller) -> Any:
-        project, zone = self._context.project(request.project), check_zone(request.zone)
-        rows = [_row(project, zone, _machine_types()[name]) for name in _names_in(zone)]
-        base = f"projects/{project}/zones/{zone}/machineTypes"
-        return listed(request, "MachineTypeList", "compute#machineTypeList", rows, base)
-
-    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        base = f"projects/{project}/zones"
-        return aggregated(
-            request,
-            "MachineTypeAggregatedList",
-            "compute#machineTypeAggregatedList",
-            [f"{base}/{zone}/machineTypes/{name}" for zone in zones() for name in _names_in(zone)],
-            [f"zones/{zone}" for zone in zones()],
-            "machineTypes",
-            f"projects/{project}/aggregated/machineTypes",
-            lambda names: [_row_of(name) for name in names],
-        )
-
-
-def _row_of(full_name: str) -> dict[str, Any]:
-    _, project, _, zone, _, name = full_name.split("/")
-    return _row(project, zone, _machine_types()[name])
-
-
-def _row(project: str, zone: str, kind: MachineType) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "kind": "compute#machineType",
-        "id": str(int(hashlib.sha256(kind.name.encode()).hexdigest()[:7], 16)),
-        "name": kind.name,
-        "description": f"{kind.cpus} vCPUs, {kind.memory_mb / 1024:g} GB RAM",
-        "guestCpus": kind.cpus,
-        "memoryMb": kind.memory_mb,
-        "isSharedCpu": kind.is_shared,
-        "maximumPersistentDisks": 128,
-        "maximumPersistentDisksSizeGb": "263168",
-        "architecture": "X86_64",
-        "zone": zone,
-        "selfLink": f"{LINK}projects/{project}/zones/{zone}/machineTypes/{kind.name}",
-    }
-    if kind.tpu is not None:
-        chips = {
-            "guestAcceleratorType": kind.tpu.guest_accelerator,
-            "guestAcceleratorCount": kind.tpu.accelerator.chips,
-        }
-        row["accelerators"] = [chips]
-    return row
+    return machine_types().get(name)

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from tpuctl.catalog.quota import QuotaLimit, quota_limits
+from tpuctl.emulator.compute.core.collection import FixedCollection, Row
 from tpuctl.emulator.compute.core.context import (
     ADDRESSES,
     DISKS,
@@ -20,16 +21,13 @@ from tpuctl.emulator.compute.core.context import (
     NETWORKS,
     ComputeContext,
 )
-from tpuctl.emulator.compute.core.errors import not_found
-from tpuctl.emulator.compute.core.lists import listed
-from tpuctl.emulator.compute.core.messages import LINK, message_of
+from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.disks.disks import TYPES
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.machine_types import machine_type
 from tpuctl.emulator.compute.offerings.scheduling import FLEX_START
 from tpuctl.emulator.compute.offerings.tpu_machine_types import tpu_shapes
 from tpuctl.emulator.state.locations import region_of, regions, zones
-from tpuctl.emulator.wire.registry import Caller
 
 # Defaults by metric of regions.get, high on purpose: the setting `quota` lowers them.
 _LIMITS: Mapping[str, float] = {
@@ -51,7 +49,6 @@ _PROJECT_LIMITS: Mapping[str, float] = {
     "STATIC_ADDRESSES": 700.0,
     "CPUS_ALL_REGIONS": 20000.0,
 }
-Row = Mapping[str, Any]
 
 
 class Quota:
@@ -215,55 +212,73 @@ def _chips(row: Row) -> int:
     return kind.tpu.accelerator.chips if kind is not None and kind.tpu is not None else 0
 
 
-class Regions:
+class _Locations(FixedCollection):
+    """Locations of one kind, the same in every project."""
+
+    def collection_name(self, request: Any) -> str:
+        return f"projects/{self.context.project(request.project)}/{self.plural}"
+
+    def names(self, prefix: str) -> Sequence[str]:
+        return [prefix + name for name in self.locations()]
+
+    def locations(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def find(self, name: str) -> Row | None:
+        location = name.rpartition("/")[2]
+        if location not in self.locations():
+            return None
+        digest = hashlib.sha256(json.dumps([self.field, location]).encode()).hexdigest()
+        return {
+            "kind": f"compute#{self.field}",
+            "id": str(int(digest[:7], 16)),
+            "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
+            "name": location,
+            "description": location,
+            "status": "UP",
+        }
+
+
+class Regions(_Locations):
     """Every region, with the project's quotas in it."""
 
+    message, plural, field = "Region", "regions", "region"
+
     def __init__(self, context: ComputeContext, quota: Quota) -> None:
-        self._context = context
+        super().__init__(context)
         self._quota = quota
 
-    async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        if request.region not in regions():
-            raise not_found(f"projects/{project}/regions/{request.region}")
-        return message_of("Region", self._row(project, request.region))
+    def locations(self) -> Sequence[str]:
+        return regions()
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        rows = [self._row(project, region) for region in regions()]
-        base = f"projects/{project}/regions"
-        return listed(request, "RegionList", "compute#regionList", rows, base)
-
-    def _row(self, project: str, region: str) -> dict[str, Any]:
+    def show(self, name: str, row: Row) -> Row:
+        _, project, _, region = name.split("/")
         usage = self._quota.usage(project, region)
-        limits = self._quota.limits(region)
-        row = _location_row("region", project, region)
-        row["quotas"] = [
+        quotas = [
             {"metric": metric, "limit": limit, "usage": usage[metric]}
-            for metric, limit in limits.items()
+            for metric, limit in self._quota.limits(region).items()
         ]
         base = f"{LINK}projects/{project}/zones/"
-        row["zones"] = [base + zone for zone in zones() if region_of(zone) == region]
-        return row
+        zone_links = [base + zone for zone in zones() if region_of(zone) == region]
+        return {**super().show(name, row), "quotas": quotas, "zones": zone_links}
 
 
-class Zones:
+class Zones(_Locations):
     """Every zone."""
 
-    def __init__(self, context: ComputeContext) -> None:
-        self._context = context
+    message, plural, field = "Zone", "zones", "zone"
 
-    async def get(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        if request.zone not in zones():
-            raise not_found(f"projects/{project}/zones/{request.zone}")
-        return message_of("Zone", _zone(project, request.zone))
+    def locations(self) -> Sequence[str]:
+        return zones()
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        project = self._context.project(request.project)
-        rows = [_zone(project, zone) for zone in zones()]
-        base = f"projects/{project}/zones"
-        return listed(request, "ZoneList", "compute#zoneList", rows, base)
+    def show(self, name: str, row: Row) -> Row:
+        _, project, _, zone = name.split("/")
+        return {
+            **super().show(name, row),
+            "region": f"{LINK}projects/{project}/regions/{region_of(zone)}",
+            "availableCpuPlatforms": list(_CPU_PLATFORMS),
+            "supportsPzs": False,
+        }
 
 
 # Of us-central1-a; other zones have fewer (k8s-config-connector, mockcompute's computezones).
@@ -273,21 +288,3 @@ _CPU_PLATFORMS = (
     *("Intel Ivy Bridge", "Google Axion", "AMD Milan", "AMD Rome", "Intel Sandy Bridge"),
     *("Intel Sapphire Rapids", "Intel Skylake", "AMD Turin"),
 )
-
-
-def _zone(project: str, zone: str) -> dict[str, Any]:
-    link = f"{LINK}projects/{project}/regions/{region_of(zone)}"
-    row = {**_location_row("zone", project, zone), "region": link}
-    return {**row, "availableCpuPlatforms": list(_CPU_PLATFORMS), "supportsPzs": False}
-
-
-def _location_row(field: str, project: str, name: str) -> dict[str, Any]:
-    return {
-        "kind": f"compute#{field}",
-        "id": str(int(hashlib.sha256(json.dumps([field, name]).encode()).hexdigest()[:7], 16)),
-        "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
-        "name": name,
-        "description": name,
-        "status": "UP",
-        "selfLink": f"{LINK}projects/{project}/{field}s/{name}",
-    }

@@ -11,19 +11,16 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
 from tpuctl.emulator.compute.core.context import INSTANCES, ComputeContext
 from tpuctl.emulator.compute.core.errors import bad_field, in_use
-from tpuctl.emulator.compute.core.lists import aggregated, listed_names
 from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.offerings.machine_types import MachineType, machine_type
 from tpuctl.emulator.compute.offerings.scheduling import RESERVATION_BOUND
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.resource_names import relative_name
-from tpuctl.emulator.wire.registry import Caller
 
 _RESERVATIONS = "compute.reservations"
 _KEY = "compute.googleapis.com/reservation-name"
@@ -135,7 +132,7 @@ class Reservations(Collection):
     """Reservations of a zone, of machines of one type or of chips."""
 
     kind, message, plural, field = _RESERVATIONS, "Reservation", "reservations", "reservation"
-    scope = "zones"
+    scope, links = "zones", ("commitment",)
 
     def show(self, name: str, row: Row) -> Row:
         users = _users(self.context, name)
@@ -152,8 +149,6 @@ class Reservations(Collection):
                 **row["aggregateReservation"],
                 "inUseResources": [chips],
             }
-        if "commitment" in row:
-            resource["commitment"] = LINK + row["commitment"]
         return resource
 
     def complete(self, name: str, row: Row) -> Row:
@@ -169,14 +164,10 @@ class Reservations(Collection):
             "status": "READY",
         }
 
-    async def delete(self, request: Any, caller: Caller) -> Any:
-        name = self.name_of(request)
-        if self.context.operation_of_request(name, request.request_id) is None:
-            self.require(name)
-            for user, row in self.context.items(INSTANCES, "projects/"):
-                if row.get("reservation") == name and row["status"] != "TERMINATED":
-                    raise in_use("reservation", name, user)
-        return await super().delete(request, caller)
+    def check_deletable(self, name: str) -> None:
+        for user, row in self.context.items(INSTANCES, "projects/"):
+            if row.get("reservation") == name and row["status"] != "TERMINATED":
+                raise in_use("reservation", name, user)
 
 
 class FutureReservations(Collection):
@@ -184,34 +175,18 @@ class FutureReservations(Collection):
 
     kind, message, plural = "compute.futureReservations", "FutureReservation", "futureReservations"
     field, scope = "future_reservation", "zones"
+    list_endings = ("sListResponse", "sAggregatedListResponse")
 
     def __init__(self, context: ComputeContext, reservations: Reservations) -> None:
         super().__init__(context)
         self._reservations = reservations
-        self.effects = {
-            **self.effects,
-            f"{self.kind}.begin": Effect(self._create_reservation),
-            f"{self.kind}.end": Effect(self._delete_reservation),
+
+    def verbs(self) -> dict[str, Effect]:
+        return {
+            **super().verbs(),
+            "begin": Effect(self._create_reservation),
+            "end": Effect(self._delete_reservation),
         }
-
-    async def list(self, request: Any, caller: Caller) -> Any:
-        base = self.collection_name(request)
-        names, message = self.names(f"{base}/"), "FutureReservationsListResponse"
-        return listed_names(request, message, _kind(message), names, base, self.show_all)
-
-    async def aggregated_list(self, request: Any, caller: Caller) -> Any:
-        project = self.context.project(request.project)
-        message = "FutureReservationsAggregatedListResponse"
-        return aggregated(
-            request,
-            message,
-            _kind(message),
-            self.all_names(project),
-            self.scopes(),
-            self.plural,
-            f"projects/{project}/aggregated/{self.plural}",
-            self.show_all,
-        )
 
     def complete(self, name: str, row: Row) -> Row:
         zone = name.split("/")[3]
@@ -288,10 +263,6 @@ class FutureReservations(Collection):
         if row is not None and row["id"] == arguments["id"]:
             for link in row["status"].get("autoCreatedReservations", []):
                 self.store.delete(_RESERVATIONS, relative_name(link))
-
-
-def _kind(message: str) -> str:
-    return f"compute#{message[:1].lower()}{message[1:]}"
 
 
 def _check_machines(sku: Row, count: str, field: str, zone: str) -> None:

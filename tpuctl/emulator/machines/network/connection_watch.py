@@ -22,9 +22,9 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
-from typing import Protocol
 
 from tpuctl.emulator.machines.isolation.sandbox_connections import SYSTEM_CALLS
 from tpuctl.emulator.machines.network.socket_filter import drop_all, restrict_listener
@@ -47,30 +47,17 @@ MAX_LISTENERS = 100  # some of which may be of programs that have ended
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Decisions(Protocol):
+@dataclass(frozen=True)
+class Decisions:
     """What a watch asks about its machine."""
 
-    @property
-    def address(self) -> str:
-        """The machine's address on loopback."""
-        ...
-
-    @property
-    def machines(self) -> IPv4Network:
-        """The addresses of all machines."""
-        ...
-
-    def allows_connection(self, address: str | None, port: int) -> bool:
-        """Whether programs may connect to this address; None is one of IPv6."""
-        ...
-
-    def allows_outside(self, port: int) -> bool:
-        """Whether this computer may connect to the port."""
-        ...
-
-    def listening(self, port: int) -> str | None:
-        """The address of the only other machine with a listener at this port, if there is one."""
-        ...
+    address: str  # the machine's, on loopback
+    machines: IPv4Network  # the addresses of all machines
+    # Whether programs may connect to an address and port; None is an address of IPv6.
+    allows_connection: Callable[[str | None, int], bool]
+    allows_outside: Callable[[int], bool]  # whether this computer may connect to the port
+    # The address of the only other machine with a listener at a port, if there is one.
+    listening: Callable[[int], str | None]
 
 
 @dataclass(frozen=True)

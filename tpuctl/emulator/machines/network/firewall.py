@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from tpuctl.emulator.machines.interface import ALLOWED, ConnectionPolicy, Verdict
 from tpuctl.emulator.machines.network.addresses import SHARED, Addresses, Reservation
-from tpuctl.emulator.machines.network.connection_watch import ConnectionWatch
+from tpuctl.emulator.machines.network.connection_watch import ConnectionWatch, Decisions
 from tpuctl.emulator.machines.network.socket_filter import restrict_listener
 
 log = logging.getLogger(__name__)
@@ -128,10 +128,10 @@ class Firewall:
             self._closed[machine] = f"this computer to {label} tcp:{port}: {verdict.reason}"
         if self.machines is not None:
             address = self._addresses.find(machine).address
-            for each in listener.sockets:
+            for listening in listener.sockets:
                 with contextlib.suppress(OSError):  # closed
                     restrict_listener(
-                        *(each, address, self.machines), allows_outside=verdict.is_allowed
+                        *(listening, address, self.machines), allows_outside=verdict.is_allowed
                     )
 
     # Programs of machines.
@@ -139,11 +139,18 @@ class Firewall:
     def watch(self, machine: str, notifications: int) -> None:
         """Decide about the connections of a machine's programs."""
         assert self.machines is not None, "programs are watched only if machines have addresses"
-        address = self._addresses.find(machine).address
-        decisions = _Decisions(machine, address, self.machines, self)
+        decisions = Decisions(
+            address=self._addresses.find(machine).address,
+            machines=self.machines,
+            allows_connection=lambda address, port: (
+                self.to_address(machine, address, port).is_allowed
+            ),
+            allows_outside=lambda port: self.from_outside(machine, port).is_allowed,
+            listening=lambda port: self._other_listening(machine, port),
+        )
         self._watches[machine] = ConnectionWatch(notifications, decisions)
 
-    def other_listening(self, machine: str, port: int) -> str | None:
+    def _other_listening(self, machine: str, port: int) -> str | None:
         """The address of the only other machine whose programs listen at this port, if any."""
         names = [
             name
@@ -180,25 +187,6 @@ class Firewall:
                     del self._refused[next(iter(self._refused))]
             self._refused[text] += 1
         return verdict
-
-
-@dataclass(frozen=True)
-class _Decisions:
-    """Decides for the programs of one machine."""
-
-    machine: str
-    address: str
-    machines: IPv4Network
-    firewall: Firewall
-
-    def allows_connection(self, address: str | None, port: int) -> bool:
-        return self.firewall.to_address(self.machine, address, port).is_allowed
-
-    def listening(self, port: int) -> str | None:
-        return self.firewall.other_listening(self.machine, port)
-
-    def allows_outside(self, port: int) -> bool:
-        return self.firewall.from_outside(self.machine, port).is_allowed
 
 
 def _public_port(reservation: Reservation, port: int) -> int:

@@ -16,7 +16,7 @@ import tpuctl.simulated_tpu
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.programs.processes import user_ids
 from tpuctl.interpreters import current
-from tpuctl.local_cloud.images import image_interpreter, site_packages
+from tpuctl.local_cloud.machine_images import image_interpreter, site_packages
 from tpuctl.local_cloud.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
@@ -38,76 +38,32 @@ def hostname(spec: MachineSpec) -> str:
     return f"t1v-n-{hashlib.sha256(node.encode()).hexdigest()[:8]}-w-{spec.worker}"
 
 
-@dataclass(frozen=True)
 class MachineFolder:
     """The machine's disk."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.homes = path / "home"
+        self.temporary = path / "tmp"
+        self.python = path / "python"
+        self.image = path / "image"  # a link to the image's folder
+        self.settings = path / "etc"
+        self.host_key = path / "hostkey"
+        self.program = path / "node_server.py"  # of a TPU node
+        # Where Python finds the hooks that give it a TPU's devices.
+        self.simulated_tpu = self.python / "simulated_tpu"
+        self.console = path / "console.log"
+        self.sudo = self.settings / "sudo"  # the program mounted over this computer's sudo
+        self.root_passwd = self.settings / "passwd-of-root"  # root's /etc/passwd under sudo
+        # Exists while the machine's host has failed; contains how its addresses behave.
+        self.failed_marker = path / "lost"
+        self.disk_limit = path / "limit"  # an empty folder for a disk limit's bookkeeping
 
     @classmethod
     def of(cls, home: Path, name: str) -> MachineFolder:
         """`name` is the machine's full resource name."""
         short = "-".join(re.sub(r"[^a-z0-9-]", "-", part) for part in name.split("/")[-3::2])
         return cls(home / "machines" / f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}")
-
-    @property
-    def homes(self) -> Path:
-        return self.path / "home"
-
-    @property
-    def temporary(self) -> Path:
-        return self.path / "tmp"
-
-    @property
-    def python(self) -> Path:
-        return self.path / "python"
-
-    @property
-    def image(self) -> Path:
-        """A link to the image's folder."""
-        return self.path / "image"
-
-    @property
-    def settings(self) -> Path:
-        return self.path / "etc"
-
-    @property
-    def host_key(self) -> Path:
-        return self.path / "hostkey"
-
-    @property
-    def program(self) -> Path:
-        """The program of a TPU node."""
-        return self.path / "node_server.py"
-
-    @property
-    def simulated_tpu(self) -> Path:
-        """Where Python finds the hooks that give it a TPU's devices."""
-        return self.python / "simulated_tpu"
-
-    @property
-    def console(self) -> Path:
-        return self.path / "console.log"
-
-    @property
-    def sudo(self) -> Path:
-        """The program mounted over this computer's sudo."""
-        return self.settings / "sudo"
-
-    @property
-    def root_passwd(self) -> Path:
-        """root's /etc/passwd under sudo."""
-        return self.settings / "passwd-of-root"
-
-    @property
-    def failed_marker(self) -> Path:
-        """Exists while the machine's host has failed; contains how its addresses behave."""
-        return self.path / "lost"
-
-    @property
-    def disk_limit(self) -> Path:
-        """An empty folder for a disk limit's bookkeeping."""
-        return self.path / "limit"
 
     def home(self, user: str) -> Path:
         """The user's home, created on first use."""

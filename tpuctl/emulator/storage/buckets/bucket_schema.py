@@ -51,15 +51,15 @@ _SCHEMA: Mapping[str, Any] = {
     "website": {"mainPageSuffix": str, "notFoundPage": str},
 }
 
-# These and those that only the service sets, which clients send back with an update.
+# Those that only the service sets.
+OUTPUT_ONLY = (
+    *("etag", "generation", "hardDeleteTime", "id", "kind", "locationType"),
+    *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
+    *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
+)
+# All of these: clients send both kinds back with an update.
 BUCKET_FIELDS: Mapping[str, Any] = {
-    **dict.fromkeys(
-        (
-            *("etag", "generation", "hardDeleteTime", "id", "kind", "locationType"),
-            *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
-            *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
-        )
-    ),
+    **dict.fromkeys(OUTPUT_ONLY),
     **_SCHEMA,
     "autoclass": {
         **_SCHEMA["autoclass"],

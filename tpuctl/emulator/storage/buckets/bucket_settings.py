@@ -107,7 +107,7 @@ def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     is_region = re.fullmatch(r"[A-Z]+-[A-Z]+\d+", location) is not None
     regions = {catalog.region_of(zone).upper() for zone in catalog.zones()}
     if not is_region and location not in regions.union(_MULTI_REGIONS, _DUAL_REGIONS):
-        raise invalid("The specified location constraint is not valid.", reason="invalid")
+        raise invalid("The specified location constraint is not valid.")
     bucket["location"] = location
     is_dual = location in _DUAL_REGIONS or "customPlacementConfig" in bucket
     is_multi = location in _MULTI_REGIONS
@@ -139,7 +139,7 @@ def _check_labels(labels: Any) -> None:
             or not _LABEL_VALUE.fullmatch(text)
             or text.lower() != text
         ):
-            raise invalid(f"Invalid label: '{key}': '{value}'", reason="invalid")
+            raise invalid(f"Invalid label: '{key}': '{value}'")
 
 
 def _fill_autoclass(bucket: Bucket, before: dict[str, Any]) -> None:

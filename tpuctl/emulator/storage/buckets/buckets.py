@@ -11,7 +11,7 @@ from tpuctl.emulator.iam.policies import Policies
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project, now_text
-from tpuctl.emulator.storage.buckets.bucket_schema import parse_bucket
+from tpuctl.emulator.storage.buckets.bucket_schema import OUTPUT_ONLY, parse_bucket
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     Bucket,
     apply_changes,
@@ -29,33 +29,13 @@ from tpuctl.emulator.storage.requests.primitives import (
     etag_of,
 )
 from tpuctl.emulator.storage.requests.user_project import check_user_project
-from tpuctl.emulator.wire.paging import page
+from tpuctl.emulator.wire.paging import name_of, page
 from tpuctl.emulator.wire.registry import Registry
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
-# Fields that only the service sets.
-_OUTPUT_ONLY = (
-    "kind",
-    "id",
-    "selfLink",
-    "projectNumber",
-    "metageneration",
-    "generation",
-    "timeCreated",
-    "updated",
-    "etag",
-    "locationType",
-    "objectRetention",
-    "acl",
-    "defaultObjectAcl",
-    "owner",
-    "satisfiesPZI",
-    "softDeleteTime",
-    "hardDeleteTime",
-)
 
 
 class Buckets:
@@ -188,7 +168,7 @@ class Buckets:
             if bucket["projectNumber"] == str(project["number"])
         ]
         count = call.number("maxResults", 1000)
-        picked, token = page(rows, count, call.param("pageToken"), lambda row: str(row["name"]))
+        picked, token = page(rows, count, call.param("pageToken"), name_of)
         answer: dict[str, Any] = {"kind": "storage#buckets"}
         if picked:
             answer["items"] = [self.show(row, call) for row in picked]
@@ -293,7 +273,7 @@ class Buckets:
             raise invalid("The bucket's location cannot be changed.")
         if not changes and not replace:
             return Answer(self.show(bucket, call))  # measured: nothing changes
-        unchanged = ("location", "name", "storageClass", "iamConfiguration", *_OUTPUT_ONLY)
+        unchanged = ("location", "name", "storageClass", "iamConfiguration", *OUTPUT_ONLY)
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))
         check_kms_key((changed.get("encryption") or {}).get("defaultKmsKeyName") or "", changed)
@@ -311,7 +291,7 @@ class Buckets:
     def _find_project(self, name: str) -> Project:
         project = self._registry.projects.find(name)
         if project is None or project["state"] != "ACTIVE":
-            raise invalid(f"Unknown project id: {name}", reason="invalid")
+            raise invalid(f"Unknown project id: {name}")
         return project
 
     @staticmethod
@@ -364,12 +344,12 @@ def _check_bindings(bucket: Bucket, bindings: Any) -> None:
     access = bucket["iamConfiguration"]
     listed = [binding for binding in bindings if isinstance(binding, dict)] if bindings else []
     if not access["uniformBucketLevelAccess"]["enabled"] and any(
-        each.get("condition") for each in listed
+        binding.get("condition") for binding in listed
     ):
         raise condition_not_met(
             "To set IAM conditions in this bucket, enable uniform bucket-level access."
         )
-    members = {str(member) for each in listed for member in each.get("members") or ()}
+    members = {str(member) for binding in listed for member in binding.get("members") or ()}
     if access["publicAccessPrevention"] == "enforced" and members & _PUBLIC:
         raise condition_not_met(
             "The member bindings allUsers and allAuthenticatedUsers are not allowed since public "

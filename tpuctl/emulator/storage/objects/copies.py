@@ -7,7 +7,6 @@ Which metadata is copied was measured against Cloud Storage by kmoneil/zig-gcp i
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 from pathlib import Path
@@ -27,11 +26,10 @@ from tpuctl.emulator.storage.objects.objects import (
 )
 from tpuctl.emulator.storage.objects.retention import RELEASED
 from tpuctl.emulator.storage.requests.primitives import (
-    CHUNK,
     Answer,
     Call,
-    Checksum,
     check_conditions,
+    hash_files,
     no_such_object,
     parse_number,
 )
@@ -164,15 +162,14 @@ class Copies:
         # Opened before the first await: deleted sources stay readable.
         opened = [self._objects.files.open(source.file) for source in sources]
         try:
-            crc32c = await asyncio.to_thread(_concatenate, opened, draft)
+            hasher = await asyncio.to_thread(hash_files, opened, draft)
         finally:
             for file in opened:
                 file.close()
         body = _without_nulls(writable_fields(request.get("destination") or {}))
         body["contentType"] = body.get("contentType") or DEFAULT_TYPE
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
-        body |= {"crc32c": crc32c, **encryption}
-        size = sum(source.size for source in sources)
+        body |= {"crc32c": hasher.crc32c, **encryption}
 
         def drop_sources(stored: StoredObject) -> None:
             owner = self._buckets.load(bucket)
@@ -182,7 +179,7 @@ class Copies:
                     self._objects.retire(current, owner, for_good=True)
 
         on_commit = drop_sources if request.get("deleteSourceObjects") is True else None
-        stored = self._objects.commit(bucket, name, call.query, draft, size, body, on_commit)
+        stored = self._objects.commit(bucket, name, call.query, draft, hasher.size, body, on_commit)
         resource = self._objects.show(stored, call.base_url, digest=key_of(stored.body))
         return Answer(resource)
 
@@ -245,13 +242,3 @@ def _without(body: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def _without_nulls(resource: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in resource.items() if value is not None}
-
-
-def _concatenate(sources: list[Any], target: Path) -> str:
-    checksum = Checksum()
-    with target.open("wb") as out:
-        for source in sources:
-            while chunk := source.read(4 * CHUNK):
-                checksum.update(chunk)
-                out.write(chunk)
-    return base64.b64encode(checksum.digest()).decode()

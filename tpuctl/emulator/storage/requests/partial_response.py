@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import invalid
 
 _TOKEN = re.compile(r"[(),/]|[^(),/]+")
 Tree = dict[str, "Tree"]  # an empty one selects everything
@@ -24,8 +24,7 @@ def select_fields(value: Any, fields: str) -> Any:
         if tokens:
             raise ValueError(tokens[0])
     except (ValueError, IndexError) as error:
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f"Invalid field selection {fields}",
             reason="invalidParameter",
             location=("parameter", "fields"),
@@ -59,7 +58,7 @@ def _read_path(tokens: list[str], tree: Tree) -> None:
 
 def _select(value: Any, tree: Tree) -> Any:
     if isinstance(value, list):
-        return [_select(each, tree) for each in value]
+        return [_select(item, tree) for item in value]
     if not tree or not isinstance(value, dict):
         return value
     everywhere = tree.get("*")

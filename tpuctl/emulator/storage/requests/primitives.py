@@ -7,7 +7,8 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +21,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.text import parse_json
 
 CHUNK = 256 * 1024
-Checksum: Any = google_crc32c.Checksum  # the package has no types
+_Checksum: Any = google_crc32c.Checksum  # the package has no types
 
 API = "https://www.googleapis.com/storage/v1"  # of links that name a resource
 _UNESCAPED = "!$&'()*,:;=@~"  # in such links, besides letters and digits
@@ -216,7 +217,7 @@ class Hasher:
     def __init__(self) -> None:
         self.size = 0
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._crc = Checksum()
+        self._crc = _Checksum()
 
     def update(self, data: bytes) -> None:
         self.size += len(data)
@@ -239,11 +240,21 @@ class Hasher:
         ):
             claimed = claims.get(name)
             if claimed and claimed != actual:
-                raise ApiError(
-                    "INVALID_ARGUMENT",
+                raise invalid(
                     f'Provided {label} "{claimed}" doesn\'t match calculated {label} "{actual}".',
-                    reason="invalid",
                 )
+
+
+def hash_files(files: Iterable[BinaryIO], copy_to: Path | None = None) -> Hasher:
+    """The checksums of these files, one after the other, which are copied to another."""
+    hasher = Hasher()
+    with copy_to.open("wb") if copy_to is not None else nullcontext() as out:
+        for file in files:
+            while chunk := file.read(4 * CHUNK):
+                hasher.update(chunk)
+                if out is not None:
+                    out.write(chunk)
+    return hasher
 
 
 def claimed_checksums(header: str) -> dict[str, str]:

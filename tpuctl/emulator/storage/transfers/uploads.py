@@ -22,9 +22,9 @@ from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects, object_body
 from tpuctl.emulator.storage.objects.unsupported import check_fields
 from tpuctl.emulator.storage.requests.primitives import (
-    CHUNK,
     Hasher,
     claimed_checksums,
+    hash_files,
     read_body_json,
 )
 from tpuctl.emulator.storage.transfers.multipart import MAX_METADATA_BYTES, MultipartBody
@@ -79,7 +79,7 @@ class Uploads:
         """Store the request's body as a draft, after verifying its checksums."""
         draft, hasher = self._files.new_draft(), Hasher()
         try:
-            await write_stream(draft, hasher, _body(request))
+            await write_stream(draft, hasher, request.chunks())
             hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
             hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
         except BaseException:
@@ -121,7 +121,7 @@ class Uploads:
         if match is None:
             raise invalid("Missing boundary in the Content-Type of a multipart upload.")
         boundary = (match[1] or match[2] or match[3]).encode()
-        parts = MultipartBody(_body(request), boundary)
+        parts = MultipartBody(request.chunks(), boundary)
         request.content = await parts.read_metadata()
         check_fields("objects.insert", request.content)
         resource = _with_encoding(read_body_json(request.content), request)
@@ -219,7 +219,7 @@ class Uploads:
             hasher = await self._hasher(session, received)
             try:
                 await write_stream(
-                    session.draft, hasher, _skip(_body(request), received - first), "ab"
+                    session.draft, hasher, _skip(request.chunks(), received - first), "ab"
                 )
             except BaseException:
                 # Received data is kept: the client queries its size and resumes from there.
@@ -294,35 +294,16 @@ class Uploads:
         row = self._store.row("SELECT * FROM uploads WHERE id=?", upload_id)
         if row is None:
             raise missing("Upload session not found.")
-        fields = json.loads(row[3])
-        return Session(
-            row[0],
-            row[1],
-            row[2],
-            self._files.drafts / row[4],
-            fields["resource"],
-            fields["query"],
-            fields["started"],
-            fields.get("encryption", {}),
-            fields["result"],
-        )
+        session_id, bucket, name, body, file = row
+        fields = {"encryption": {}, **json.loads(body)}
+        return Session(session_id, bucket, name, self._files.drafts / file, **fields)
 
     def _save(self, session: Session) -> None:
-        body = {
-            "resource": session.resource,
-            "query": session.query,
-            "started": session.started,
-            "encryption": session.encryption,
-            "result": session.result,
-        }
-        self._store.run(
-            "INSERT OR REPLACE INTO uploads VALUES (?,?,?,?,?)",
-            session.id,
-            session.bucket,
-            session.name,
-            json.dumps(body),
-            session.draft.name,
-        )
+        fields = dict(vars(session))
+        names = [fields.pop(name) for name in ("id", "bucket", "name")]
+        file = fields.pop("draft").name
+        statement = "INSERT OR REPLACE INTO uploads VALUES (?,?,?,?,?)"
+        self._store.run(statement, *names, json.dumps(fields), file)
 
     def sweep(self) -> None:
         """Delete expired sessions and orphaned drafts. Called before any request."""
@@ -354,13 +335,8 @@ class Uploads:
         )
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
-    async for chunk in request.chunks():
-        yield chunk
-
-
 async def _drain(request: Request) -> None:
-    async for _ in _body(request):
+    async for _ in request.chunks():
         pass
 
 
@@ -374,11 +350,8 @@ async def _skip(chunks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes
 
 
 def _hash_file(path: Path) -> Hasher:
-    hasher = Hasher()
     with path.open("rb") as file:
-        while chunk := file.read(4 * CHUNK):
-            hasher.update(chunk)
-    return hasher
+        return hash_files([file])
 
 
 def _with_encoding(resource: dict[str, Any], request: Request) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from aiohttp import web
 
@@ -25,7 +26,7 @@ from tpuctl.emulator.storage.buckets.encryption import FIELDS as ENCRYPTION
 from tpuctl.emulator.storage.buckets.encryption import key_hash, require_key
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects, object_body
-from tpuctl.emulator.storage.requests.primitives import CHUNK, Hasher
+from tpuctl.emulator.storage.requests.primitives import hash_files
 from tpuctl.emulator.storage.transfers.uploads import Uploads
 from tpuctl.emulator.storage.xml_api.xml_documents import document, parse
 from tpuctl.emulator.wire.http_request import Request
@@ -169,7 +170,7 @@ class MultipartUploads:
             self._store.delete(_KIND, upload_id)
 
         try:
-            hasher = await asyncio.to_thread(_join, paths, draft)
+            hasher = await asyncio.to_thread(hash_files, _open_each(paths), draft)
             self._load(upload_id, bucket, name)
             body = object_body(hasher, record["resource"], record.get("encryption", {}))
             del body["md5Hash"]  # absent, as for composite objects
@@ -254,15 +255,10 @@ def _listed_parts(body: bytes, parts: Record) -> list[Record]:
     return listed
 
 
-def _join(paths: list[Path], draft: Path) -> Hasher:
-    hasher = Hasher()
-    with draft.open("wb") as out:
-        for path in paths:
-            with path.open("rb") as part:
-                while chunk := part.read(4 * CHUNK):
-                    out.write(chunk)
-                    hasher.update(chunk)
-    return hasher
+def _open_each(paths: list[Path]) -> Iterator[BinaryIO]:
+    for path in paths:
+        with path.open("rb") as part:
+            yield part
 
 
 def _number(request: Request, key: str, default: int) -> int:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.errors import missing
 
 FOLDER = Path(__file__).parent
 _REST = "/$discovery/rest"
@@ -60,7 +60,7 @@ def _document_name(host: str, version: str) -> str:
         return f"{api}.{version or _PREFERRED.get(api, 'v1')}"
     names = [name for name in _names() if name.partition(".")[2] == version]
     if len(names) != 1:
-        raise _not_found(
+        raise missing(
             f"{len(names)} APIs have version={version} at this address. Specify the API: "
             "/discovery/v1/apis/API/VERSION/rest"
         )
@@ -69,7 +69,7 @@ def _document_name(host: str, version: str) -> str:
 
 def _document(name: str, host: str, origin: str) -> Json:
     if name not in _names():
-        raise _not_found(f"Discovery document not found: {name}.")
+        raise missing(f"Discovery document not found: {name}.")
     stored = read(_ALIASES.get(name, name))
     if name in _ALIASES:
         version = name.partition(".")[2]
@@ -98,22 +98,18 @@ def _directory(query: Mapping[str, Sequence[str]], host: str, origin: str) -> Js
                 "name": api,
                 "version": version,
                 "title": read(_ALIASES.get(name, name))["title"],
-                "discoveryRestUrl": f"{_origin_of(api, host, origin)}{_address_of(name, host)}",
+                "discoveryRestUrl": _address_of(name, host, origin),
                 "preferred": is_preferred,
             }
         )
     return {"kind": "discovery#directoryList", "discoveryVersion": "v1", "items": items}
 
 
-def _origin_of(api: str, host: str, origin: str) -> str:
-    return f"https://{api}.googleapis.com" if host.endswith(".googleapis.com") else origin
-
-
-def _address_of(name: str, host: str) -> str:
+def _address_of(name: str, host: str, origin: str) -> str:
     api, _, version = name.partition(".")
     if host.endswith(".googleapis.com"):
-        return f"{_REST}?version={version}"
-    return f"/discovery/v1/apis/{api}/{version}/rest"
+        return f"https://{api}.googleapis.com{_REST}?version={version}"
+    return f"{origin}/discovery/v1/apis/{api}/{version}/rest"
 
 
 @cache
@@ -134,7 +130,3 @@ def read(name: str) -> Json:
             part = part.setdefault("resources", {}).setdefault(resource, {})
         part.setdefault("methods", {})[last] = method
     return document
-
-
-def _not_found(text: str) -> ApiError:
-    return ApiError("NOT_FOUND", text)
