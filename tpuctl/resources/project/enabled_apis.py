@@ -100,12 +100,8 @@ class Services(StackResource):
             await self._create_identity()
 
     async def _enable(self, names: Sequence[str], report: Report) -> None:
-        client = self.cloud.client("services")
-        operation = await self.cloud.call(
-            self.address,
-            client.batch_enable_services,
-            {"parent": f"projects/{self.stack.project}", "service_ids": list(names)},
-        )
+        request = {"parent": f"projects/{self.stack.project}", "service_ids": list(names)}
+        operation = await self.call("services", "batch_enable_services", request)
         report("enabling APIs", None)
         await long_operation(
             self.cloud, "services", operation.operation, subject=self.address, seconds=SECONDS
@@ -150,8 +146,5 @@ class Services(StackResource):
         Google creates it with the first node at the latest, so a failure is ignored.
         """
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
-        client = self.cloud.client("tpu")
         with contextlib.suppress(TpuctlError):
-            await self.cloud.call(
-                self.address, client.generate_service_identity, {"parent": parent}
-            )
+            await self.call("tpu", "generate_service_identity", {"parent": parent})

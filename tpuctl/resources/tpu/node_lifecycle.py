@@ -14,7 +14,6 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import (
     Conflict,
     NoCapacity,
-    NotFound,
     OperationFailed,
     Scope,
     TpuctlError,
@@ -26,10 +25,9 @@ from tpuctl.model.stack.schema import QueueSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import DURATION
-from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
+from tpuctl.resources.base import LabeledResource, confirm_deletion, wait_until_deleted
 from tpuctl.resources.network.network import Network
 
 CREATE_SECONDS = 1800.0
@@ -57,7 +55,7 @@ def duration_text(queue: QueueSection, without_deadline: str = "until there is c
     return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
-class NodeLifecycle(StackResource):
+class NodeLifecycle(LabeledResource):
     """A node in the stack's zone, identified by its name and owned by its label."""
 
     group = "TPU"
@@ -88,14 +86,6 @@ class NodeLifecycle(StackResource):
     def state_of(self, observed: Any) -> str:
         """Its state, in the words of the TPU API."""
         return str(observed.state.name)
-
-    def is_ours(self, observed: Any) -> bool:
-        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
-
-    def check(self, observed: Any) -> None:
-        """Reject a node without our label."""
-        if not self.is_ours(observed):
-            raise name_taken(self, observed.labels.get(STACK_LABEL))
 
     def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
         """The error for a difference that an update cannot change."""
@@ -213,11 +203,7 @@ class TpuApiNode(NodeLifecycle):
         return f"{self.parent}/nodes/{self.name}"
 
     async def observe(self) -> Any | None:
-        client = self.cloud.client(self.client_name)
-        try:
-            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
-        except NotFound:
-            return None
+        return await self.find(self.client_name, "get_node", {"name": self.path})
 
     async def wait_for(self, operation: Any, seconds: float) -> None:
         """Wait for an operation returned by a client method."""
@@ -228,9 +214,8 @@ class TpuApiNode(NodeLifecycle):
     async def start(self, report: Report) -> None:
         """Start a stopped node, or wait for one that is already starting."""
         report("STARTING", None)
-        client = self.cloud.client(self.client_name)
         try:
-            operation = await self.cloud.call(self.address, client.start_node, {"name": self.path})
+            operation = await self.call(self.client_name, "start_node", {"name": self.path})
         except (Usage, Conflict):
             node = await self.observe()
             if node is None or node.state.name not in ("READY", *TRANSITIONAL_STATES):
@@ -242,17 +227,16 @@ class TpuApiNode(NodeLifecycle):
     async def remove(self, report: Report) -> None:
         """Delete the node, if it exists; wait if it is already being deleted."""
         report("DELETING", None)
-        client = self.cloud.client(self.client_name)
         try:
-            operation = await self.cloud.call(self.address, client.delete_node, {"name": self.path})
-        except NotFound:
-            return
+            operation = await self.find(self.client_name, "delete_node", {"name": self.path})
         except (Usage, Conflict):
             node = await self.observe()
             if node is not None and node.state.name != "DELETING":
                 raise
             if node is not None:  # by another program, or by our own call whose response was lost
                 await self.wait_until_deleted(node)
+            return
+        if operation is None:
             return
         await confirm_deletion(
             self.wait_for(operation, DELETE_SECONDS),

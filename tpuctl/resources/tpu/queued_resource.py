@@ -42,7 +42,6 @@ from tpuctl.resources.base import (
     StackResource,
     confirm_deletion,
     name_taken,
-    retry_until_visible,
     time_of,
     wait_until_deleted,
 )
@@ -177,13 +176,7 @@ class QueuedNodes(StackResource):
         return Request(queued, nodes) if queued is not None or nodes else None
 
     async def _get(self) -> Any | None:
-        client = self.cloud.client("tpu")
-        try:
-            return await self.cloud.call(
-                self.address, client.get_queued_resource, {"name": self.path}
-            )
-        except NotFound:
-            return None
+        return await self.find("tpu", "get_queued_resource", {"name": self.path})
 
     def diff(self, observed: Request | None) -> Change:
         nodes = self.stack.counted_type
@@ -271,9 +264,7 @@ class QueuedNodes(StackResource):
         report("requesting the nodes", None)
 
         async def create() -> None:
-            operation = await retry_until_visible(
-                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
-            )
+            operation = await self.retry_until_visible(ask, report)
             await long_operation(
                 self.cloud, "tpu", operation, subject=self.address, seconds=ACCEPT_SECONDS
             )
@@ -452,9 +443,8 @@ class QueuedNodes(StackResource):
                     return
         is_nodeless = original is not None and original.state.state.name in NODELESS_STATES
         request = {"name": self.path, "force": not is_nodeless}
-        client = self.cloud.client("tpu")
         try:
-            operation = await self.cloud.call(self.address, client.delete_queued_resource, request)
+            operation = await self.call("tpu", "delete_queued_resource", request)
         except NotFound:
             return
         except (Usage, Conflict):

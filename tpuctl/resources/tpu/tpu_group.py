@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpuctl.cloud.operations import compute_error, compute_operation
+from tpuctl.cloud.operations import compute_error
 from tpuctl.engine.resource import Report
 from tpuctl.errors import (
     Conflict,
     NoCapacity,
-    NotFound,
     QuotaExceeded,
     Scope,
     TpuctlError,
@@ -32,7 +30,6 @@ from tpuctl.resources.base import (
     Query,
     confirm_deletion,
     name_taken,
-    retry_until_visible,
     time_of,
 )
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
@@ -153,14 +150,10 @@ class TpuGroup(MachineNode):
         return Group(manager, managed, machines)
 
     async def _managed(self) -> tuple[Any, ...]:
-        client = self.cloud.client("instance_group_managers")
-        try:
-            pager = await self.cloud.call(
-                self.address, client.list_managed_instances, request=self.where
-            )
-        except NotFound:
-            return ()
-        return tuple(pager)
+        return tuple(
+            await self.find("instance_group_managers", "list_managed_instances", request=self.where)
+            or ()
+        )
 
     async def _machines(self) -> tuple[Any, ...]:
         request = {
@@ -168,8 +161,7 @@ class TpuGroup(MachineNode):
             "zone": self.stack.zone,
             "filter": f"labels.{STACK_LABEL}={self.stack.name}",
         }
-        client = self.cloud.client("instances")
-        pager = await self.cloud.call(self.address, client.list, request=request)
+        pager = await self.call("instances", "list", request=request)
         machines = [each for each in pager if group_of(metadata_values(each)) == self.name]
         return tuple(sorted(machines, key=lambda each: each.name))
 
@@ -238,26 +230,16 @@ class TpuGroup(MachineNode):
             await self._update(change.fields)
 
     async def _create(self, report: Report) -> None:
-        body = self._body()
-        client = self.cloud.client("instance_group_managers")
         where = {"project": self.stack.project, "zone": self.stack.zone}
-
-        async def insert() -> None:
-            report("requesting the machines", None)
-            operation = await self.cloud.call(
-                self.address,
-                client.insert_unary,
-                {
-                    **where,
-                    "instance_group_manager_resource": body,
-                    "request_id": str(uuid.uuid4()),
-                },
-            )
-            await self._wait_for(operation)
+        request = {**where, "instance_group_manager_resource": self._body()}
 
         async def create() -> None:
-            await retry_until_visible(
-                insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            await self.insert(
+                "instance_group_managers",
+                request,
+                report,
+                before="requesting the machines",
+                seconds=DELETE_SECONDS,
             )
 
         await self.create_or_adopt(create, self.observe, report, check=self.check)
@@ -302,9 +284,6 @@ class TpuGroup(MachineNode):
             )
             for machine in await self._machines()
         )
-
-    async def _wait_for(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=DELETE_SECONDS)
 
     # Waiting.
 
@@ -359,16 +338,15 @@ class TpuGroup(MachineNode):
     async def _delete(self, report: Report) -> None:
         """Delete the group with its machines, if it exists."""
         report("DELETING", None)
-        client = self.cloud.client("instance_group_managers")
         try:
-            operation = await self.cloud.call(self.address, client.delete_unary, **self.where)
-        except NotFound:
-            return
+            operation = await self.find("instance_group_managers", "delete_unary", **self.where)
         except (Usage, Conflict):  # another program deletes it
             await self._wait_until_deleted()
             return
+        if operation is None:
+            return
         await confirm_deletion(
-            self._wait_for(operation),
+            self.finish(operation, DELETE_SECONDS),
             lambda: get_group(self, self.name),
             description=f"{self.noun} {self.name}",
             seconds=DELETE_SECONDS,
