@@ -106,7 +106,7 @@ async def copy(
                     worker_target = (
                         target
                         if request.worker is not None
-                        else _worker_folder(target, transport.name)
+                        else posixpath.join(target, b"worker-" + transport.name.encode(), b"")
                     )
                     download_tree = LocalTree(_download_root(target))
                     fetch = partial(remote_tree.fetch, download_tree)
@@ -129,10 +129,6 @@ async def copy(
     if failures:
         raise failures[0]
     return [outcome for outcome in outcomes if isinstance(outcome, CopyResult)]
-
-
-def _worker_folder(target: bytes, name: str) -> bytes:
-    return posixpath.join(target, b"worker-" + name.encode(), b"")
 
 
 def _download_root(target: bytes) -> bytes:

@@ -262,45 +262,40 @@ def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
 
 def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
-    tpu = stack.file.tpu
-    summary = "Race not possible"
-    if stack.is_compute:
-        raise Usage(
-            summary,
-            "--race requests the TPU through queued resources, which Compute Engine does not have",
-            hint="Without --race, its zones are tried in order:\n    tpuctl up",
-            where="--race",
-        )
-    if stack.is_node:
-        raise Usage(
-            summary,
-            "--race requests TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot "
-            "be queued",
-            hint="Without --race, its zones are tried in order:\n    tpuctl up",
-            where="--race",
-        )
-    if stack.queue is None:
-        raise Usage(
-            summary,
-            "--race requests the TPU through queued resources, and tpu.queue is not set",
-            hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
-            where="--race",
-        )
-    if len({candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}) == 1:
-        raise Usage(
-            summary,
+    tpu, requests = stack.file.tpu, "--race requests"
+    in_order = "Without --race, its zones are tried in order:\n    tpuctl up"
+    zones = {candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}
+    for is_problem, detail, hint in (
+        (
+            stack.is_compute,
+            f"{requests} the TPU through queued resources, which Compute Engine does not have",
+            in_order,
+        ),
+        (
+            stack.is_node,
+            f"{requests} TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot be "
+            "queued",
+            in_order,
+        ),
+        (
+            stack.queue is None,
+            f"{requests} the TPU through queued resources, and tpu.queue is not set",
+            f"Add to {stack.path}:\n    tpu: {{queue: true}}",
+        ),
+        (
+            len(zones) == 1,
             f"--race needs several zones; the stack has only {stack.zone}",
-            hint=f"Add zones to tpu.zones. To list those that offer the type:\n"
+            "Add zones to tpu.zones. To list those that offer the type:\n"
             f"    tpuctl zones {tpu.type}",
-            where="--race",
-        )
-    if tpu.data_disks:
-        raise Usage(
-            summary,
+        ),
+        (
+            bool(tpu.data_disks),
             "a data disk exists in one zone only, so the TPU cannot be requested in others",
-            hint="Remove tpu.data_disks, or --race.",
-            where="--race",
-        )
+            "Remove tpu.data_disks, or --race.",
+        ),
+    ):
+        if is_problem:
+            raise Usage("Race not possible", detail, hint=hint, where="--race")
 
 
 async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
