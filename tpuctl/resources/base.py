@@ -29,12 +29,13 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.model.text.names import STACK_LABEL, ownership
-from tpuctl.polling import Backoff, Clock, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 T = TypeVar("T")
 STACK_UPDATE = "updating a running stack"
 IAM_PROPAGATION_SECONDS = 420.0  # IAM changes take up to 7 minutes to propagate
 COMPUTE_SECONDS = 300.0  # for operations of Compute Engine
+POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 ADOPT_SECONDS = 300.0  # how long another program's creation may take
 
 
@@ -223,6 +224,55 @@ class StackResource(CloudKind, Resource):
         if operation is not None:
             await compute_operation(self.cloud, operation, subject=self.address, seconds=seconds)
 
+    async def poll(
+        self,
+        probe: Callable[[], Awaitable[T | None]],
+        description: str,
+        seconds: float,
+        backoff: Backoff = POLL,
+    ) -> T:
+        """Wait until `probe` returns something, on the cloud's clock."""
+        return await wait_until(
+            probe,
+            description=description,
+            seconds=seconds,
+            backoff=backoff,
+            clock=self.cloud.clock,
+        )
+
+    async def confirm_deletion(
+        self,
+        operation: Awaitable[None],
+        get: Callable[[], Awaitable[Any | None]],
+        name: str,
+        seconds: float,
+    ) -> None:
+        """Await the operation of a deletion. If it cannot be read, wait until `get` returns
+        nothing."""
+        try:
+            await operation
+        except (Denied, Unreachable):
+            await self.wait_until_gone(get, name, seconds, backoff=Backoff())
+
+    async def wait_until_gone(
+        self,
+        get: Callable[[], Awaitable[Any | None]],
+        name: str,
+        seconds: float,
+        *,
+        original: Any | None = None,
+        backoff: Backoff = POLL,
+    ) -> None:
+        """Wait until `get` returns nothing, or another resource than the original of that name."""
+
+        async def probe() -> bool | None:
+            now = await get()
+            if now is None or (original is not None and now.create_time != original.create_time):
+                return True
+            return None
+
+        await self.poll(probe, f"{name} being deleted", seconds, backoff)
+
     async def insert(
         self,
         client: str,
@@ -270,13 +320,9 @@ class StackResource(CloudKind, Resource):
                 report(f"waiting for {missing} to propagate", None)
                 return None
 
-        (result,) = await wait_until(
-            probe,
-            description=f"{' or '.join(names)} becoming usable",
-            seconds=IAM_PROPAGATION_SECONDS,
-            backoff=Backoff(initial=0.5, maximum=5.0, multiplier=1.25),
-            clock=self.cloud.clock,
-        )
+        description = f"{' or '.join(names)} becoming usable"
+        backoff = Backoff(initial=0.5, maximum=5.0, multiplier=1.25)
+        (result,) = await self.poll(probe, description, IAM_PROPAGATION_SECONDS, backoff)
         return result
 
     async def create_or_adopt(
@@ -314,12 +360,11 @@ class StackResource(CloudKind, Resource):
             return (None,)
 
         try:
-            (existing,) = await wait_until(
+            (existing,) = await self.poll(
                 probe,
-                description=f"{self.address} being created",
-                seconds=ADOPT_SECONDS if seconds is None else seconds,
-                backoff=Backoff(initial=0.1, maximum=5.0),
-                clock=self.cloud.clock,
+                f"{self.address} being created",
+                ADOPT_SECONDS if seconds is None else seconds,
+                Backoff(initial=0.1, maximum=5.0),
             )
         except TimedOut:
             if conflict is None:
@@ -349,51 +394,6 @@ def name_taken(resource: StackResource, owner: str | None) -> Conflict:
         f"{resource.address} exists and is not part of stack {resource.stack.name}"
         + (f" (it belongs to stack {owner})" if owner else ""),
         hint="Choose another stack name, or delete the resource if it is yours.",
-    )
-
-
-async def confirm_deletion(
-    operation: Awaitable[None],
-    get: Callable[[], Awaitable[Any | None]],
-    *,
-    description: str,
-    seconds: float,
-    clock: Clock,
-) -> None:
-    """Await the operation of a deletion. If it cannot be read, wait until `get` returns nothing."""
-
-    async def probe() -> bool | None:
-        return True if await get() is None else None
-
-    try:
-        await operation
-    except (Denied, Unreachable):
-        await wait_until(
-            probe, description=f"{description} being deleted", seconds=seconds, clock=clock
-        )
-
-
-async def wait_until_deleted(
-    get: Callable[[], Awaitable[Any | None]],
-    original: Any,
-    *,
-    description: str,
-    seconds: float,
-    backoff: Backoff,
-    clock: Clock,
-) -> None:
-    """Wait until `get` returns nothing, or another resource of the same name."""
-
-    async def probe() -> bool | None:
-        current = await get()
-        return True if current is None or current.create_time != original.create_time else None
-
-    await wait_until(
-        probe,
-        description=f"{description} being deleted",
-        seconds=seconds,
-        backoff=backoff,
-        clock=clock,
     )
 
 

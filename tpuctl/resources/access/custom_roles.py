@@ -13,7 +13,7 @@ from tpuctl.errors import Conflict
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
-from tpuctl.polling import Backoff, wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import CloudKind, StackResource
 
 SECONDS = 60.0
@@ -164,13 +164,8 @@ class ProjectRole(StackResource):
                 report(str(error), None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"role {self.role} being usable",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.05),  # usually visible at the second poll
-            clock=self.cloud.clock,
-        )
+        backoff = Backoff(initial=0.05)  # usually visible at the second poll
+        await self.poll(probe, f"role {self.role} being usable", SECONDS, backoff)
 
     async def _create(self) -> None:
         request = {

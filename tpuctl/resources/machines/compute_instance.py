@@ -10,7 +10,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
-from tpuctl.resources.base import StackResource, confirm_deletion
+from tpuctl.resources.base import StackResource
 
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
@@ -142,12 +142,8 @@ class ComputeInstance:
         operation = await self.resource.find("instances", "delete_unary", **self.where)
         if operation is None:
             return
-        await confirm_deletion(
-            self.wait_for(operation),
-            self.get,
-            description=f"instance {self.name}",
-            seconds=SECONDS,
-            clock=self.resource.cloud.clock,
+        await self.resource.confirm_deletion(
+            self.wait_for(operation), self.get, f"instance {self.name}", SECONDS
         )
 
 

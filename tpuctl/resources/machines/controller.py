@@ -16,7 +16,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import public_key_line
-from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import (
     STACK_UPDATE,
     LabeledResource,
@@ -329,10 +328,4 @@ class Controller(LabeledResource):
             report(instance.status, None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"controller {self.name} becoming RUNNING",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"controller {self.name} becoming RUNNING", SECONDS)

@@ -14,7 +14,6 @@ from tpuctl.model.stack.schema import DataDisk as DiskSpec
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import LabeledResource, Query, time_of
 
 SECONDS = 300.0
@@ -166,13 +165,7 @@ class DataDisk(LabeledResource):
             await self.finish(operation)
             return True
 
-        await wait_until(
-            probe,
-            description=f"detaching disk {self.name} from its machine",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"detaching disk {self.name} from its machine", SECONDS)
 
     @property
     def _where(self) -> dict[str, Any]:

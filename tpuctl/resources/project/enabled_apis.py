@@ -12,7 +12,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
-from tpuctl.polling import Backoff, wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import StackResource
 
 
@@ -132,13 +132,7 @@ class Services(StackResource):
                 return True  # it responds; other errors are reported where they matter
             return True
 
-        await wait_until(
-            probe,
-            description=f"{name} being usable",
-            seconds=SECONDS,
-            backoff=Backoff(0.5, 10.0),
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"{name} being usable", SECONDS, Backoff(0.5, 10.0))
 
     async def _create_identity(self) -> None:
         """Create the project's TPU service agent, so that it can be granted roles.

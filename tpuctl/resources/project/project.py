@@ -11,7 +11,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
-from tpuctl.polling import wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import StackResource
 
 SECONDS = 600.0
@@ -149,12 +149,8 @@ class Project(StackResource):
 
     async def _visible(self) -> ProjectState:
         """Wait until the project is visible: even its creator may get 403 at first."""
-        return await wait_until(
-            self.observe,
-            description=f"project {self.name} being visible",
-            seconds=SECONDS,
-            clock=self.cloud.clock,
-        )
+        description = f"project {self.name} being visible"
+        return await self.poll(self.observe, description, SECONDS, Backoff())
 
     async def _link(self, report: Report) -> None:
         report(f"linking billing account {self.wanted_billing}", None)

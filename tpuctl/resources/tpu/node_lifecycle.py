@@ -26,15 +26,13 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import DURATION
 from tpuctl.model.text.ssh_key_lines import public_key_line
-from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import LabeledResource, confirm_deletion, wait_until_deleted
+from tpuctl.resources.base import LabeledResource
 from tpuctl.resources.network.network import Network
 
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
 TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DEAD_STATES = ("PREEMPTED", "TERMINATED")
-POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 
 
 def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:
@@ -153,13 +151,7 @@ class NodeLifecycle(LabeledResource):
             report(state, None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"{self.noun} {self.name} becoming READY",
-            seconds=self.ready_seconds,
-            backoff=POLL,
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"{self.noun} {self.name} becoming READY", self.ready_seconds)
 
 
 class SshNode(NodeLifecycle):
@@ -238,23 +230,15 @@ class TpuApiNode(NodeLifecycle):
             return
         if operation is None:
             return
-        await confirm_deletion(
-            self.wait_for(operation, DELETE_SECONDS),
-            self.observe,
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            clock=self.cloud.clock,
+        deletion = self.wait_for(operation, DELETE_SECONDS)
+        await self.confirm_deletion(
+            deletion, self.observe, f"{self.noun} {self.name}", DELETE_SECONDS
         )
 
     async def wait_until_deleted(self, original: Any) -> None:
         """Wait until this node is deleted; another one of its name may exist then."""
-        await wait_until_deleted(
-            self.observe,
-            original,
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            backoff=POLL,
-            clock=self.cloud.clock,
+        await self.wait_until_gone(
+            self.observe, f"{self.noun} {self.name}", DELETE_SECONDS, original=original
         )
 
 

@@ -35,15 +35,13 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import Backoff, gather_all, wait_until
+from tpuctl.polling import Backoff, gather_all
 from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
     StackResource,
-    confirm_deletion,
     name_taken,
     time_of,
-    wait_until_deleted,
 )
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
@@ -321,13 +319,8 @@ class QueuedNodes(StackResource):
             return None
 
         try:
-            await wait_until(
-                probe,
-                description=f"queued resource {self.name} becoming ACTIVE",
-                seconds=MAX_WAIT_SECONDS,
-                backoff=POLL,
-                clock=self.cloud.clock,
-            )
+            description = f"queued resource {self.name} becoming ACTIVE"
+            await self.poll(probe, description, MAX_WAIT_SECONDS, POLL)
         except Unreachable:
             raise
         except TpuctlError:
@@ -459,24 +452,19 @@ class QueuedNodes(StackResource):
             deletion = long_operation(
                 self.cloud, "tpu", operation.operation, subject=self.address, seconds=DELETE_SECONDS
             )
-            await confirm_deletion(
-                deletion,
-                self._get,
-                description=f"queued resource {self.name}",
-                seconds=DELETE_SECONDS,
-                clock=self.cloud.clock,
+            await self.confirm_deletion(
+                deletion, self._get, f"queued resource {self.name}", DELETE_SECONDS
             )
         if original is not None:
             await self._wait_until_deleted(original)
 
     async def _wait_until_deleted(self, original: Any) -> None:
-        await wait_until_deleted(
+        await self.wait_until_gone(
             self._get,
-            original,
-            description=f"queued resource {self.name}",
-            seconds=DELETE_SECONDS,
+            f"queued resource {self.name}",
+            DELETE_SECONDS,
+            original=original,
             backoff=POLL,
-            clock=self.cloud.clock,
         )
 
     def _check(self, queued: Any) -> None:

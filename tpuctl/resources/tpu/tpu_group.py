@@ -24,18 +24,16 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import gather_all, wait_until
+from tpuctl.polling import gather_all
 from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
-    confirm_deletion,
     name_taken,
     time_of,
 )
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.tpu.node_lifecycle import (
     DELETE_SECONDS,
-    POLL,
     TRANSITIONAL_STATES,
     duration_text,
 )
@@ -338,32 +336,20 @@ class TpuGroup(MachineNode):
     async def _delete(self, report: Report) -> None:
         """Delete the group with its machines, if it exists."""
         report("DELETING", None)
+        name = f"{self.noun} {self.name}"
+
+        async def group() -> Any | None:
+            return await get_group(self, self.name)
+
         try:
             operation = await self.find("instance_group_managers", "delete_unary", **self.where)
         except (Usage, Conflict):  # another program deletes it
-            await self._wait_until_deleted()
+            await self.wait_until_gone(group, name, DELETE_SECONDS)
             return
         if operation is None:
             return
-        await confirm_deletion(
-            self.finish(operation, DELETE_SECONDS),
-            lambda: get_group(self, self.name),
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            clock=self.cloud.clock,
-        )
-
-    async def _wait_until_deleted(self) -> None:
-        async def probe() -> bool | None:
-            return True if await get_group(self, self.name) is None else None
-
-        await wait_until(
-            probe,
-            description=f"{self.noun} {self.name} being deleted",
-            seconds=DELETE_SECONDS,
-            backoff=POLL,
-            clock=self.cloud.clock,
-        )
+        deletion = self.finish(operation, DELETE_SECONDS)
+        await self.confirm_deletion(deletion, group, name, DELETE_SECONDS)
 
 
 def _state(size: int, actions: Mapping[str, int], statuses: Sequence[str]) -> str:
