@@ -118,7 +118,7 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
     )
 
     zones = choice.zones_of(accelerator)
-    best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), zones)))}
+    best = {offer.capacity: offer for offer in cheapest(offers_of(Choice((accelerator,), zones)))}
     demand, spot = best.get("on-demand"), best.get("spot")
     machine = tpu_machine(accelerator)
     return {

@@ -113,7 +113,7 @@ def _row(zone: str, choice: Choice) -> Row:
     def apis_with(
         zones_with: Callable[[AcceleratorType, Api], Collection[str]],
     ) -> list[Api]:
-        return [api for api in APIS if any(zone in zones_with(each, api) for each in offered)]
+        return [api for api in APIS if any(zone in zones_with(kind, api) for kind in offered)]
 
     apis, flex_start = apis_with(zones_of), apis_with(flex_start_zones)
     calendar = any(zone in calendar_zones(accelerator) for accelerator in offered)

@@ -130,7 +130,7 @@ async def rehearse(
         run.folder,
         run.output,
         run.limitations,
-        any(each.stopped == "interrupted" for each in passes),
+        any(outcome.stopped == "interrupted" for outcome in passes),
         run.written,
     )
     for program in run.folder.glob("*/*.hlo"):  # large, and already counted
@@ -319,8 +319,8 @@ class RehearsalRun:
             changed is not None
             or installation.project is not None
             or any(
-                each.startswith("./")
-                for each in (*installation.dependencies, *installation.packages)
+                requirement.startswith("./")
+                for requirement in (*installation.dependencies, *installation.packages)
             )
         ):
             code = self.scratch / "project"  # a build writes into its folder

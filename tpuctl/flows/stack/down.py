@@ -260,7 +260,7 @@ async def verify_down(
     existing, snapshot, errors, problems = await _list_and_observe(
         cloud, stack, teardown.resources, teardown.unused_apis
     )
-    errors, problems = (_of_used(each, teardown.was_up) for each in (errors, problems))
+    errors, problems = (_of_used(problem, teardown.was_up) for problem in (errors, problems))
     checked = [
         line
         for resource in teardown.resources

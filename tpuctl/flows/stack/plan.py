@@ -72,7 +72,7 @@ class Prepared:
     @property
     def enables_apis(self) -> bool:
         """Whether APIs that the stack needs are not enabled yet."""
-        return any(each.is_work and each.address.startswith("apis/") for each in self.plan)
+        return any(change.is_work and change.address.startswith("apis/") for change in self.plan)
 
     @property
     def creates_tpu_node(self) -> bool:
@@ -161,7 +161,7 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
-        zones = tuple(each.zone for each in stack.candidates if each.api == "tpu")
+        zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
         entered = Race(zones) if race and not has_active(of_stack) else None
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
@@ -214,7 +214,7 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
     They keep its identity: another account of the same name gives them no access.
     """
     account = f"account/{stack.names.service_account}"
-    if not any(each.address == account and each.action is Action.CREATE for each in plan):
+    if not any(change.address == account and change.action is Action.CREATE for change in plan):
         return
     machines = [
         change.address
@@ -353,7 +353,7 @@ def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
         return ()
     if not _creates_machines(prepared.plan):
         return ()
-    names = [each.version for each in runtimes() if each.fits(stack.accelerator)]
+    names = [entry.version for entry in runtimes() if entry.fits(stack.accelerator)]
     like = " or ".join(nearest(name, names)) or names[0]
     detail = f"tpuctl does not know the runtime {name}, and requests it as it is"
     hint = f"If Google refuses it, use {like}, or auto, which is {names[0]}."

@@ -203,7 +203,7 @@ async def _enable_apis(context: Context, prepared: Prepared) -> Prepared:
     """Enable the APIs alone; return the plan with what they hid, such as a TPU in another zone."""
     kinds = (Project.kind, Services.kind)
     first = [resource for resource in prepared.resources if kind_of(resource.address).kind in kinds]
-    addresses = {each.address for each in first}
+    addresses = {resource.address for resource in first}
     changes = tuple(change for change in prepared.plan if change.address in addresses)
     after = {address: prepared.plan.after[address] & addresses for address in addresses}
     await apply_plan(Plan(changes, after), first, context.emit)

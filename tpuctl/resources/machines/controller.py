@@ -97,7 +97,7 @@ class Controller(LabeledResource):
             if is_tpu_machine(machine_type):
                 continue
             interfaces = instance.get("networkInterfaces", ())
-            accesses = [each for face in interfaces for each in face.get("accessConfigs", ())]
+            accesses = [access for face in interfaces for access in face.get("accessConfigs", ())]
             is_spot = instance.get("scheduling", {}).get("preemptible", False)
             yield InventoryItem(
                 cls,

@@ -139,7 +139,7 @@ class Record:
         names_found = await self.cloud.call("list of buckets", names)
         buckets = sorted(names_found | {self.stack.bucket})
         return [
-            contents for each in await gather_all(map(remembered, buckets)) for contents in each
+            contents for group in await gather_all(map(remembered, buckets)) for contents in group
         ]
 
     async def _others_in(self, store: ObjectStore) -> list[Contents | None]:
@@ -154,7 +154,7 @@ class Record:
         except NotFound:
             return []
         names = [info.name for info in objects if info.name != self.stack.names.record]
-        return [contents for each in await gather_all(map(read, names)) for contents in each]
+        return [contents for group in await gather_all(map(read, names)) for contents in group]
 
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
         """Apply `change` to the record, creating it if missing; returns the new contents.

@@ -107,7 +107,9 @@ class TpuGroup(MachineNode):
             if owner is None:
                 continue
             machines = in_worker_order(
-                each for place, each in instances if (place, owning_group(each)) == (zone, name)
+                machine
+                for place, machine in instances
+                if (place, owning_group(machine)) == (zone, name)
             )
             actions = {_snake_case(key): n for key, n in manager.get("currentActions", {}).items()}
             statuses = [machine.get("status", "") for machine in machines]
@@ -160,8 +162,8 @@ class TpuGroup(MachineNode):
             "filter": f"labels.{STACK_LABEL}={self.stack.name}",
         }
         pager = await self.call("instances", "list", request=request)
-        machines = [each for each in pager if group_of(metadata_values(each)) == self.name]
-        return tuple(sorted(machines, key=lambda each: each.name))
+        machines = [machine for machine in pager if group_of(metadata_values(machine)) == self.name]
+        return tuple(sorted(machines, key=lambda machine: machine.name))
 
     def state_of(self, observed: Group) -> str:
         actions = observed.manager.current_actions
@@ -200,7 +202,7 @@ class TpuGroup(MachineNode):
         change = self.change_to_ready(state)
         if change is not None:
             return change
-        stale = sorted({field for each in observed.machines for field in self._stale(each)})
+        stale = sorted({field for machine in observed.machines for field in self._stale(machine)})
         if stale:
             return self.update(stale_because(stale), stale)
         return self.nothing(f"READY with {type_name}")
@@ -292,7 +294,7 @@ class TpuGroup(MachineNode):
     def failure_of(self, observed: Group) -> TpuctlError | None:
         """The first refusal of a machine. Flex-start waits for capacity and quota instead."""
         bulk = observed.manager.status.bulk_instance_operation
-        refused = [each.last_attempt.errors.errors for each in observed.managed]
+        refused = [entry.last_attempt.errors.errors for entry in observed.managed]
         refused.append(bulk.last_progress_check.error.errors)
         for errors in refused:
             error = self._refusal(errors)

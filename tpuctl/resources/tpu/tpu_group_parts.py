@@ -143,8 +143,11 @@ class GroupPart(StackResource):
         raise NotImplementedError
 
     async def _delete(self) -> None:
-        named = {self.noun_field: self.name}
-        await self.finish(await self.find(self.client_name, "delete_unary", **self.where, **named))
+        await self.finish(
+            await self.find(
+                self.client_name, "delete_unary", **self.where, **{self.noun_field: self.name}
+            )
+        )
 
 
 class WorkloadPolicy(GroupPart):

@@ -195,7 +195,7 @@ class TorchTraining:
     def _check_parameters(self) -> None:
         """Write how many parameters are not finite after the last step."""
         torch = self.torch
-        parameters = [each for group in self.main.param_groups for each in group["params"]]
+        parameters = [weight for group in self.main.param_groups for weight in group["params"]]
         with torch.no_grad():
             flags = [torch.isfinite(parameter).all() for parameter in parameters]
             count = sum(not flag for flag in torch.stack(flags).tolist())
@@ -406,7 +406,7 @@ class TorchTraining:
     # what is observed
 
     def _is_on_xla(self) -> bool:
-        parameters = (each for group in self.main.param_groups for each in group["params"])
+        parameters = (weight for group in self.main.param_groups for weight in group["params"])
         return self.xla is not None and any(
             parameter.device.type == "xla" for parameter in parameters
         )
