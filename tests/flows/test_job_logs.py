@@ -21,9 +21,9 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.logs import emit_worker_logs, filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.logs.log_range import LogRange

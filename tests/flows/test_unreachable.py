@@ -20,8 +20,8 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import Transient, Unreachable
 from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.local_cloud import server_process
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote import transport

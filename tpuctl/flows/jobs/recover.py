@@ -26,10 +26,10 @@ from tpuctl.flows.jobs.attempts import (
     record_verdict,
 )
 from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_result
+from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of, user_at_host
-from tpuctl.flows.jobs.submit import record_not_started, start_attempt
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.workers import connections, ordered_nodes
 from tpuctl.flows.stack.apply import apply_plan

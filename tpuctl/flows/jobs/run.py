@@ -19,6 +19,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.chip_holder import require_free_chips
 from tpuctl.flows.jobs.follow import follow
 from tpuctl.flows.jobs.interactive_follow import follow_interactive
+from tpuctl.flows.jobs.job_start import submit, with_bundle
 from tpuctl.flows.jobs.recover import follow_to_end
 from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice, rehearsed_before
 from tpuctl.flows.jobs.run_state import (
@@ -29,7 +30,6 @@ from tpuctl.flows.jobs.run_state import (
     refuse_to_wait,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, require_all_slices
-from tpuctl.flows.jobs.submit import submit, with_bundle
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived

@@ -77,8 +77,8 @@ async def rehearse(
     a Python that is missing. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
+    from tpuctl.flows.jobs.job_start import make_bundle
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
-    from tpuctl.flows.jobs.submit import make_bundle
     from tpuctl.local_cloud.images import ImageStore
     from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
