@@ -17,6 +17,7 @@ from tpuctl.cli.catalog.selection import (
     api_text,
     columns,
 )
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ CALENDAR_NOTE = (
 )
 
 
+@expand_option_groups
 def zones(
     context: typer.Context,
     *,
