@@ -66,7 +66,6 @@ class Contents(BaseModel):
     stack: Name
     grants: tuple[Grant, ...] = ()
     down_count: Count = 0  # number of times the stack was deleted
-    zones: tuple[Name, ...] = ()  # in which earlier versions requested a node
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     race_winner: RaceWinner | None = None
     write_id: Name = ""  # unique for each write, even of the same content
