@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.relay import Cut, cut_transport
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.jobs.follow import follow
 from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.model.events import Event, LogChunk, ignore
