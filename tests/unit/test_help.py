@@ -59,8 +59,8 @@ ALL = dict(everything())
 
 
 def test_command_table_is_complete() -> None:
-    for found in pkgutil.walk_packages(tpuctl.cli.__path__, "tpuctl.cli."):
-        register = getattr(importlib.import_module(found.name), "register", None)
+    for listed_module in pkgutil.walk_packages(tpuctl.cli.__path__, "tpuctl.cli."):
+        register = getattr(importlib.import_module(listed_module.name), "register", None)
         if register is None:
             continue
         holder = typer.Typer()
@@ -68,7 +68,9 @@ def test_command_table_is_complete() -> None:
         registered = {entry.name or entry.callback.__name__ for entry in holder.registered_commands}  # type: ignore[union-attr]
         registered |= {str(group.name) for group in holder.registered_groups}
         assert registered == {
-            name for name, entry in COMMANDS.items() if f"tpuctl.cli.{entry.module}" == found.name
+            name
+            for name, entry in COMMANDS.items()
+            if f"tpuctl.cli.{entry.module}" == listed_module.name
         }
     for name, entry in COMMANDS.items():
         module = importlib.import_module(f"tpuctl.cli.{entry.module}")
