@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.job_following import follow
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, StepFinished
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.remote.transport import Transport

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from tests.support.job_following import follow
 from tpuctl.api import Tpuctl
-from tpuctl.flows.jobs.follow import follow
 from tpuctl.model.events import Event, LogChunk
 
 # Least squares, of which each process has other data.

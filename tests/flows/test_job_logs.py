@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.job_spec import change_job_spec
 from tests.support.polling import async_until
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.logs import emit_worker_logs, filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Emit, Event, LogChunk, ignore
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.logs.log_range import LogRange

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound, RemoteFailed
-from tpuctl.flows.jobs.follow import follow, stop
+from tpuctl.flows.jobs.follow import stop
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.jobs import latest_job, list_jobs, load_job, read_status
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.flows.reports.status import JobWatch
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud

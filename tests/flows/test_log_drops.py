@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.relay import Cut, cut_transport
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.model.events import Event, LogChunk, ignore
 from tpuctl.remote.ssh import SshTransport
 

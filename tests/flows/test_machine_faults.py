@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
+from tests.support.job_following import follow
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import inject_fault, script
 from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.assets import program
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import logs
 from tpuctl.jobs.launch import SHIPPED
 from tpuctl.local_cloud import remote_control

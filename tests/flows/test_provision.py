@@ -165,7 +165,8 @@ async def test_verify_down_reports_remaining_resources(make_stub_stack: MakeStac
     stack = make_stub_stack()
     await provision(stack)
     teardown = await prepare_down(stack.stack, stack.cloud, delete_bucket=True)
-    proof = await verify_down(teardown, stack.cloud)  # before anything was deleted
+    proof, errors = await verify_down(teardown, stack.cloud)  # before anything was deleted
+    assert not errors
     remaining = {
         resource.address.partition("/")[0] for resource in proof if resource.state == "remains"
     }

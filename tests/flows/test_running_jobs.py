@@ -15,8 +15,8 @@ from tests.support.recovery_jobs import log_of
 from tests.support.terminal import Terminal
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.flows.machines.workers import ordered_nodes
 from tpuctl.model.events import Event, ignore
 from tpuctl.model.jobs.job import JobRecord

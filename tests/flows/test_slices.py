@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.polling import async_until
 from tests.support.stack_jobs import displayed_log, write_script
 from tpuctl.api import Tpuctl
-from tpuctl.flows.jobs.follow import follow
 from tpuctl.jobs import launch
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud

@@ -13,12 +13,12 @@ from typing import Literal
 
 import pytest
 
+from tests.support.job_following import follow
 from tests.support.relay import Cut, Relay, cut_transport
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.flows.stack.up import prepare_workers
 from tpuctl.jobs.launch import Launch, start
 from tpuctl.local_cloud import remote_control, server_process

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
+from tests.support.job_following import follow
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.operations import long_operation
 from tpuctl.errors import Transient, Unreachable
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.local_cloud import server_process
 from tpuctl.model.events import Event, LogChunk, WarningIssued
 from tpuctl.remote import transport

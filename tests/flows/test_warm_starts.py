@@ -14,8 +14,8 @@ import pytest
 from tests.support.polling import async_until
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
+from tpuctl.flows.jobs.job_start import submit
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes
-from tpuctl.flows.jobs.submit import submit
 from tpuctl.jobs.shipped.downloads.bucket_cache import CachedObject
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.text.names import CACHE

@@ -17,7 +17,7 @@ from tests.support.recovery_jobs import log_of
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Denied, NotFound
 from tpuctl.flows.machines.inventory import list_resources
-from tpuctl.flows.stack.up import ensure_watchdogs, prepare_machines, require_bucket_access
+from tpuctl.flows.stack.up import WatchdogState, prepare_machines
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
 from tpuctl.model.status.inventory import ResourceKind
@@ -52,6 +52,12 @@ async def machines(stack: Tpuctl, exits: AsyncExitStack) -> dict[int, Transport]
     for transport in transports.values():
         exits.push_async_callback(transport.close)
     return dict(transports)
+
+
+async def prepared(stack: Tpuctl, worker: Transport) -> WatchdogState:
+    """The machine's watchdog, which is started if it does not run."""
+    bucket = stack.stack.bucket
+    return (await prepare_machines({0: worker}, bucket, print, has_watchdog=True))[0]
 
 
 async def set_limits(make_stack: MakeStack, stack: Tpuctl, limits: str, **options: str) -> None:
@@ -148,7 +154,7 @@ async def test_running_job_keeps_node_alive(make_stack: MakeStack, tmp_path: Pat
     await set_limits(make_stack, stack, "idle: 10s")
     async with AsyncExitStack() as exits:
         worker = (await machines(stack, exits))[0]
-        state = (await ensure_watchdogs({0: worker}))[0]
+        state = await prepared(stack, worker)
         assert not state.was_started, "started by the machine's startup script"
     # Longer than the limit, counted in heartbeats: each one detected the job.
     async with AsyncExitStack() as exits:
@@ -257,7 +263,7 @@ async def test_user_startup_script_runs_with_watchdog(make_stack: MakeStack) -> 
             return (await worker.run(["cat", "/tmp/began"])).stdout or None
 
         assert b"startup-script" in await async_until(probe, "the startup script having run")
-        state = (await ensure_watchdogs({0: worker}))[0]
+        state = await prepared(stack, worker)
         assert not state.was_started
         assert state.failure == ""
     await stack.down(delete_bucket=True)
@@ -277,10 +283,10 @@ async def test_missing_watchdog_is_started_over_ssh(make_stack: MakeStack) -> No
         (await worker.run(["sh", "-c", stop])).check("stopping the watchdog")
 
         async def probe() -> bool | None:
-            return (await ensure_watchdogs({0: worker}))[0].was_started or None
+            return (await prepared(stack, worker)).was_started or None
 
         await async_until(probe, "the watchdog being started")
-        assert not (await ensure_watchdogs({0: worker}))[0].was_started
+        assert not (await prepared(stack, worker)).was_started
     await stack.down(delete_bucket=True)
 
 
@@ -306,11 +312,12 @@ async def test_machines_test_bucket_access(
         assert {worker: state.was_started for worker, state in states.items()} == {0: False}
         assert messages == []
         assert [info.name for info in await stack.store.list("tpuctl/bundles/")] == []
+        monkeypatch.setattr("tpuctl.flows.stack.up.IAM_TIMEOUT_SECONDS", 1.0)
         with pytest.raises(Denied, match="no-such-bucket-anywhere"):
-            await require_bucket_access(
-                transports[0], "no-such-bucket-anywhere", messages.append, seconds=1
+            await prepare_machines(
+                transports, "no-such-bucket-anywhere", messages.append, has_watchdog=False
             )
-        assert messages
+        assert any("waiting for the machine's access" in message for message in messages)
         # An account that is deleted and created again is another one, for which there is no wait.
         monkeypatch.setattr("tpuctl.flows.stack.up.NEW_ACCOUNT_SECONDS", 0.0)
         iam, account = stack.cloud.client("iam"), stack.stack.service_account
@@ -318,9 +325,10 @@ async def test_machines_test_bucket_access(
         iam.delete_service_account(request={"name": f"{project}/serviceAccounts/{account}"})
         new = {"name": project, "account_id": account.partition("@")[0]}
         iam.create_service_account(request=new)
+        monkeypatch.setattr("tpuctl.flows.stack.up.IAM_TIMEOUT_SECONDS", 60.0)
         with pytest.raises(Denied, match="service account was deleted") as caught:
-            await require_bucket_access(
-                transports[0], stack.stack.bucket, messages.append, seconds=60
+            await prepare_machines(
+                transports, stack.stack.bucket, messages.append, has_watchdog=False
             )
         assert "    tpuctl down" in caught.value.diagnostics[0].hint
     await stack.down(delete_bucket=True)

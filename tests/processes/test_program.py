@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import succeed
 from tests.support.locked_environment import OTHER_PYTHONS, own_environment
 from tests.support.terminal import Terminal
 from tpuctl.cli.main import run
@@ -72,6 +73,17 @@ def test_slow_library_is_imported_only_when_needed(
         (tmp_path / name).write_text("x = 1\n", "utf-8")
     program = f"import sys; {statement}; assert {unneeded!r} not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_types_imports_nothing_of_other_commands() -> None:
+    program = "import sys\nfrom tpuctl.cli.main import run\nrun(['types'])\n"
+    listing = "print(*sys.modules, file=sys.stderr)"
+    loaded = {*succeed([sys.executable, "-c", program + listing]).stderr.split()}
+    unneeded = {f"tpuctl.cli.catalog.{name}" for name in ("zones", "runtimes", "prices", "quota")}
+    unneeded |= {f"tpuctl.catalog.{name}" for name in ("compute", "gke", "quota")}
+    unneeded |= {"tpuctl.model.events", "tpuctl.api", "asyncio", "pydantic", "yaml"}
+    assert not loaded & unneeded
+    assert "tpuctl.cli.catalog.types" in loaded
 
 
 def test_closed_pipe_is_not_an_error() -> None:

@@ -59,8 +59,8 @@ ALL = dict(everything())
 
 
 def test_command_table_is_complete() -> None:
-    for module in pkgutil.walk_packages(tpuctl.cli.__path__, "tpuctl.cli."):
-        register = getattr(importlib.import_module(module.name), "register", None)
+    for listed_module in pkgutil.walk_packages(tpuctl.cli.__path__, "tpuctl.cli."):
+        register = getattr(importlib.import_module(listed_module.name), "register", None)
         if register is None:
             continue
         holder = typer.Typer()
@@ -68,8 +68,13 @@ def test_command_table_is_complete() -> None:
         registered = {entry.name or entry.callback.__name__ for entry in holder.registered_commands}  # type: ignore[union-attr]
         registered |= {str(group.name) for group in holder.registered_groups}
         assert registered == {
-            name for name, entry in COMMANDS.items() if f"tpuctl.cli.{entry.module}" == module.name
+            name
+            for name, entry in COMMANDS.items()
+            if f"tpuctl.cli.{entry.module}" == listed_module.name
         }
+    for name, entry in COMMANDS.items():
+        module = importlib.import_module(f"tpuctl.cli.{entry.module}")
+        assert hasattr(module, "register") or callable(getattr(module, name.replace("-", "_")))
     assert set(SYNONYMS.values()) <= set(COMMANDS)
     assert not set(SYNONYMS) & set(COMMANDS)
     assert set(LEFT_COLUMN) < set(GROUPS)

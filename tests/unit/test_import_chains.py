@@ -11,8 +11,8 @@ from tests.support.import_chains import longest_chain
     ("within", "lazy", "most"),
     [
         # Both end with the tables of the catalog.
-        ("", False, 24),
-        ("", True, 27),
+        ("", False, 23),
+        ("", True, 26),
         # A resize request grows a managed group of instances, which capacity is reserved for; a
         # fault may answer it, with the message of a project whose API is disabled.
         ("tpuctl.emulator.", True, 20),

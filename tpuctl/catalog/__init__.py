@@ -167,8 +167,8 @@ __all__ = [
 
 # In this order: `tpuctl check` needs only the first two.
 MODULES = (
-    *("tpu", "software", "type_names", "compute_tpu", "flex_start", "gke", "quota", "prices"),
-    *("offers", "compute"),
+    *("tpu", "software", "type_names", "compute_tpu", "flex_start", "prices", "offers"),
+    *("gke", "quota", "compute"),
 )
 
 

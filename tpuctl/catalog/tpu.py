@@ -183,7 +183,9 @@ def runtime_for(accelerator: AcceleratorType) -> Runtime | None:
 
 def base_runtime(accelerator: AcceleratorType) -> Runtime | None:
     """The runtime without TensorFlow that fits the type, for JAX and PyTorch; None if none does."""
-    fitting = (each for each in runtimes() if each.tensorflow is None and each.fits(accelerator))
+    fitting = (
+        entry for entry in runtimes() if entry.tensorflow is None and entry.fits(accelerator)
+    )
     return next(fitting, None)
 
 

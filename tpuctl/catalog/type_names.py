@@ -89,7 +89,7 @@ def type_named(name: str) -> AcceleratorType | None:
     ]
     if not sizes:
         return accelerator_type(canonical)
-    return min(sizes, key=lambda each: (not each.in_tpu_api, each.chips))
+    return min(sizes, key=lambda accelerator: (not accelerator.in_tpu_api, accelerator.chips))
 
 
 def nearest_types(name: str, count: int = 3) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def nearest_types(name: str, count: int = 3) -> tuple[str, ...]:
         if accelerator.generation == generation
     ]
     size = int(match[0][:9]) if (match := re.search(r"\d+$", rest)) else 0
-    return tuple(sorted(names, key=lambda each: _distance(each, size))[:count])
+    return tuple(sorted(names, key=lambda type_name: _distance(type_name, size))[:count])
 
 
 def _nearest_generation(word: str) -> str:

@@ -24,7 +24,7 @@ class Root(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            self.commands.update(_load_commands(COMMANDS[cmd_name].module))
+            self.commands.update(_load_commands(cmd_name))
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -58,11 +58,15 @@ class Root(Group):
             raise Interrupted from None
 
 
-def _load_commands(module: str) -> dict[str, Any]:
-    """The commands that this module registers."""
+def _load_commands(name: str) -> dict[str, Any]:
+    """The command of this name, and others that its module registers with it."""
     holder = App(add_completion=False)
     holder.callback()(lambda: None)
-    importlib.import_module(f"tpuctl.cli.{module}").register(holder)
+    module = importlib.import_module(f"tpuctl.cli.{COMMANDS[name].module}")
+    if hasattr(module, "register"):
+        module.register(holder)
+    else:
+        holder.command(name)(getattr(module, name.replace("-", "_")))
     group: Any = typer.main.get_command(holder)
     commands: dict[str, Any] = group.commands
     return commands

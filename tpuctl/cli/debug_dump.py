@@ -13,10 +13,6 @@ from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
 
-def register(app: typer.Typer) -> None:
-    app.command("debug-dump")(debug_dump)
-
-
 def debug_dump(
     context: typer.Context,
     job: Job = "",
@@ -39,7 +35,7 @@ def debug_dump(
     from tpuctl.errors import Usage
     from tpuctl.flows.doctor.debug_dump import Views, collect
     from tpuctl.flows.doctor.dump_files import require_absent, write_dump
-    from tpuctl.model.events import Note, ignore
+    from tpuctl.model.events import ignore
     from tpuctl.view.debug_dump import show_contents
 
     state: State = context.obj
@@ -52,7 +48,7 @@ def debug_dump(
         )
     file = output or Path(f"tpuctl-debug-{datetime.now():%Y%m%d-%H%M%S}.zip")
     require_absent(file)
-    state.view.on(Note("Collecting what a bug report needs"))
+    state.announce("Collecting what a bug report needs")
     tpuctl = state.tpuctl(is_recorded=False)
     tpuctl.emit = ignore
     views = Views(

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.diagnosis import Diagnosis, Finding
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(doctor)
-
-
 def doctor(
     context: typer.Context,
     project: Annotated[str, project_option("Check this project, without a stack file.")] = "",

@@ -118,16 +118,20 @@ class State:
 
         if self.named_stack_file is not None:
             return self.named_stack_file
-        path = find_stack_file(Path(), self._warn)
+        path = find_stack_file(Path(), self.warn)
         if path == Path(STACK_FILE):
             return path
-        from tpuctl.model.events import Note
-
         path = Path(os.path.relpath(path))
-        self.view.on(Note(f"Using the stack file {path}."))
+        self.announce(f"Using the stack file {path}.")
         return path
 
-    def _warn(self, diagnostic: Diagnostic) -> None:
+    def announce(self, text: str) -> None:
+        """Tell what is going on, on stderr."""
+        from tpuctl.model.events import Note
+
+        self.view.on(Note(text))
+
+    def warn(self, diagnostic: Diagnostic) -> None:
         from tpuctl.model.events import WarningIssued
 
         self.view.on(WarningIssued(diagnostic))

@@ -147,7 +147,7 @@ def _details(details: Iterable[Any]) -> tuple[list[str], list[str]]:
         else:
             kind = detail.DESCRIPTOR.name if hasattr(detail, "DESCRIPTOR") else ""
             reason = getattr(detail, "reason", None)
-            described = [each.description for each in getattr(detail, "violations", ())]
+            described = [violation.description for violation in getattr(detail, "violations", ())]
         if kind == "QuotaFailure":
             reasons.append(kind)
             texts += described

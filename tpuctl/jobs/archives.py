@@ -61,7 +61,7 @@ def choose_archives(sources: Mapping[str, Source], existing: Iterable[Archive]) 
         return sum(remaining.get(sha, 0) for sha in archive.files)
 
     reused: list[Archive] = []
-    for archive in sorted(existing, key=lambda each: (-useful_bytes(each), each.name)):
+    for archive in sorted(existing, key=lambda archive: (-useful_bytes(archive), archive.name)):
         is_useful = not remaining.keys().isdisjoint(archive.files)
         if is_useful and useful_bytes(archive) * MAX_OVERHEAD >= archive.size:
             reused.append(archive)

@@ -134,7 +134,7 @@ class DependencySources:
     def _is_indexed(self, value: Any) -> bool:
         """Whether it names an index, and pip uses the job's."""
         several = value if isinstance(value, list) else [value]
-        return self.has_index and all({"index", "source"} & _keys(each) for each in several)
+        return self.has_index and all({"index", "source"} & _keys(source) for source in several)
 
     def _path(self, source: Source, target: Path) -> Path:
         target = target.resolve()
@@ -178,10 +178,10 @@ class DependencySources:
             return [requirement]
         listed = project.get("dependencies", [])
         names = (
-            [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+            [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
         )
         resolved = self.resolve(file, document, names, sources)
-        return [requirement, *(each for each in resolved if each not in names)]
+        return [requirement, *(requirement for requirement in resolved if requirement not in names)]
 
     def _refuse_build_sources(
         self, document: Mapping[str, Any], sources: Mapping[str, Source]
@@ -266,7 +266,7 @@ def _projects(root: Path) -> Iterator[Path]:
 def _keys(value: Any) -> set[str]:
     """The keys of a source, or of all of several."""
     several = value if isinstance(value, list) else [value]
-    return {key for each in several if isinstance(each, dict) for key in each}
+    return {key for source in several if isinstance(source, dict) for key in source}
 
 
 def _git(repository: str) -> str:

@@ -52,12 +52,12 @@ class Plan:
         return replace(
             self,
             changes=tuple(
-                Change(each.address, Action.NOTHING, result.because)
-                if each.is_work
-                and (result := results.get(each.address)) is not None
+                Change(change.address, Action.NOTHING, result.because)
+                if change.is_work
+                and (result := results.get(change.address)) is not None
                 and result.outcome is Outcome.UNCHANGED
-                else each
-                for each in self
+                else change
+                for change in self
             ),
         )
 

@@ -76,7 +76,7 @@ def _imported(project: Project) -> set[str]:
                 tops |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 tops.add((node.module or "").partition(".")[0])
-    return {each for each in tops - sys.stdlib_module_names if not _is_own(project, each)}
+    return {module for module in tops - sys.stdlib_module_names if not _is_own(project, module)}
 
 
 def _is_own(project: Project, top: str) -> bool:

@@ -4,6 +4,7 @@ resources of a stack share."""
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tpuctl.cloud.classification import AlreadyExists
 from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report, Resource
 from tpuctl.errors import (
     Conflict,
@@ -27,11 +29,13 @@ from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.model.text.names import STACK_LABEL, ownership
-from tpuctl.polling import Backoff, Clock, wait_until
+from tpuctl.polling import Backoff, wait_until
 
 T = TypeVar("T")
 STACK_UPDATE = "updating a running stack"
 IAM_PROPAGATION_SECONDS = 420.0  # IAM changes take up to 7 minutes to propagate
+COMPUTE_SECONDS = 300.0  # for operations of Compute Engine
+POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 ADOPT_SECONDS = 300.0  # how long another program's creation may take
 
 
@@ -203,6 +207,124 @@ class StackResource(CloudKind, Resource):
     async def revised(self, change: Change) -> Change:
         return change
 
+    async def call(self, client: str, method: str, *args: Any, **fields: Any) -> Any:
+        """Call a method of an official client; errors name the resource."""
+        function = getattr(self.cloud.client(client), method)
+        return await self.cloud.call(self.address, function, *args, **fields)
+
+    async def find(self, client: str, method: str, *args: Any, **fields: Any) -> Any | None:
+        """The result of a call; None if what it is about does not exist."""
+        try:
+            return await self.call(client, method, *args, **fields)
+        except NotFound:
+            return None
+
+    async def finish(self, operation: Any | None, seconds: float = COMPUTE_SECONDS) -> None:
+        """Wait for an operation of Compute Engine, if there is one."""
+        if operation is not None:
+            await compute_operation(self.cloud, operation, subject=self.address, seconds=seconds)
+
+    async def poll(
+        self,
+        probe: Callable[[], Awaitable[T | None]],
+        description: str,
+        seconds: float,
+        backoff: Backoff = POLL,
+    ) -> T:
+        """Wait until `probe` returns something, on the cloud's clock."""
+        return await wait_until(
+            probe,
+            description=description,
+            seconds=seconds,
+            backoff=backoff,
+            clock=self.cloud.clock,
+        )
+
+    async def confirm_deletion(
+        self,
+        operation: Awaitable[None],
+        get: Callable[[], Awaitable[Any | None]],
+        name: str,
+        seconds: float,
+    ) -> None:
+        """Await the operation of a deletion. If it cannot be read, wait until `get` returns
+        nothing."""
+        try:
+            await operation
+        except (Denied, Unreachable):
+            await self.wait_until_gone(get, name, seconds, backoff=Backoff())
+
+    async def wait_until_gone(
+        self,
+        get: Callable[[], Awaitable[Any | None]],
+        name: str,
+        seconds: float,
+        *,
+        original: Any | None = None,
+        backoff: Backoff = POLL,
+    ) -> None:
+        """Wait until `get` returns nothing, or another resource than the original of that name."""
+
+        async def probe() -> bool | None:
+            now = await get()
+            if now is None or (original is not None and now.create_time != original.create_time):
+                return True
+            return None
+
+        await self.poll(probe, f"{name} being deleted", seconds, backoff)
+
+    async def insert(
+        self,
+        client: str,
+        request: Mapping[str, Any],
+        report: Report,
+        *,
+        before: str = "",
+        after: str = "",
+        seconds: float = COMPUTE_SECONDS,
+    ) -> None:
+        """Create it at Compute Engine; the texts are reported before and after the request."""
+
+        async def create() -> None:
+            # One request ID per attempt: a retry after a lost response finds its own operation. A
+            # program that was killed and restarted finds its own instance. An ID derived from the
+            # name would, for the hour that Google remembers it, match an instance deleted since.
+            unique = {**request, "request_id": str(uuid.uuid4())}
+            if before:
+                report(before, None)
+            operation = await self.call(client, "insert_unary", unique)
+            if after:
+                report(after, None)
+            await self.finish(operation, seconds)
+
+        await self.retry_until_visible(create, report)
+
+    async def retry_until_visible(
+        self, work: Callable[[], Awaitable[T]], report: Report, names: Collection[str] = ()
+    ) -> T:
+        """Run `work`, retrying while Google does not see a new account or role yet: those of these
+        names, or else the stack's account.
+
+        Other services may report it as "does not exist" for minutes, in the response to the call or
+        in the operation that it starts.
+        """
+        names = names or (self.stack.service_account,)
+
+        async def probe() -> tuple[T] | None:  # a tuple, since None is a valid result
+            try:
+                return (await work(),)
+            except (Usage, NotFound, Conflict, OperationFailed) as error:
+                missing = _missing(error, names)
+                if missing is None:
+                    raise
+                report(f"waiting for {missing} to propagate", None)
+                return None
+
+        description = f"{' or '.join(names)} becoming usable"
+        backoff = Backoff(initial=0.5, maximum=5.0, multiplier=1.25)
+        (result,) = await self.poll(probe, description, IAM_PROPAGATION_SECONDS, backoff)
+        return result
+
     async def create_or_adopt(
         self,
         create: Callable[[], Awaitable[None]],
@@ -238,12 +360,11 @@ class StackResource(CloudKind, Resource):
             return (None,)
 
         try:
-            (existing,) = await wait_until(
+            (existing,) = await self.poll(
                 probe,
-                description=f"{self.address} being created",
-                seconds=ADOPT_SECONDS if seconds is None else seconds,
-                backoff=Backoff(initial=0.1, maximum=5.0),
-                clock=self.cloud.clock,
+                f"{self.address} being created",
+                ADOPT_SECONDS if seconds is None else seconds,
+                Backoff(initial=0.1, maximum=5.0),
             )
         except TimedOut:
             if conflict is None:
@@ -254,6 +375,18 @@ class StackResource(CloudKind, Resource):
         return existing
 
 
+class LabeledResource(StackResource):
+    """A resource that the stack's label identifies."""
+
+    def is_ours(self, observed: Any) -> bool:
+        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
+
+    def check(self, observed: Any) -> None:
+        """Reject one without our label."""
+        if not self.is_ours(observed):
+            raise name_taken(self, observed.labels.get(STACK_LABEL))
+
+
 def name_taken(resource: StackResource, owner: str | None) -> Conflict:
     """The error for an existing resource with our name but without our label."""
     return Conflict(
@@ -261,84 +394,6 @@ def name_taken(resource: StackResource, owner: str | None) -> Conflict:
         f"{resource.address} exists and is not part of stack {resource.stack.name}"
         + (f" (it belongs to stack {owner})" if owner else ""),
         hint="Choose another stack name, or delete the resource if it is yours.",
-    )
-
-
-async def retry_until_visible(
-    work: Callable[[], Awaitable[T]],
-    new: str | Collection[str],
-    cloud: Cloud,
-    report: Callable[[str], None],
-) -> T:
-    """Run `work`, retrying while Google does not see a new account or role yet.
-
-    Other services may report it as "does not exist" for minutes, in the response to the call or in
-    the operation that it starts.
-    """
-    names = (new,) if isinstance(new, str) else tuple(new)
-
-    async def probe() -> tuple[T] | None:  # a tuple, since None is a valid result
-        try:
-            return (await work(),)
-        except (Usage, NotFound, Conflict, OperationFailed) as error:
-            missing = _missing(error, names)
-            if missing is None:
-                raise
-            report(f"waiting for {missing} to propagate")
-            return None
-
-    (result,) = await wait_until(
-        probe,
-        description=f"{' or '.join(names)} becoming usable",
-        seconds=IAM_PROPAGATION_SECONDS,
-        backoff=Backoff(initial=0.5, maximum=5.0, multiplier=1.25),
-        clock=cloud.clock,
-    )
-    return result
-
-
-async def confirm_deletion(
-    operation: Awaitable[None],
-    get: Callable[[], Awaitable[Any | None]],
-    *,
-    description: str,
-    seconds: float,
-    clock: Clock,
-) -> None:
-    """Await the operation of a deletion. If it cannot be read, wait until `get` returns nothing."""
-
-    async def probe() -> bool | None:
-        return True if await get() is None else None
-
-    try:
-        await operation
-    except (Denied, Unreachable):
-        await wait_until(
-            probe, description=f"{description} being deleted", seconds=seconds, clock=clock
-        )
-
-
-async def wait_until_deleted(
-    get: Callable[[], Awaitable[Any | None]],
-    original: Any,
-    *,
-    description: str,
-    seconds: float,
-    backoff: Backoff,
-    clock: Clock,
-) -> None:
-    """Wait until `get` returns nothing, or another resource of the same name."""
-
-    async def probe() -> bool | None:
-        current = await get()
-        return True if current is None or current.create_time != original.create_time else None
-
-    await wait_until(
-        probe,
-        description=f"{description} being deleted",
-        seconds=seconds,
-        backoff=backoff,
-        clock=clock,
     )
 
 

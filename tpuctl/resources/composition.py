@@ -179,7 +179,9 @@ def in_other_zones(
             for leftover, used in leftovers
             if leftover.serves(item.zone)
         }
-        after[item.address] = frozenset(addresses_there.get(each, each) for each in resource.after)
+        after[item.address] = frozenset(
+            addresses_there.get(address, address) for address in resource.after
+        )
     if beside_creation:
         users = reverse(after)
         after = {address: (after[address] - after.keys()) | users[address] for address in after}

@@ -12,10 +12,6 @@ from tpuctl.cli.state import State
 from tpuctl.errors import TpuctlError, Usage
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(mcp)
-
-
 def mcp(
     context: typer.Context,
     allow_spending: Annotated[

@@ -267,7 +267,7 @@ class _Tools:
             elif value is True:
                 options.append(parameter.opts[0])
             else:
-                options += [f"{parameter.opts[0]}={each}" for each in values]
+                options += [f"{parameter.opts[0]}={value}" for value in values]
         where = [f"--cloud={self.state.cloud.value}"]
         if self.state.named_stack_file is not None:  # a command may do without another
             where.append(f"--stack-file={self.state.named_stack_file}")

@@ -109,10 +109,6 @@ JOB_EXIT_CODE = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(skill)
-
-
 def skill(context: typer.Context) -> None:
     """Print instructions for AI coding agents: what to run, what is safe, what may cost money.
 

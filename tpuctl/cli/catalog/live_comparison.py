@@ -45,7 +45,7 @@ class ComputeResult:
         yield from _differences(self.comparison, " at Compute Engine")
         for reservation in self.reservations:
             yield str(reservation)
-        usable = [each for each in self.reservations if each.is_usable]
+        usable = [reservation for reservation in self.reservations if reservation.is_usable]
         if usable:
             settings = f"capacity: reserved, reservation: {usable[0].name}"
             yield f"To use a reservation:\n    tpu: {{{settings}}}"
@@ -205,7 +205,7 @@ def _query_compute(
         return None
     generations = {accelerator.generation for accelerator in choice.types}
     families = tuple(
-        f"{TPU_MACHINE_FAMILIES[each]}-" for each in generations & {*TPU_MACHINE_FAMILIES}
+        f"{TPU_MACHINE_FAMILIES[family]}-" for family in generations & {*TPU_MACHINE_FAMILIES}
     )
     all_names = tpu_machine_types()
 

@@ -15,6 +15,7 @@ from tpuctl.cli.catalog.selection import (
     capacities,
     select_zones,
 )
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.model.cost.price_list import PriceList
 
 
+@expand_option_groups
 def prices(
     context: typer.Context,
     *,
@@ -57,13 +59,12 @@ def prices(
     """
     from tpuctl.cli.catalog.node_prices import NodePrices
     from tpuctl.cli.catalog.other_prices import disk_prices, machine_prices, storage_prices
-    from tpuctl.model.events import Note
     from tpuctl.view.stack.cost import FREE
 
     state: State = context.obj
     state.use_format(order.format)
     if state.is_free:
-        state.view.on(Note(f"{FREE} These are Google's prices."))
+        state.announce(f"{FREE} These are Google's prices.")
     others = {
         name: answer
         for name, answer, is_selected in (

@@ -23,6 +23,7 @@ from tpuctl.cli.catalog.selection import (
     select,
 )
 from tpuctl.cli.completion.candidates import complete_types
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ INTRODUCTIONS = {
 POOLS = "Each API has its own quota pools: quota at one cannot be used at the other."
 
 
+@expand_option_groups
 def quota(
     context: typer.Context,
     accelerator: Annotated[

@@ -20,12 +20,14 @@ from tpuctl.cli.catalog.selection import (
     natural_key,
     select,
 )
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice, NodeVersion, Runtime
 
 
+@expand_option_groups
 def runtimes(
     context: typer.Context,
     *,

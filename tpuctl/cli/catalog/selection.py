@@ -336,7 +336,6 @@ def answer_rows(
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
     """
-    from tpuctl.model.events import Note
     from tpuctl.view.terminal.tables import print_rows
     from tpuctl.view.terminal.text_wrapping import readable_width, wrap
 
@@ -353,8 +352,8 @@ def answer_rows(
             state.note(footer)
         is_terminal = sys.stdout.isatty() and sys.stderr.isatty()
         if not rows and empty:
-            state.view.on(Note(empty))
+            state.announce(empty)
         elif suggestion and is_terminal:
-            state.view.on(Note("\n{}\n    {}".format(*suggestion)))
+            state.announce("\n{}\n    {}".format(*suggestion))
 
     state.answer(lambda: model().model_validate(data), show)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,14 +18,16 @@ from tpuctl.cli.catalog.selection import (
     api_text,
     columns,
 )
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import AcceleratorType, Choice
+    from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer
 
 MAX_CHIPS = 256  # of the types that are listed without --all
 
 
+@expand_option_groups
 def types(
     context: typer.Context,
     *,
@@ -44,11 +46,17 @@ def types(
 
     Example: tpuctl types --zone europe-west4-a --max-chips 16 --sort price
     """
+    from tpuctl.catalog import cheapest, offers_of
+
     state: State = context.obj
     state.use_format(order.format)
     choice = filters.choice(names.types, is_live=query.is_requested)
     live_result = query_types(state, query, choice, names.types, filters)
-    rows = [_row(accelerator, choice) for accelerator in choice.types]
+    offers = {
+        (offer.accelerator.name, offer.capacity): offer
+        for offer in cheapest(offers_of(choice, ("on-demand", "spot")))
+    }
+    rows = [_row(accelerator, choice, offers) for accelerator in choice.types]
     if live_result is not None:
         comparison = live_result.comparison
         rows = [row for row in rows if set(row["zones"]) & set(live_result.zones)]
@@ -106,20 +114,16 @@ def _machines(accelerator: AcceleratorType) -> str:
     )
 
 
-def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
-    from tpuctl.catalog import (
-        Choice,
-        apis_of,
-        cheapest,
-        host_architecture,
-        offers_of,
-        topologies_of,
-        tpu_machine,
-    )
+def _row(
+    accelerator: AcceleratorType, choice: Choice, offers: Mapping[tuple[str, Capacity], Offer]
+) -> Row:
+    """A type, with its cheapest offers."""
+    from tpuctl.catalog import apis_of, host_architecture, topologies_of, tpu_machine
 
-    zones = choice.zones_of(accelerator)
-    best = {each.capacity: each for each in cheapest(offers_of(Choice((accelerator,), zones)))}
-    demand, spot = best.get("on-demand"), best.get("spot")
+    demand, spot = (
+        offers.get((accelerator.name, "on-demand")),
+        offers.get((accelerator.name, "spot")),
+    )
     machine = tpu_machine(accelerator)
     return {
         "type": accelerator.name,
@@ -135,7 +139,7 @@ def _row(accelerator: AcceleratorType, choice: Choice) -> Row:
         "topologies": topologies_of(accelerator),
         "hbm_gb": accelerator.chips * accelerator.hbm_gb_per_chip,
         "tpu_api": accelerator.in_tpu_api,
-        "zones": zones,
+        "zones": choice.zones_of(accelerator),
         "on_demand": demand.per_hour if demand else None,
         "on_demand_zone": demand.zone if demand else None,
         "spot": spot.per_hour if spot else None,

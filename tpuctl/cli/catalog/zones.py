@@ -17,6 +17,7 @@ from tpuctl.cli.catalog.selection import (
     api_text,
     columns,
 )
+from tpuctl.cli.parameters.option_groups import expand_option_groups
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ CALENDAR_NOTE = (
 )
 
 
+@expand_option_groups
 def zones(
     context: typer.Context,
     *,
@@ -113,7 +115,7 @@ def _row(zone: str, choice: Choice) -> Row:
     def apis_with(
         zones_with: Callable[[AcceleratorType, Api], Collection[str]],
     ) -> list[Api]:
-        return [api for api in APIS if any(zone in zones_with(each, api) for each in offered)]
+        return [api for api in APIS if any(zone in zones_with(kind, api) for kind in offered)]
 
     apis, flex_start = apis_with(zones_of), apis_with(flex_start_zones)
     calendar = any(zone in calendar_zones(accelerator) for accelerator in offered)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tpuctl.flows.ci.pipelines import Pipeline
     from tpuctl.view.responses.base import Response
 
-PANEL = "CI and help"
 WRITE, STEPS = "Write a pipeline", "Used in its steps"
 
 ci_app = App(
@@ -81,7 +80,7 @@ def register(app: typer.Typer) -> None:
     ci_app.command(cls=AfterDashes, rich_help_panel=STEPS)(start)
     ci_app.command(rich_help_panel=STEPS)(follow)
     ci_app.command(rich_help_panel=STEPS)(summary)
-    app.add_typer(ci_app, name="ci", rich_help_panel=PANEL)
+    app.add_typer(ci_app, name="ci")
 
 
 def listing(context: typer.Context) -> None:
@@ -265,19 +264,17 @@ def _include_path(file: Path, root: Path) -> str:
 
 def _warn_without_limits(state: State, pipeline: Pipeline) -> None:
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import WarningIssued
 
     limits = pipeline.stack.file.limits
     if limits.idle is None and limits.max_hours is None and limits.max_cost is None:
         detail = "if the pipeline itself fails, the TPU stays until you delete it"
         hint = "Set a limit in the stack file; the machines enforce it:\n    limits: {idle: 30m}"
-        state.view.on(WarningIssued(Diagnostic("No limits", detail, hint)))
+        state.warn(Diagnostic("No limits", detail, hint))
 
 
 def _warn_without_repository(state: State, written: str) -> None:
     """`written` is the pipeline's file, which a second run does not overwrite."""
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import WarningIssued
 
     detail = "no .git in this folder or above; the pipeline assumes this folder is the root"
     hint = "Create a repository:\n    git init"
@@ -286,4 +283,4 @@ def _warn_without_repository(state: State, written: str) -> None:
             f"\nIf a parent folder is the root, delete {written}, create the repository "
             "there, and run this command again."
         )
-    state.view.on(WarningIssued(Diagnostic("Not a repository", detail, hint)))
+    state.warn(Diagnostic("Not a repository", detail, hint))

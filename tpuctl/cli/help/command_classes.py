@@ -66,7 +66,7 @@ def _value(parameter: Any, ctx: Any, values: dict[str, Any]) -> Any:
             return value
         if isinstance(element, type) and issubclass(element, Path | StrEnum):
             with suppress(ValueError):
-                return [element(each) for each in value] if is_list else element(value)
+                return [element(part) for part in value] if is_list else element(value)
     return parameter.process_value(ctx, value)
 
 

@@ -21,7 +21,7 @@ class Effect(Enum):
 
 
 class Entry(NamedTuple):
-    module: str  # of tpuctl.cli: its `register` makes the command
+    module: str  # of tpuctl.cli, with a function of its name, or `register`, which adds it
     summary: str  # at most 26 characters: the help has two columns
     effect: Effect
     is_in_overview: bool = True  # of all commands, which is one screen
@@ -60,11 +60,11 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "ssh-config": Entry("machines.machine", "set up hosts for ssh", Effect.LOCAL),
     },
     "Catalog": {
-        "types": Entry("catalog", "list TPU types", Effect.READS),
-        "zones": Entry("catalog", "list zones with TPUs", Effect.READS),
-        "runtimes": Entry("catalog", "list runtime versions", Effect.READS),
-        "prices": Entry("catalog", "show hourly prices", Effect.READS),
-        "quota": Entry("catalog", "show quota and limits", Effect.READS),
+        "types": Entry("catalog.types", "list TPU types", Effect.READS),
+        "zones": Entry("catalog.zones", "list zones with TPUs", Effect.READS),
+        "runtimes": Entry("catalog.runtimes", "list runtime versions", Effect.READS),
+        "prices": Entry("catalog.prices", "show hourly prices", Effect.READS),
+        "quota": Entry("catalog.quota", "show quota and limits", Effect.READS),
     },
     "More": {
         "local": Entry("local.local", "emulate the cloud locally", Effect.LOCAL),

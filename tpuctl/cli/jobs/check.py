@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tpuctl.preflight.fixes import Fixes
     from tpuctl.view.checks.findings import TextOutput
 
-PANEL = "Jobs"
 MAX_FIX_PASSES = 10  # of --fix: a fix may enable another
 
 
@@ -34,10 +33,6 @@ class Format(StrEnum):
     github = "github"
     gitlab = "gitlab"
     sarif = "sarif"
-
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(check)
 
 
 def check(
@@ -334,7 +329,6 @@ def _fix_once(state: State, report: Report) -> bool:
     Shows the diff on stderr and asks, unless --yes. Raises Usage without a terminal to ask on.
     """
     from tpuctl.errors import Diagnostic
-    from tpuctl.model.events import Note, WarningIssued
     from tpuctl.preflight.fixes import propose, write
     from tpuctl.preflight.submit_gate import display_path
 
@@ -343,17 +337,9 @@ def _fix_once(state: State, report: Report) -> bool:
         for left in fixes.skipped:
             where = f"{display_path(left.finding.path)}:{left.finding.line}"
             detail = f"{left.finding.code}: {left.reason}"
-            state.view.on(
-                WarningIssued(
-                    Diagnostic(
-                        "Not fixed",
-                        detail,
-                        where=where,
-                        hint="Fix it by hand. For details, run\n"
-                        f"    tpuctl check --explain {left.finding.code}",
-                    )
-                )
-            )
+            hint = "Fix it by hand. For details, run\n"
+            hint += f"    tpuctl check --explain {left.finding.code}"
+            state.warn(Diagnostic("Not fixed", detail, hint, where))
         return False
     if not state.yes:
         if not state.json:
@@ -366,21 +352,12 @@ def _fix_once(state: State, report: Report) -> bool:
         name = display_path(rewrite.path)
         problem = write(rewrite)
         if problem:
-            state.view.on(
-                WarningIssued(
-                    Diagnostic(
-                        "Not fixed",
-                        problem,
-                        where=name,
-                        hint="Make the file writable, or fix it by hand as the check suggests:\n"
-                        "    tpuctl check",
-                    )
-                )
-            )
+            hint = "Make the file writable, or fix it by hand as the check suggests:\n"
+            state.warn(Diagnostic("Not fixed", problem, f"{hint}    tpuctl check", name))
             continue
         has_changed = True
         codes = sorted({finding.code for finding in fixes.findings if finding.path == rewrite.path})
-        state.view.on(Note(f"Changed {name}: {', '.join(codes)}"))
+        state.announce(f"Changed {name}: {', '.join(codes)}")
     return has_changed
 
 

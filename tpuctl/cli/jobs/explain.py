@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.jobs.follow import PANEL, find_job
+from tpuctl.cli.jobs.follow import find_job
 from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from tpuctl.model.troubleshooting.command_record import CommandRecord
 
 STDIN = "-"
-
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(explain)
 
 
 def explain(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit, Event
     from tpuctl.model.jobs.job import JobRecord
 
-PANEL = "Jobs"
 
 AllWorkers = Annotated[
     bool,

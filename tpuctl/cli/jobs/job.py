@@ -9,7 +9,7 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.help.command_classes import App
-from tpuctl.cli.jobs.follow import PANEL, AllWorkers, find_job, remember
+from tpuctl.cli.jobs.follow import AllWorkers, find_job, remember
 from tpuctl.cli.jobs.report import compare, show
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import Job, OutputFormat
@@ -30,9 +30,9 @@ def register(app: typer.Typer) -> None:
     job_app.callback()(jobs)
     job_app.command()(show)
     job_app.command()(compare)
-    app.add_typer(job_app, name="jobs", rich_help_panel=PANEL)
+    app.add_typer(job_app, name="jobs")
     for command in (logs, wait, stop, profile):
-        app.command(rich_help_panel=PANEL)(command)
+        app.command()(command)
 
 
 def logs(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.jobs.follow import PANEL
 from tpuctl.cli.jobs.script_arguments import AfterDashes, JobModule, NoCheck, parse_program
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import type_option
@@ -28,7 +27,7 @@ FAILED = 1
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=AfterDashes, rich_help_panel=PANEL)(rehearse)
+    app.command(cls=AfterDashes)(rehearse)
 
 
 def rehearse(

@@ -10,16 +10,12 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_jobs
-from tpuctl.cli.jobs.follow import PANEL, find_job
+from tpuctl.cli.jobs.follow import find_job
 from tpuctl.cli.parameters.options import Job
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
-
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(report)
 
 
 def show(context: typer.Context, job: Job = "") -> None:

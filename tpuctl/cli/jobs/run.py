@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.jobs.follow import PANEL, AllWorkers
+from tpuctl.cli.jobs.follow import AllWorkers
 from tpuctl.cli.jobs.script_arguments import (
     AfterDashes,
     JobArguments,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=AfterDashes, rich_help_panel=PANEL)(run)
+    app.command(cls=AfterDashes)(run)
 
 
 def run(

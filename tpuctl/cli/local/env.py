@@ -76,13 +76,12 @@ def print_environment(
 
 def warn_shell(state: State) -> None:
     """Warn if this shell still points at a stopped local cloud."""
-    from tpuctl.model.events import Note
     from tpuctl.shell_record import RECORD
 
     if RECORD in os.environ:
         way = 'eval "$(tpuctl local env --unset)"'
         text = "This shell still sends its HTTPS traffic to the local cloud. To undo that:"
-        state.view.on(Note(f"{text}\n    {way}"))
+        state.announce(f"{text}\n    {way}")
 
 
 def lines_for(shell: Shell, values: Mapping[str, str | None]) -> list[str]:

@@ -9,7 +9,6 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_workers
-from tpuctl.cli.jobs.follow import PANEL
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -24,10 +23,10 @@ MAX_NAMES = 8  # of hosts, printed
 
 def register(app: typer.Typer) -> None:
     # As with ssh, everything after the worker belongs to the remote command.
-    app.command(rich_help_panel=PANEL, context_settings={"allow_interspersed_args": False})(ssh)
+    app.command(context_settings={"allow_interspersed_args": False})(ssh)
     for command in (cp, forward):
-        app.command(rich_help_panel=PANEL)(command)
-    app.command("ssh-config", rich_help_panel=PANEL)(ssh_config)
+        app.command()(command)
+    app.command("ssh-config")(ssh_config)
 
 
 def ssh(

@@ -13,12 +13,6 @@ from tpuctl.cli.state import Interrupted, State
 if TYPE_CHECKING:
     from tpuctl.flows.jobs.notebook import OpenNotebook
 
-PANEL = "Machines"
-
-
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(notebook)
-
 
 def notebook(
     context: typer.Context,

@@ -12,10 +12,6 @@ from tpuctl.cli.state import State
 FIRST_PORT = 8780
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Stack")(dashboard)
-
-
 def dashboard(
     context: typer.Context,
     port: Annotated[
@@ -57,7 +53,6 @@ def dashboard(
         async def work() -> None:
             import asyncio
 
-            from tpuctl.model.events import Note
             from tpuctl.view.dashboard.page import document
             from tpuctl.view.dashboard.server import serve_dashboard
 
@@ -71,7 +66,7 @@ def dashboard(
 
             async with serve_dashboard(listener, load) as url:
                 await _announce(state, url, opens_browser=not no_browser and not state.json)
-                state.view.on(Note("Press Ctrl-C to stop."))
+                state.announce("Press Ctrl-C to stop.")
                 await asyncio.Event().wait()
 
         state.wait_for(until_interrupted(work()))
@@ -80,9 +75,9 @@ def dashboard(
 async def _announce(state: State, url: str, *, opens_browser: bool) -> None:
     from tpuctl.cli.browser import open_page
     from tpuctl.cloud.threads import in_thread
-    from tpuctl.model.events import Note, PageServed
+    from tpuctl.model.events import PageServed
 
     state.record(lambda: responses.stacks.Dashboard(url=url))
     state.view.on(PageServed(url))
     if opens_browser and not await in_thread(open_page, url):
-        state.view.on(Note("No browser was found. Open the URL above."))
+        state.announce("No browser was found. Open the URL above.")

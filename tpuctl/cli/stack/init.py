@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_TEMPLATE = "bert-pretraining"
 
 
-def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel="Stack")(init)
-
-
 def init(
     context: typer.Context,
     template: Annotated[

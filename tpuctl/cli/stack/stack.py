@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tpuctl.model.status.inventory import ResourceKind
     from tpuctl.model.status.snapshot import Snapshot
 
-PANEL = "Stack"
 Race = Annotated[
     bool,
     typer.Option(
@@ -32,11 +31,6 @@ AFTER_RACE = (
     "the requests stay in the queue of every zone, and each is charged once it is granted",
     "Repeat the command to continue the race. Or delete everything:\n    tpuctl down",
 )
-
-
-def register(app: typer.Typer) -> None:
-    for command in (plan, up, status, down, orphans):
-        app.command(rich_help_panel=PANEL)(command)
 
 
 def plan(context: typer.Context, race: Race = False) -> None:
@@ -95,16 +89,14 @@ def confirm_up(state: State, prepared: Prepared) -> None:
     from tpuctl.view.stack.cost import cost_sentence
 
     if state.yes:
-        from tpuctl.model.events import Note
-
         if not prepared.enables_apis:  # otherwise it is not known yet
             for problem in prepared.quota.unread:
-                state.view.on(Note(f"The {problem}."))
+                state.announce(f"The {problem}.")
         if prepared.race_cost is not None:
             from tpuctl.view.stack.stack import race_text
 
             text = race_text(prepared.race_cost, prepared.stack, is_free=state.is_free)
-            state.view.on(Note(text))
+            state.announce(text)
         return
     state.view.close()
     if not state.json:
@@ -133,7 +125,6 @@ def status(
     """
     from tpuctl.cli.stack.status import show_snapshot, watch_status
     from tpuctl.flows.stack.apply import combined_error
-    from tpuctl.model.events import Note, WarningIssued
 
     state: State = context.obj
     tpuctl = _client(context, stack, project)
@@ -149,14 +140,12 @@ def status(
         return
     snapshot = state.wait_for(tpuctl.snapshot())
     if stack and not snapshot.status.inventory and not snapshot.status.unlisted:
-        state.view.on(
-            Note(
-                f"Nothing found. To list all stacks in project {project}:\n"
-                f"    {state.cloud_prefix} orphans --all --project {shlex.quote(project)}"
-            )
+        state.announce(
+            f"Nothing found. To list all stacks in project {project}:\n"
+            f"    {state.cloud_prefix} orphans --all --project {shlex.quote(project)}"
         )
     if snapshot.problem is not None:
-        state.view.on(WarningIssued(snapshot.problem))
+        state.warn(snapshot.problem)
 
     def show() -> None:
         show_snapshot(snapshot, typed, is_free=state.is_free)
@@ -253,7 +242,6 @@ def orphans(
     """
     from tpuctl.errors import ApiDisabled
     from tpuctl.flows.stack.apply import combined_error
-    from tpuctl.model.events import WarningIssued
     from tpuctl.view.stack.orphans import Orphans, show_orphans
 
     state: State = context.obj
@@ -273,7 +261,7 @@ def orphans(
     }
     for kind, error in unlisted.items():
         if f"{kind.kind}/*" not in failures:
-            state.view.on(WarningIssued(error.diagnostics[0]))
+            state.warn(error.diagnostics[0])
 
     def command(stack: str, *, is_bucket: bool) -> str:
         options = _stack_options(stack, project_orphans.project)

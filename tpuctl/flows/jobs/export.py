@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
+from tpuctl.flows.jobs.job_start import new_record, upload, with_bundle
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.jobs.submit import new_record, upload, with_bundle
 from tpuctl.jobs.bundle_upload import record_name
 from tpuctl.jobs.jobset import (
     DEFAULT_IMAGE,

@@ -35,37 +35,6 @@ JOB_CAUSES = (
 )  # causes in a worker's record for which its exit code is the job's own
 
 
-async def follow(
-    record: JobRecord,
-    store: ObjectStore | None,
-    transports: Mapping[int, Transport],
-    emit: Emit,
-    *,
-    from_offsets: Mapping[int, int] | None = None,
-    shown_workers: Collection[int] | None = None,
-    is_gone: Callable[[], Awaitable[bool]] | None = None,
-    timeout: float = GIVE_UP_SECONDS,
-) -> int:
-    """Emit the logs of `shown_workers` (default: the first) until the job ends.
-
-    Each byte is emitted once, in order per worker, starting at `from_offsets`. A worker without a
-    transport, or unreachable for `timeout` seconds, is followed through the bucket. When one
-    worker fails the others are stopped. Returns the job's exit code. Cancelling does not stop the
-    job.
-    """
-    result = await follow_attempt(
-        record,
-        store,
-        transports,
-        emit,
-        from_offsets=from_offsets,
-        shown_workers=shown_workers,
-        is_gone=is_gone,
-        timeout=timeout,
-    )
-    return report_result(result, emit)
-
-
 @dataclass(frozen=True)
 class AttemptResult:
     """The result of one attempt."""
@@ -92,7 +61,13 @@ async def follow_attempt(
     is_gone: Callable[[], Awaitable[bool]] | None = None,
     timeout: float = GIVE_UP_SECONDS,
 ) -> AttemptResult:
-    """Like `follow`, but return the result instead of emitting it."""
+    """Emit the logs of `shown_workers` (default: the first) until the attempt ends.
+
+    Each byte is emitted once, in order per worker, starting at `from_offsets`. A worker without a
+    transport, or unreachable for `timeout` seconds, is followed through the bucket. When one
+    worker fails the others are stopped. Returns the result without emitting it. Cancelling does
+    not stop the job.
+    """
     offsets = dict(from_offsets or {})
     shown_workers = record.workers[:1] if shown_workers is None else shown_workers
     records: dict[int, WorkerRecord] = {}

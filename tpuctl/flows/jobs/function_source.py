@@ -75,7 +75,7 @@ class NotebookSource:
         for words in re.findall(rf"\b{name}((?:\.\w+)+)", code):
             parts = words.split(".")[1:]
             dotted = [".".join([module.__name__, *parts[:end]]) for end in range(len(parts), 0, -1)]
-            submodule = next((each for each in dotted if each in sys.modules), None)
+            submodule = next((prefix for prefix in dotted if prefix in sys.modules), None)
             if submodule is not None:
                 self._imports[f"{name}{words}"] = f"import {submodule}"
 

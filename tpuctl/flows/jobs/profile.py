@@ -62,11 +62,11 @@ async def profile(
         with step(context.emit, "job/profile", "trace") as progress:
             progress.report(where)
             names = await gather_all(trace(worker) for worker in workers)
-            infos = await gather_all(context.store.stat(name) for each in names for name in each)
+            infos = await gather_all(context.store.stat(name) for group in names for name in group)
             size = sum(info.size for info in infos if info is not None)
             progress.result = f"{where}: {decimal_size(size)}"
     objects = {
-        str(worker): tuple(f"gs://{record.bucket}/{name}" for name in each)
-        for worker, each in zip(workers, names, strict=True)
+        str(worker): tuple(f"gs://{record.bucket}/{name}" for name in group)
+        for worker, group in zip(workers, names, strict=True)
     }
     return Profile(record.id, f"{record.output}/profile", objects, size)

@@ -11,7 +11,7 @@ import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from tpuctl.cloud.objects import ObjectStore
@@ -26,10 +26,10 @@ from tpuctl.flows.jobs.attempts import (
     record_verdict,
 )
 from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_result
+from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of, user_at_host
-from tpuctl.flows.jobs.submit import record_not_started, start_attempt
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.workers import connections, ordered_nodes
 from tpuctl.flows.stack.apply import apply_plan
@@ -85,16 +85,14 @@ async def follow_to_end(
     return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
 
 
+@dataclass
 class _Recovery:
-    def __init__(
-        self, context: Context, workers: Sequence[int], show: bool, part: LogRange
-    ) -> None:
-        self.context = context
-        self.workers = workers
-        self.show = show
-        self.part = part
-        self.started_here: set[int] = set()  # attempts started by this process
-        self.reconnects = 0
+    context: Context
+    workers: Sequence[int]
+    show: bool
+    part: LogRange
+    started_here: set[int] = field(default_factory=set)  # attempts started by this process
+    reconnects: int = 0
 
     async def run(self, record: JobRecord) -> int:
         offsets: Mapping[int, int] | None = None  # None: where `part` starts

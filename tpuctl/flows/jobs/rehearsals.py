@@ -35,14 +35,9 @@ def is_new_advice(topic: str, stack: Stack, content: Content) -> bool:
     return is_new
 
 
-def was_rehearsed(stack: Stack, record: JobRecord) -> bool:
-    """Whether the job was rehearsed on this machine with the same content for this stack."""
-    return rehearsal_history().has(content_of(stack, record.bundle, record.script))
-
-
 def rehearsed_before(stack: Stack, record: JobRecord) -> bool:
     """Whether not to suggest a rehearsal: it was done, or this job cannot be rehearsed."""
     is_observed = stack.runtime.tensorflow is not None or record.framework in OBSERVED
     if record.kind == "shell" or not is_observed:
         return True
-    return was_rehearsed(stack, record)
+    return rehearsal_history().has(content_of(stack, record.bundle, record.script))

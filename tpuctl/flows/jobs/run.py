@@ -17,8 +17,9 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.chip_holder import require_free_chips
-from tpuctl.flows.jobs.follow import follow
+from tpuctl.flows.jobs.follow import follow_attempt, report_result
 from tpuctl.flows.jobs.interactive_follow import follow_interactive
+from tpuctl.flows.jobs.job_start import submit, with_bundle
 from tpuctl.flows.jobs.recover import follow_to_end
 from tpuctl.flows.jobs.rehearsals import content_of, is_new_advice, rehearsed_before
 from tpuctl.flows.jobs.run_state import (
@@ -29,7 +30,6 @@ from tpuctl.flows.jobs.run_state import (
     refuse_to_wait,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, require_all_slices
-from tpuctl.flows.jobs.submit import submit, with_bundle
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
@@ -486,6 +486,7 @@ async def wait_until_running(context: Context, record: JobRecord) -> int | None:
         failed = [worker.worker for worker in records.values() if worker.has_failed]
         if not failed:
             return None
-        return await follow(
+        result = await follow_attempt(
             record, context.store, job_transports, context.emit, shown_workers=failed[:1]
         )
+        return report_result(result, context.emit)

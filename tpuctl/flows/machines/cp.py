@@ -106,7 +106,7 @@ async def copy(
                     worker_target = (
                         target
                         if request.worker is not None
-                        else _worker_folder(target, transport.name)
+                        else posixpath.join(target, b"worker-" + transport.name.encode(), b"")
                     )
                     download_tree = LocalTree(_download_root(target))
                     fetch = partial(remote_tree.fetch, download_tree)
@@ -121,18 +121,14 @@ async def copy(
         *(copy_worker(*item) for item in transports.items()), return_exceptions=True
     )
     failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    for each in failures[1:]:
-        if not isinstance(each, TpuctlError):
-            raise each
-        for diagnostic in each.diagnostics:
+    for failure in failures[1:]:
+        if not isinstance(failure, TpuctlError):
+            raise failure
+        for diagnostic in failure.diagnostics:
             emit(WarningIssued(diagnostic, is_error=True))
     if failures:
         raise failures[0]
     return [outcome for outcome in outcomes if isinstance(outcome, CopyResult)]
-
-
-def _worker_folder(target: bytes, name: str) -> bytes:
-    return posixpath.join(target, b"worker-" + name.encode(), b"")
 
 
 def _download_root(target: bytes) -> bytes:
@@ -159,8 +155,8 @@ async def _collect(tree: Tree, paths: Sequence[bytes], recursive: bool, emit: Em
                 hint="Local paths are relative to the current folder, paths on a worker to its "
                 "home:\n    tpuctl ssh -- ls -la",
             )
-        for each in sorted(matching):
-            if (root := await tree.stat(each)) is not None:
+        for match in sorted(matching):
+            if (root := await tree.stat(match)) is not None:
                 items.append(await _item(tree, root, recursive, emit))
     return items
 

@@ -229,16 +229,16 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
     """Authorize these keys on the machines that run jobs; return all authorized keys and the node
     range, for the controller's stack file."""
     resources = [
-        each
-        for each in resources_of(stack, cloud, public_key=lambda: keys)
-        if kind_of(each.address).is_machine
+        resource
+        for resource in resources_of(stack, cloud, public_key=lambda: keys)
+        if kind_of(resource.address).is_machine
     ]
     snapshot = await observe(resources)
     changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
     if changes:
         progress.report("authorizing the controller's SSH key")
     by_address = {resource.address: resource for resource in resources}
-    await gather_all(by_address[each.address].apply(each, progress.report) for each in changes)
+    await gather_all(by_address[step.address].apply(step, progress.report) for step in changes)
     observed = list(snapshot.values())
     new_keys = public_key_line(stack.user, keys)
     return ssh_keys_with(_authorized_keys(observed), new_keys), _node_range(
@@ -248,8 +248,8 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
 
 def _authorized_keys(observed: Sequence[Any]) -> str:
     """The metadata value with the SSH keys authorized on the stack's TPU VMs."""
-    for each in observed:
-        nodes = list(getattr(each, "nodes", {}).values()) or [each]
+    for resource in observed:
+        nodes = list(getattr(resource, "nodes", {}).values()) or [resource]
         metadata: Any = getattr(nodes[0], "metadata", None)
         if isinstance(metadata, Mapping):
             return str(metadata.get("ssh-keys", ""))
@@ -258,7 +258,7 @@ def _authorized_keys(observed: Sequence[Any]) -> str:
 
 def _node_range(observed: Sequence[Any]) -> str:
     """The address range of a TPU node (API v1)."""
-    return next((each.cidr_block for each in observed if hasattr(each, "cidr_block")), "")
+    return next((node.cidr_block for node in observed if hasattr(node, "cidr_block")), "")
 
 
 def _warning(summary: str, error: TpuctlError) -> Diagnostic:

@@ -125,7 +125,7 @@ async def was_brought_up(stack: Stack, cloud: Cloud, items: Iterable[InventoryIt
         return True
     try:
         record = await Record(stack, cloud).read()
-        return record is not None and bool(record.zones or record.grants or record.capacity)
+        return record is not None and bool(record.grants or record.capacity)
     except TpuctlError:
         return True  # unknown
 

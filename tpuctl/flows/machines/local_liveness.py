@@ -36,8 +36,8 @@ async def run_while_alive(work: Coroutine[Any, Any, T], endpoint: Endpoint, repe
             hint=f"Start it, then continue:\n    tpuctl local up\n    {repeat}",
         )
     finally:
-        for each in (task, watcher):
-            each.cancel()
+        for running in (task, watcher):
+            running.cancel()
         await asyncio.gather(task, watcher, return_exceptions=True)
 
 

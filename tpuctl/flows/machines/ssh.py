@@ -56,7 +56,7 @@ async def ssh_hosts(context: Context, tunnel: str, cloud: str) -> list[Host]:
 
     `tunnel` is the module that is their proxy command.
     """
-    machines = {each.name: each for each in (await transports(context)).values()}
+    machines = {transport.name: transport for transport in (await transports(context)).values()}
     if context.stack.controller is not None:
         with suppress(NotFound, Unreachable):  # `up` creates it again
             machines[CONTROLLER] = await _controller(context)

@@ -66,7 +66,7 @@ async def transports(context: Context) -> dict[int, SshTransport]:
     per_node = await gather_all(
         _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
-    return {transport.worker: transport for each in per_node for transport in each}
+    return {transport.worker: transport for transports in per_node for transport in transports}
 
 
 @asynccontextmanager
@@ -285,7 +285,7 @@ def _published_by_instances(
 
     async def published() -> dict[int, _GuestAttributes]:
         attributes = enumerate(await gather_all(map(of_instance, names)))
-        return {index: each for index, each in attributes if each.keys}
+        return {index: values for index, values in attributes if values.keys}
 
     return published
 

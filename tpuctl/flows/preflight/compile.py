@@ -371,13 +371,7 @@ async def _install(
     job = stack.file.job if stack is not None else JobSection()
     folder = script.resolve().parent
     installation = read_installation(job, folder, script)
-    if not (
-        installation.requirements
-        or installation.dependencies
-        or installation.project
-        or installation.wheels
-        or installation.packages
-    ):
+    if not installation.has_packages:
         return Packages(image)
     if installation.project is not None:
         raise Refused(

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +77,8 @@ async def rehearse(
     a Python that is missing. Raises Refused for a command that is not
     Python, and for a TensorFlow version without an image.
     """
+    from tpuctl.flows.jobs.job_start import make_bundle
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
-    from tpuctl.flows.jobs.submit import make_bundle
     from tpuctl.local_cloud.machine_images import ImageStore
     from tpuctl.preflight.rehearsal.assessment import assess
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
@@ -97,6 +97,7 @@ async def rehearse(
     stack = await on_local_cloud(stack, emit)
     submission = replace(submission, project=stack.project, bucket=stack.bucket)
     history = rehearsal_history()
+    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with (
         ImageStore().rehearsing(),
         tempfile.TemporaryDirectory(prefix="tpuctl-rehearsal-") as scratch,
@@ -113,7 +114,7 @@ async def rehearse(
             emit,
             may_install,
             home=history.folder / "home",
-            folder=history.new_folder(new_name()),
+            folder=history.new_folder(name),
             scratch=Path(scratch),
         )
         try:
@@ -129,7 +130,7 @@ async def rehearse(
         run.folder,
         run.output,
         run.limitations,
-        any(each.stopped == "interrupted" for each in passes),
+        any(outcome.stopped == "interrupted" for outcome in passes),
         run.written,
     )
     for program in run.folder.glob("*/*.hlo"):  # large, and already counted
@@ -138,11 +139,6 @@ async def rehearse(
         outcome = {"errors": rehearsal.assessment.has_errors, "at": datetime.now(UTC).isoformat()}
         history.record(content_of(stack, bundle.digest, run.program), outcome)
     return rehearsal
-
-
-def new_name() -> str:
-    """A name for one rehearsal: `20261122-014500-ab12`."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def _target(stack: Stack) -> Target:
@@ -222,41 +218,31 @@ def _operations(first: Pass) -> float | None:
         return None
 
 
+@dataclass
 class RehearsalRun:
     """A rehearsal in progress."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        submission: Submission,
-        options: RehearsalOptions,
-        bundle: Bundle,
-        target: Target,
-        emit: Emit,
-        may_install: Callable[[str], bool],
-        *,
-        home: Path,
-        folder: Path,
-        scratch: Path,
-    ) -> None:
-        self.stack = stack
-        self.submission = submission
-        self.options = options
-        self.bundle = bundle
-        self.home = home
-        self.folder = folder
-        self.scratch = scratch
-        self.target = target
-        self.emit = emit
-        self.may_install = may_install
+    stack: Stack
+    submission: Submission
+    options: RehearsalOptions
+    bundle: Bundle
+    target: Target
+    emit: Emit
+    may_install: Callable[[str], bool]
+    home: Path
+    folder: Path
+    scratch: Path
+    code: JobFolder | None = None  # a copy of what is uploaded, in which the script runs
+    written: Path | None = None  # what it wrote there, if anything
+    packages: Packages | None = None
+    cloud: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        submission = self.submission
         root = submission.root or (submission.script.parent if submission.script else Path())
         self.root = root.resolve()
-        self.code: JobFolder | None = None  # a copy of what is uploaded, in which the script runs
-        self.written: Path | None = None  # what it wrote there, if anything
-        self.program = submission.program or bundle.script
-        self.output = output_uri(submission.bucket, folder.name)
-        self.packages: Packages | None = None
-        self.cloud: Mapping[str, str | None] = {}
+        self.program = submission.program or self.bundle.script
+        self.output = f"gs://{submission.bucket}/tpuctl/rehearsals/{self.folder.name}/output"
 
     @property
     def devices(self) -> int:
@@ -319,13 +305,7 @@ class RehearsalRun:
         from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
 
         installation = self.submission.installation
-        if not (
-            installation.requirements
-            or installation.dependencies
-            or installation.project
-            or installation.wheels
-            or installation.packages
-        ):
+        if not installation.has_packages:
             return Packages(image)
         installation = installation.model_copy(
             update={
@@ -339,8 +319,8 @@ class RehearsalRun:
             changed is not None
             or installation.project is not None
             or any(
-                each.startswith("./")
-                for each in (*installation.dependencies, *installation.packages)
+                requirement.startswith("./")
+                for requirement in (*installation.dependencies, *installation.packages)
             )
         ):
             code = self.scratch / "project"  # a build writes into its folder
@@ -541,31 +521,21 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
     }
 
 
-def output_uri(bucket: str, name: str) -> str:
-    """The URI for the output of the rehearsal of this name."""
-    return f"gs://{bucket}/tpuctl/rehearsals/{name}/output"
-
-
+@dataclass
 class _PassDisplay:
     """Shows the progress of a pass, and its log if verbose."""
 
-    def __init__(
-        self,
-        folder: Path,
-        steps: int,
-        is_verbose: bool,
-        report: Report,
-        emit: Emit,
-        command: Command,
-    ) -> None:
-        self.observations = folder / "observations.jsonl"
-        self.log = folder / "log"
-        self.steps = steps
-        self.is_verbose = is_verbose
-        self.report = report
-        self.emit = emit
-        self.command = command
-        self.observations_size = self.log_offset = 0
+    folder: Path
+    steps: int
+    is_verbose: bool
+    report: Report
+    emit: Emit
+    command: Command
+    observations_size: int = 0
+    log_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.observations, self.log = self.folder / "observations.jsonl", self.folder / "log"
 
     def update(self) -> None:
         from tpuctl.preflight.rehearsal.observations import Compiled, Step, read

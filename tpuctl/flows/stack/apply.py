@@ -38,12 +38,14 @@ def combined_error(errors: Mapping[str, TpuctlError], project: str) -> TpuctlErr
     they hide.
     """
     if (unchecked := _unchecked_error(errors, project)) is not None:
-        others = {key: each for key, each in errors.items() if not isinstance(each, ApiDisabled)}
+        others = {
+            key: failed for key, failed in errors.items() if not isinstance(failed, ApiDisabled)
+        }
         errors = {"": unchecked, **others}
     error = widest_error(errors)
     details: dict[tuple[str, str, str], dict[str, None]] = {}
-    for each in (error, *errors.values()):
-        for diagnostic in each.diagnostics:
+    for failed in (error, *errors.values()):
+        for diagnostic in failed.diagnostics:
             key = (diagnostic.summary, diagnostic.hint, diagnostic.where)
             details.setdefault(key, {})[diagnostic.detail] = None
     error.diagnostics = [

@@ -78,7 +78,7 @@ async def down(
         if confirm is not None:
             confirm(teardown)
         errors |= await _delete(teardown, cloud, context.emit)
-    remaining, unverified = await _verify(teardown, cloud)
+    remaining, unverified = await verify_down(teardown, cloud)
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
     down = Down(remaining)
     if errors:
@@ -247,27 +247,20 @@ async def _list_and_observe(
     return listed, snapshot, errors, problems
 
 
-async def verify_down(teardown: Teardown, cloud: Cloud) -> tuple[Remaining, ...]:
-    """Read everything from the cloud again and report what still exists.
+async def verify_down(
+    teardown: Teardown, cloud: Cloud
+) -> tuple[tuple[Remaining, ...], Mapping[str, TpuctlError]]:
+    """Read everything from the cloud again and report what still exists, and the errors of what
+    cannot be read.
 
     The project is listed once more, so resources created in the meantime are included. A
     remaining bucket is reported with its size and monthly cost.
     """
-    remaining, errors = await _verify(teardown, cloud)
-    if errors:
-        raise combined_error(errors, teardown.stack.project)
-    return remaining
-
-
-async def _verify(
-    teardown: Teardown, cloud: Cloud
-) -> tuple[tuple[Remaining, ...], Mapping[str, TpuctlError]]:
-    """Like `verify_down`, without what cannot be read, whose errors are returned."""
     stack = teardown.stack
     existing, snapshot, errors, problems = await _list_and_observe(
         cloud, stack, teardown.resources, teardown.unused_apis
     )
-    errors, problems = (_of_used(each, teardown.was_up) for each in (errors, problems))
+    errors, problems = (_of_used(problem, teardown.was_up) for problem in (errors, problems))
     checked = [
         line
         for resource in teardown.resources

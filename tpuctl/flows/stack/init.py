@@ -197,7 +197,7 @@ def detect_job(folder: Path) -> DetectedJob | None:
     framework = None if choice is None else choice.framework
     if framework is not None and framework in NEEDED:
         listed = required(script.parent, None, script)
-        if not any("tpu" in each.extras or each.name == "libtpu" for each in listed):
+        if not any("tpu" in package.extras or package.name == "libtpu" for package in listed):
             file = name.with_name(requirements or REQUIREMENTS[0])
             needed = NEEDED[framework]
             notes.append(f"{TITLES[framework]} needs {needed} on a TPU: add it to {file}.")

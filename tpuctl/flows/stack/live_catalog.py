@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 from tpuctl.catalog import TPU_MACHINE_FAMILIES, is_tpu_machine
@@ -123,7 +124,7 @@ async def list_reservations(cloud: Cloud, emit: Emit) -> tuple[TpuReservation, .
             if (reservation := reservation_of(row, is_future=is_future)) is not None
         ]
         progress.result = f"{len(reservations)} listed"
-    return tuple(sorted(reservations, key=lambda each: (each.zone, each.is_future, each.name)))
+    return tuple(sorted(reservations, key=attrgetter("zone", "is_future", "name")))
 
 
 async def list_aggregated(

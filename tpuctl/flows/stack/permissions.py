@@ -130,7 +130,7 @@ def kinds_of(stack: Stack) -> set[type[CloudKind]]:
         for candidate in stack.candidates
         if candidate.api in sellers
     }
-    return {kind for each in by_api.values() for kind in KINDS if kind.applies(each)}
+    return {kind for stack_at in by_api.values() for kind in KINDS if kind.applies(stack_at)}
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:

@@ -72,7 +72,7 @@ class Prepared:
     @property
     def enables_apis(self) -> bool:
         """Whether APIs that the stack needs are not enabled yet."""
-        return any(each.is_work and each.address.startswith("apis/") for each in self.plan)
+        return any(change.is_work and change.address.startswith("apis/") for change in self.plan)
 
     @property
     def creates_tpu_node(self) -> bool:
@@ -161,7 +161,7 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
-        zones = tuple(each.zone for each in stack.candidates if each.api == "tpu")
+        zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
         entered = Race(zones) if race and not has_active(of_stack) else None
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
@@ -214,7 +214,7 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
     They keep its identity: another account of the same name gives them no access.
     """
     account = f"account/{stack.names.service_account}"
-    if not any(each.address == account and each.action is Action.CREATE for each in plan):
+    if not any(change.address == account and change.action is Action.CREATE for change in plan):
         return
     machines = [
         change.address
@@ -262,45 +262,40 @@ def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
 
 def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
-    tpu = stack.file.tpu
-    summary = "Race not possible"
-    if stack.is_compute:
-        raise Usage(
-            summary,
-            "--race requests the TPU through queued resources, which Compute Engine does not have",
-            hint="Without --race, its zones are tried in order:\n    tpuctl up",
-            where="--race",
-        )
-    if stack.is_node:
-        raise Usage(
-            summary,
-            "--race requests TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot "
-            "be queued",
-            hint="Without --race, its zones are tried in order:\n    tpuctl up",
-            where="--race",
-        )
-    if stack.queue is None:
-        raise Usage(
-            summary,
-            "--race requests the TPU through queued resources, and tpu.queue is not set",
-            hint=f"Add to {stack.path}:\n    tpu: {{queue: true}}",
-            where="--race",
-        )
-    if len({candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}) == 1:
-        raise Usage(
-            summary,
+    tpu, requests = stack.file.tpu, "--race requests"
+    in_order = "Without --race, its zones are tried in order:\n    tpuctl up"
+    zones = {candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}
+    for is_problem, detail, hint in (
+        (
+            stack.is_compute,
+            f"{requests} the TPU through queued resources, which Compute Engine does not have",
+            in_order,
+        ),
+        (
+            stack.is_node,
+            f"{requests} TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot be "
+            "queued",
+            in_order,
+        ),
+        (
+            stack.queue is None,
+            f"{requests} the TPU through queued resources, and tpu.queue is not set",
+            f"Add to {stack.path}:\n    tpu: {{queue: true}}",
+        ),
+        (
+            len(zones) == 1,
             f"--race needs several zones; the stack has only {stack.zone}",
-            hint=f"Add zones to tpu.zones. To list those that offer the type:\n"
+            "Add zones to tpu.zones. To list those that offer the type:\n"
             f"    tpuctl zones {tpu.type}",
-            where="--race",
-        )
-    if tpu.data_disks:
-        raise Usage(
-            summary,
+        ),
+        (
+            bool(tpu.data_disks),
             "a data disk exists in one zone only, so the TPU cannot be requested in others",
-            hint="Remove tpu.data_disks, or --race.",
-            where="--race",
-        )
+            "Remove tpu.data_disks, or --race.",
+        ),
+    ):
+        if is_problem:
+            raise Usage("Race not possible", detail, hint=hint, where="--race")
 
 
 async def allowed_sources(stack: Stack, cloud: Cloud) -> tuple[str, ...]:
@@ -358,7 +353,7 @@ def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
         return ()
     if not _creates_machines(prepared.plan):
         return ()
-    names = [each.version for each in runtimes() if each.fits(stack.accelerator)]
+    names = [entry.version for entry in runtimes() if entry.fits(stack.accelerator)]
     like = " or ".join(nearest(name, names)) or names[0]
     detail = f"tpuctl does not know the runtime {name}, and requests it as it is"
     hint = f"If Google refuses it, use {like}, or auto, which is {names[0]}."

@@ -41,7 +41,7 @@ async def run_race(
     results = await apply.apply(raced, now, context.emit)
     await record_attempts(stack, context.cloud, raced, now, results)
 
-    requests = [each for each in now if isinstance(each, RacedRequest)]
+    requests = [request for request in now if isinstance(request, RacedRequest)]
     zones = {request.address: request.stack.zone for request in requests}
     errors = errors_of(results)
     refusals = [

@@ -203,7 +203,7 @@ async def _enable_apis(context: Context, prepared: Prepared) -> Prepared:
     """Enable the APIs alone; return the plan with what they hid, such as a TPU in another zone."""
     kinds = (Project.kind, Services.kind)
     first = [resource for resource in prepared.resources if kind_of(resource.address).kind in kinds]
-    addresses = {each.address for each in first}
+    addresses = {resource.address for resource in first}
     changes = tuple(change for change in prepared.plan if change.address in addresses)
     after = {address: prepared.plan.after[address] & addresses for address in addresses}
     await apply_plan(Plan(changes, after), first, context.emit)
@@ -377,29 +377,6 @@ class WatchdogState:
     failure: str
 
 
-async def ensure_watchdogs(transports: Mapping[int, Transport]) -> dict[int, WatchdogState]:
-    """Ensure that a watchdog runs on each machine, in parallel."""
-    states = await gather_all(
-        _ensure_watchdog(transport, f"{UNPACK} && {ENSURE}") for transport in transports.values()
-    )
-    return dict(zip(transports, states, strict=True))
-
-
-async def require_bucket_access(
-    transport: Transport, bucket: str, report: Report, *, seconds: float = IAM_TIMEOUT_SECONDS
-) -> None:
-    """Wait until the machine's service account can read and write the bucket, tested on the
-    machine.
-
-    Raises Denied with the last error after a timeout.
-    """
-    unpacked = await transport.run(
-        ["sh", "-c", UNPACK, "sh", FOLDER], input=build_archive(PROGRAMS, {})
-    )
-    unpacked.check(f"worker {transport.name}: sending the probe")
-    await _wait_for_access(transport, bucket, report, seconds)
-
-
 async def prepare_machines(
     transports: Mapping[int, Transport], bucket: str, report: Report, *, has_watchdog: bool
 ) -> dict[int, WatchdogState]:
@@ -416,19 +393,20 @@ async def prepare_machines(
         result = await transport.run(argv, input=build_archive(PROGRAMS, {}))
         if result.exit_code == NO_ACCESS:
             report(result.stderr.decode(errors="replace").strip())
-            await _wait_for_access(transport, bucket, report, IAM_TIMEOUT_SECONDS)
+            await _wait_for_access(transport, bucket, report)
         else:
             result.check(f"worker {transport.name}: starting the watchdog")
         return _state(transport.worker, result.stdout) if has_watchdog else None
 
     work = [prepare_first()]
     if has_watchdog:
-        work += [_ensure_watchdog(transports[worker], f"{UNPACK} && {ENSURE}") for worker in others]
+        work += [_ensure_watchdog(transports[worker]) for worker in others]
     states = await gather_all(work)
     return {state.worker: state for state in states if state is not None}
 
 
-async def _ensure_watchdog(transport: Transport, script: str) -> WatchdogState:
+async def _ensure_watchdog(transport: Transport) -> WatchdogState:
+    script = f"{UNPACK} && {ENSURE}"
     result = await transport.run(
         ["sh", "-c", script, "sh", FOLDER], input=build_archive(PROGRAMS, {})
     )
@@ -451,11 +429,10 @@ def _state(worker: int, text: bytes) -> WatchdogState:
     return WatchdogState(worker=worker, **state.model_dump())
 
 
-async def _wait_for_access(
-    transport: Transport, bucket: str, report: Report, seconds: float
-) -> None:
+async def _wait_for_access(transport: Transport, bucket: str, report: Report) -> None:
+    """Raises Denied with the last error after a timeout."""
     last, began = "", time.monotonic()
-    argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(seconds)]
+    argv = ["python3", "-S", "-I", f"{FOLDER}/probe.py", bucket, str(IAM_TIMEOUT_SECONDS)]
 
     async def probe() -> Result:
         nonlocal last

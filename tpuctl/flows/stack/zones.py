@@ -38,13 +38,15 @@ def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
     for tpu in tpus:
         if _is_in_use(tpu) and _place(tpu) not in stack.candidates:
             raise _outside_error(tpu, "Node", stack)
-    working = [each for each in stack.candidates if _is_active(each, tpus)]
+    working = [place for place in stack.candidates if _is_active(place, tpus)]
     if working:
         return working[0]
     for disk in disks:
         if disk.zone not in stack.zones:
             raise _outside_error(disk, "Disk", stack)
-    with_data = [each for each in stack.candidates if any(disk.zone == each.zone for disk in disks)]
+    with_data = [
+        place for place in stack.candidates if any(disk.zone == place.zone for disk in disks)
+    ]
 
     def rank(candidate: Candidate) -> tuple[bool, bool, bool]:
         resources = [resource for resource in tpus if _place(resource) == candidate]
@@ -110,7 +112,7 @@ def has_active(resources: Sequence[InventoryItem]) -> bool:
 
 
 def _is_active(candidate: Candidate, tpus: Sequence[InventoryItem]) -> bool:
-    return any(_place(each) == candidate and each.state in ACTIVE_STATES for each in tpus)
+    return any(_place(tpu) == candidate and tpu.state in ACTIVE_STATES for tpu in tpus)
 
 
 def _is_in_use(resource: InventoryItem) -> bool:

@@ -91,7 +91,7 @@ def merge_attempts(
 ) -> tuple[CapacityAttempt, ...]:
     """The last `limit` attempts of several histories, each once, oldest first."""
     every = {attempt for history in histories for attempt in history}
-    return tuple(sorted(every, key=lambda each: (each.time, each.zone))[-limit:])
+    return tuple(sorted(every, key=lambda attempt: (attempt.time, attempt.zone))[-limit:])
 
 
 def zone_histories(
@@ -99,7 +99,7 @@ def zone_histories(
 ) -> dict[str, list[ZoneHistory]]:
     """By zone, the history of a type with each capacity that was requested from each API."""
     groups: dict[str, dict[tuple[str, Api], list[CapacityAttempt]]] = {}
-    for attempt in sorted(attempts, key=lambda each: each.time):
+    for attempt in sorted(attempts, key=lambda attempt: attempt.time):
         if attempt.type == type_name:
             in_zone = groups.setdefault(attempt.zone, {})
             in_zone.setdefault((attempt.capacity, attempt.api), []).append(attempt)

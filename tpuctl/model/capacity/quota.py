@@ -273,7 +273,7 @@ def _is_deleted(item: InventoryItem, stack: Stack, plan: Plan) -> bool:
         return _is_new(plan, f"{item.kind}/{item.name}") or bool(
             item.request and _is_new(plan, f"queued/{item.request}")
         )
-    return any(each.address == item.address and each.action is Action.DELETE for each in plan)
+    return any(change.address == item.address and change.action is Action.DELETE for change in plan)
 
 
 def amount_used(item: InventoryItem, limit: QuotaLimit) -> int:

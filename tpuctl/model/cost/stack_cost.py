@@ -62,7 +62,7 @@ def _boot_disks(stack: Stack) -> CostLine:
 
 def fallback_costs(stack: Stack) -> dict[Candidate, Cost]:
     """The cost of each of the other candidates that `up` may try, in order."""
-    others = (each for each in stack.candidates if each != stack.candidate)
+    others = (candidate for candidate in stack.candidates if candidate != stack.candidate)
     return {candidate: cost_of(stack.at(candidate)) for candidate in others}
 
 

@@ -93,7 +93,7 @@ def compare_jobs(jobs: Sequence[ComparedJob]) -> Comparison:
         rows += metric_rows(name, [report.curve(name) for report in reports])
     return Comparison(
         tuple(job.record.id for job in jobs),
-        tuple(each for each in rows if set(each.values) - {None, ()}),
+        tuple(row for row in rows if set(row.values) - {None, ()}),
         has_metrics=bool(metrics),
     )
 
@@ -158,12 +158,12 @@ def metric_rows(name: str, curves: Sequence[Curve | None]) -> Iterator[Compariso
         if best is not None:
             word = "lowest" if best is min else "highest"
             until = [[value for at, value in point.items() if at <= common] for point in points]
-            values = tuple(best(each) if each else None for each in until)
+            values = tuple(best(before) if before else None for before in until)
             yield ComparisonRow(f"{word} {title} until {step}", values)
     last = [max(point, default=None) for point in points]
     if len(set(last) - {None}) > 1:
         values = tuple(
-            None if at is None else each[at] for at, each in zip(last, points, strict=True)
+            None if at is None else curve[at] for at, curve in zip(last, points, strict=True)
         )
         yield ComparisonRow(f"{title} at the end", values)
 

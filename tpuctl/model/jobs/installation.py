@@ -25,3 +25,9 @@ class Installation(BaseModel):
     setup: str | None = Field(
         None, description="A shell command to run first, once per machine and content."
     )
+
+    @property
+    def has_packages(self) -> bool:
+        return bool(
+            self.requirements or self.dependencies or self.project or self.wheels or self.packages
+        )

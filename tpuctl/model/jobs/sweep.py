@@ -56,7 +56,7 @@ def combinations(
     if not jobs:
         raise _invalid("there are no values")
     if len(jobs) > MAX_JOBS:
-        counts = " x ".join(f"{len(each)} of {name}" for name, each in values.items())
+        counts = " x ".join(f"{len(options)} of {name}" for name, options in values.items())
         raise _invalid(
             f"{counts} are {len(jobs)} jobs, and the maximum is {MAX_JOBS}",
             hint="Pass fewer values.",

@@ -51,4 +51,4 @@ def _scripts_below(folder: Path) -> list[Path]:
     except OSError:
         return []
     folders = [path for path in folders if not is_generated_folder(path)][:MAX_FOLDERS]
-    return [script for each in folders for script in _scripts(each)][:MAX_SCRIPTS]
+    return [script for folder in folders for script in _scripts(folder)][:MAX_SCRIPTS]

@@ -114,8 +114,8 @@ def framework_in(folder: Path, requirements: str | None = None) -> FrameworkChoi
     folders = [folder, *_folders_in(folder)]
     by_requirements = {
         _relative(listed[0].path, folder): framework
-        for each in folders
-        if (listed := declared(each, requirements))
+        for candidate in folders
+        if (listed := declared(candidate, requirements))
         and (framework := framework_of_requirements(listed)) is not None
     }
     choices = by_requirements or dict(_scripts_in(folders, folder))

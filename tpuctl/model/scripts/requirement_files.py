@@ -82,7 +82,7 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
 def required(root: Path, file: str | None = None, script: Path | None = None) -> list[Requirement]:
     """The requirements of a job that apply everywhere, without those that have a marker."""
     listed = [*declared(root, file), *_of_script(script)]
-    return [each for each in listed if not each.is_conditional]
+    return [requirement for requirement in listed if not requirement.is_conditional]
 
 
 def _of_script(script: Path | None) -> Iterator[Requirement]:
@@ -153,7 +153,7 @@ def included_files(root: Path, file: str | None = None) -> list[RequirementsFile
         included = re.findall(
             r"(?m)^\s*(?:-[rc]|--requirement|--constraint)[\s=]*(\S+)", _read(path)
         )
-        pending += (path.parent / each for each in included)
+        pending += (path.parent / name for name in included)
     return list(files.values())
 
 

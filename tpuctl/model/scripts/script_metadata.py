@@ -21,7 +21,7 @@ class ScriptMetadata(NamedTuple):
     @property
     def dependencies(self) -> list[str]:
         listed = self.document.get("dependencies", [])
-        return [str(each) for each in listed] if isinstance(listed, list) else []
+        return [str(requirement) for requirement in listed] if isinstance(listed, list) else []
 
 
 def read_script_metadata(script: Path | None) -> ScriptMetadata | None:

@@ -413,7 +413,7 @@ def _runtime(
         return runtime_for(accelerator) if is_tensorflow(choice) else base_runtime(accelerator)
     if version_name == "auto":
         needs_torch = choice is not None and choice.framework == "torch"
-        versions = [each for each in node_versions() if each.pytorch or not needs_torch]
+        versions = [version for version in node_versions() if version.pytorch or not needs_torch]
         version: NodeVersion | None = versions[0]
     else:
         version = node_version(version_name)

@@ -288,7 +288,7 @@ def _zone_problems(
     if is_invalid or file.bucket.allow_egress:
         return
     location = file.bucket.location.lower()
-    resolved = tuple(dict.fromkeys(each.zone for each in candidates_of(file, accelerator)))
+    resolved = tuple(dict.fromkeys(place.zone for place in candidates_of(file, accelerator)))
     region = region_of(resolved[0]) if location == "auto" else location
     for index, zone in enumerate(resolved):
         if region_of(zone) != region:

@@ -178,16 +178,18 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
         return f"{item.state}: no longer running" + (
             ", and uses quota" if item.kind == "queued" else ""
         )
-    running = [each for each in stack_items if each.kind_class.is_machine and _is_running(each)]
+    running = [
+        machine for machine in stack_items if machine.kind_class.is_machine and _is_running(machine)
+    ]
     same_zone = {
-        each.kind_class for each in stack_items if item.serves(each.zone) and _is_usable(each)
+        other.kind_class for other in stack_items if item.serves(other.zone) and _is_usable(other)
     }
-    kinds = {each.kind for each in same_zone}
+    kinds = {resource.kind for resource in same_zone}
     if item.kind == "queued" and item.state == "ACTIVE" and not _has_nodes(item, stack_items):
         return "its nodes no longer exist, and it uses quota"
     if item.kind == "tpu" and "controller" not in kinds and item.state not in STARTING_STATES:
         return "its controller no longer exists"
-    has_tpu = any(each.is_tpu for each in same_zone)
+    has_tpu = any(resource.is_tpu for resource in same_zone)
     if item.kind == "controller" and not has_tpu and item.state not in STARTING_STATES:
         return "no TPU in its zone"
     if item.zone and not item.kind_class.is_machine and not same_zone:

@@ -57,7 +57,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
     """Findings about the exit of the first pass; `compile_findings` reports rejections by XLA."""
     yield from _shim_failures(run)
     if run.has_failed:
-        if not _is_xla_refusal(run):
+        if not run.of(Refused):
             yield _failure(run)
     elif run.stopped == "timeout":
         yield _timeout(run, requested_steps)
@@ -190,10 +190,6 @@ def _is_shim_error(run: Pass) -> bool:
     """Whether the exception was raised in the shim, not by what it calls for the script."""
     is_in_shim = any(folder in run.raised_in for folder in ("/preflight/shim/", "/simulated_tpu/"))
     return is_in_shim and not run.raised_in.endswith("/script_calls.py")
-
-
-def _is_xla_refusal(run: Pass) -> bool:
-    return bool(run.of(Refused))
 
 
 def _shim_failures(run: Pass) -> Iterator[Finding]:

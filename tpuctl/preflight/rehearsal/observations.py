@@ -263,28 +263,10 @@ class ShimFailed(Observation):
     traceback: str = ""
 
 
+# By their names in a line: the class's in lowercase.
 KINDS: Mapping[str, type[Observation]] = {
-    "callback": Callback,
-    "captured": Captured,
-    "checkpoint": Checkpoint,
-    "compiled": Compiled,
-    "distributed": Distributed,
-    "eager": Eager,
-    "ended": Ended,
-    "fallback": Fallback,
-    "fetched": Fetched,
-    "nonfinite": NonFinite,
-    "planned": Planned,
-    "read": Read,
-    "refused": Refused,
-    "resolver": Resolver,
     "shim-failed": ShimFailed,
-    "started": Started,
-    "step": Step,
-    "strategy": Strategy,
-    "traced": Traced,
-    "unsynchronized": Unsynchronized,
-    "wrote": Wrote,
+    **{kind.__name__.lower(): kind for kind in Observation.__subclasses__()},
 }
 
 

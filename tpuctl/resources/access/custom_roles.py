@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import Conflict
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
-from tpuctl.polling import Backoff, wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import CloudKind, StackResource
 
 SECONDS = 60.0
@@ -104,6 +104,7 @@ class ProjectRole(StackResource):
         "extending a custom role of another stack, or restoring a deleted one",
     )
 
+    after = frozenset({"apis/needed"})
     role: ClassVar[str]  # its ID
     title: ClassVar[str]
     lets: ClassVar[str]  # completes "allows …"
@@ -125,16 +126,8 @@ class ProjectRole(StackResource):
     def included(self) -> tuple[str, ...]:
         raise NotImplementedError
 
-    @property
-    def after(self) -> frozenset[str]:
-        return frozenset({"apis/needed"})
-
     async def observe(self) -> Any | None:
-        client = self.cloud.client("iam")
-        try:
-            return await self.cloud.call(self.address, client.get_role, {"name": self.path})
-        except NotFound:
-            return None
+        return await self.find("iam", "get_role", {"name": self.path})
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
@@ -162,7 +155,7 @@ class ProjectRole(StackResource):
                 if role is None:
                     await self._create()
                 elif role.deleted:
-                    await self._call("undelete_role", {"name": self.path})
+                    await self.call("iam", "undelete_role", {"name": self.path})
                 elif self._missing(role):
                     await self._extend(role)
                 else:
@@ -171,13 +164,8 @@ class ProjectRole(StackResource):
                 report(str(error), None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"role {self.role} being usable",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.05),  # usually visible at the second poll
-            clock=self.cloud.clock,
-        )
+        backoff = Backoff(initial=0.05)  # usually visible at the second poll
+        await self.poll(probe, f"role {self.role} being usable", SECONDS, backoff)
 
     async def _create(self) -> None:
         request = {
@@ -190,7 +178,7 @@ class ProjectRole(StackResource):
                 "stage": "GA",
             },
         }
-        await self._call("create_role", request)
+        await self.call("iam", "create_role", request)
 
     async def _extend(self, role: Any) -> None:
         """With the etag that was read: other stacks extend it too."""
@@ -200,11 +188,7 @@ class ProjectRole(StackResource):
             "role": {"included_permissions": permissions, "etag": role.etag},
             "update_mask": {"paths": ["included_permissions"]},
         }
-        await self._call("update_role", request)
-
-    async def _call(self, method: str, request: dict[str, Any]) -> None:
-        client = self.cloud.client("iam")
-        await self.cloud.call(self.address, getattr(client, method), request)
+        await self.call("iam", "update_role", request)
 
     def _missing(self, role: Any) -> tuple[str, ...]:
         existing = {*role.included_permissions}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from tpuctl.errors import NotFound
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import Group, InventoryItem
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE, stack_of_account
@@ -32,6 +31,8 @@ class BucketGrants(PolicyGrants):
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
         update storage.admin storage.objects.delete
     """
+    roles = ROLES
+    purpose = "workers need to read and write the bucket"
 
     @property
     def name(self) -> str:
@@ -40,20 +41,6 @@ class BucketGrants(PolicyGrants):
     @property
     def on(self) -> str:
         return f"bucket/{self.stack.bucket}"
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
-
-    @property
-    def after(self) -> frozenset[str]:
-        needed = {f"bucket/{self.stack.bucket}"}
-        if self.stack.creates_service_account:
-            needed.add(f"account/{self.stack.names.service_account}")
-        return frozenset(needed)
-
-    def _because(self) -> str:
-        return "workers need to read and write the bucket"
 
     async def _others(self) -> list[Contents | None]:
         return await Record(self.stack, self.cloud).others()
@@ -77,12 +64,8 @@ class NodeGrants(BucketGrants):
     kind = "node-grants"
     group = "TPU"
     label = "the TPU node's access to the bucket"
-    unlisted_reason = "they are deleted with the bucket"
-    permissions = """
-        read storage.admin storage.buckets.getIamPolicy
-        update storage.admin storage.buckets.setIamPolicy storage.objects.create
-        update storage.admin storage.objects.delete
-    """
+    own_roles = ()
+    purpose = "the TPU node's service agent needs to read and write the bucket"
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -92,26 +75,14 @@ class NodeGrants(BucketGrants):
     def after(self) -> frozenset[str]:
         return frozenset({f"bucket/{self.stack.bucket}", f"tpu/{self.stack.names.node}"})
 
-    @property
-    def own_roles(self) -> tuple[str, ...]:
-        return ()
-
-    def _because(self) -> str:
-        return "the TPU node's service agent needs to read and write the bucket"
-
     async def account(self) -> str | None:
         """The service agent that the node reports."""
         name = (
             f"projects/{self.stack.project}/locations/{self.stack.zone}/"
             f"nodes/{self.stack.names.node}"
         )
-        try:
-            node = await self.cloud.call(
-                self.address, self.cloud.client("tpu_v1").get_node, {"name": name}
-            )
-        except NotFound:
-            return None
-        return str(node.service_account) or None
+        node = await self.find("tpu_v1", "get_node", {"name": name})
+        return (str(node.service_account) or None) if node is not None else None
 
 
 class ProjectGrants(ApiPolicyGrants):
@@ -169,18 +140,15 @@ class ProjectGrants(ApiPolicyGrants):
 
     @property
     def after(self) -> frozenset[str]:
-        """After the bucket, which holds the record."""
-        needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
-        needed |= {f"role/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
-        if self.stack.creates_service_account:
-            needed.add(f"account/{self.stack.names.service_account}")
-        return frozenset(needed)
+        roles = {f"role/{name}" for name in (WATCHDOG_ROLE, RECOVERY_ROLE)}
+        return super().after | roles | {"apis/needed"}
 
     @property
     def resource_name(self) -> str:
         return f"projects/{self.stack.project}"
 
-    def _because(self) -> str:
+    @property
+    def purpose(self) -> str:  # type: ignore[override]
         watch = ", delete themselves at their limits" if self.stack.has_limits else ""
         recovery = ", recreate the TPU" if self.stack.has_recovery else ""
         return f"project-wide: machines write logs and metrics{watch}{recovery}"
@@ -202,6 +170,8 @@ class AccountGrants(ApiPolicyGrants):
         update iam.serviceAccountAdmin iam.serviceAccounts.setIamPolicy
         update storage.admin storage.objects.create storage.objects.delete
     """
+    roles = (USER,)
+    purpose = "the controller creates machines with its own account"
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -215,20 +185,6 @@ class AccountGrants(ApiPolicyGrants):
     @property
     def on(self) -> str:
         return f"account/{self.stack.service_account}"
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return (USER,)
-
-    @property
-    def after(self) -> frozenset[str]:
-        needed = {f"bucket/{self.stack.bucket}"}
-        if self.stack.creates_service_account:
-            needed.add(f"account/{self.stack.names.service_account}")
-        return frozenset(needed)
-
-    def _because(self) -> str:
-        return "the controller creates machines with its own account"
 
     @property
     def resource_name(self) -> str:

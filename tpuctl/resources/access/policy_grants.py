@@ -13,7 +13,7 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.resources.access.iam_policy import Pair, edit, granted_pairs, with_pairs, without_pairs
-from tpuctl.resources.base import StackResource, retry_until_visible
+from tpuctl.resources.base import StackResource
 from tpuctl.resources.project.stack_record import Contents, Grant, Record
 
 
@@ -41,10 +41,20 @@ class PolicyGrants(StackResource):
     account are recorded as well: the last of those stacks revokes them.
     """
 
+    purpose: str  # of the grants
+
     @property
     def on(self) -> str:
         """The resource, as the record names it."""
         raise NotImplementedError
+
+    @property
+    def after(self) -> frozenset[str]:
+        """After the account, and the bucket, which holds the record."""
+        needed = {f"bucket/{self.stack.bucket}"}
+        if self.stack.creates_service_account:
+            needed.add(f"account/{self.stack.names.service_account}")
+        return frozenset(needed)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -133,13 +143,10 @@ class PolicyGrants(StackResource):
     def diff(self, observed: Grants | None) -> Change:
         missing = self._missing(observed.roles if observed is not None else ())
         if missing:
-            return self.update(self._because(), missing)
+            return self.update(self.purpose, missing)
         if observed is not None and observed.borrowed:
             return self.update("recording the use of another stack's grants", ("record",))
         return self.nothing("granted")
-
-    def _because(self) -> str:
-        raise NotImplementedError
 
     def _missing(self, roles: Iterable[str]) -> list[str]:
         granted = {*roles}
@@ -177,11 +184,8 @@ class PolicyGrants(StackResource):
         async def grant() -> None:
             await self._grant(f"serviceAccount:{account}")
 
-        await retry_until_visible(
-            lambda: edit(self.cloud, self.on, grant, new=new),
-            new,
-            self.cloud,
-            lambda text: report(text, None),
+        await self.retry_until_visible(
+            lambda: edit(self.cloud, self.on, grant, new=new), report, new
         )
 
     async def _grant(self, member: str) -> None:
@@ -259,13 +263,11 @@ class ApiPolicyGrants(PolicyGrants):
 
     async def _policy(self) -> _Policy:
         request = {"resource": self.resource_name, "options": {"requested_policy_version": 3}}
-        method = self.cloud.client(self.client).get_iam_policy
-        return _Policy.of(await self.cloud.call(self.address, method, request))
+        return _Policy.of(await self.call(self.client, "get_iam_policy", request))
 
     async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
         request = {"resource": self.resource_name, "policy": policy.with_bindings(bindings)}
-        method = self.cloud.client(self.client).set_iam_policy
-        await self.cloud.call(self.address, method, request)
+        await self.call(self.client, "set_iam_policy", request)
 
 
 @dataclass

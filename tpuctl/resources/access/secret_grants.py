@@ -32,6 +32,8 @@ class SecretGrants(ApiPolicyGrants):
         read secretmanager.viewer secretmanager.secrets.getIamPolicy
         update secretmanager.admin secretmanager.secrets.setIamPolicy
     """
+    roles = (ACCESSOR,)
+    purpose = "jobs read this secret with the machines' account"
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -56,16 +58,8 @@ class SecretGrants(ApiPolicyGrants):
         return self.secret
 
     @property
-    def roles(self) -> tuple[str, ...]:
-        return (ACCESSOR,)
-
-    @property
     def after(self) -> frozenset[str]:
-        """After the bucket, which holds the record."""
-        needed = {"apis/needed", f"bucket/{self.stack.bucket}"}
-        if self.stack.creates_service_account:
-            needed.add(f"account/{self.stack.names.service_account}")
-        return frozenset(needed)
+        return super().after | {"apis/needed"}
 
     async def observe(self) -> Grants | None:
         """ABSENT if the secret does not exist; None if that is unknown before `up`."""
@@ -76,9 +70,6 @@ class SecretGrants(ApiPolicyGrants):
         if observed is ABSENT:
             raise secret_not_found(self.secret)
         return super().diff(observed)
-
-    def _because(self) -> str:
-        return "jobs read this secret with the machines' account"
 
 
 async def removed_secret_grants(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,13 +53,7 @@ class ServiceAccount(StackResource):
         )
 
     async def observe(self) -> Any | None:
-        client = self.cloud.client("iam")
-        try:
-            return await self.cloud.call(
-                self.address, client.get_service_account, {"name": self.path}
-            )
-        except NotFound:
-            return None
+        return await self.find("iam", "get_service_account", {"name": self.path})
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
@@ -72,11 +65,7 @@ class ServiceAccount(StackResource):
 
     async def apply(self, change: Change, report: Report) -> None:
         if change.action is Action.DELETE:
-            client = self.cloud.client("iam")
-            with contextlib.suppress(NotFound):
-                await self.cloud.call(
-                    self.address, client.delete_service_account, {"name": self.path}
-                )
+            await self.find("iam", "delete_service_account", {"name": self.path})
             return
         await self.create_or_adopt(self._create, self.observe, report, check=self._check)
 
@@ -89,8 +78,7 @@ class ServiceAccount(StackResource):
                 "description": self.stack.names.ownership,
             },
         }
-        client = self.cloud.client("iam")
-        await self.cloud.call(self.address, client.create_service_account, request)
+        await self.call("iam", "create_service_account", request)
 
     def _check(self, observed: Any) -> None:
         if not self.is_ours(observed):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
-from tpuctl.resources.base import StackResource, confirm_deletion, retry_until_visible
+from tpuctl.resources.base import StackResource
 
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
@@ -34,23 +32,14 @@ class ComputeInstance:
         return {"project": stack.project, "zone": stack.zone, "instance": self.name}
 
     async def get(self) -> Any | None:
-        try:
-            return await self.call("get")
-        except NotFound:
-            return None
+        return await self.resource.find("instances", "get", **self.where)
 
     async def call(self, method: str, **fields: Any) -> Any:
         """Call a method of the instance."""
-        cloud = self.resource.cloud
-        client = cloud.client("instances")
-        return await cloud.call(
-            self.resource.address, getattr(client, method), **self.where, **fields
-        )
+        return await self.resource.call("instances", method, **self.where, **fields)
 
     async def wait_for(self, operation: Any, seconds: float = SECONDS) -> None:
-        await compute_operation(
-            self.resource.cloud, operation, subject=self.resource.address, seconds=seconds
-        )
+        await self.resource.finish(operation, seconds)
 
     async def insert_or_adopt(
         self,
@@ -65,27 +54,17 @@ class ComputeInstance:
 
         `state` is reported while it is created, for up to `seconds`.
         """
-        cloud, stack = self.resource.cloud, self.resource.stack
-
-        async def insert() -> None:
-            # One request ID per attempt: a retry after a lost response finds its own operation. A
-            # program that was killed and restarted finds its own instance. An ID derived from the
-            # name would, for the hour that Google remembers it, match an instance deleted since.
-            request = {
-                "project": stack.project,
-                "zone": stack.zone,
-                "instance_resource": desired,
-                "request_id": str(uuid.uuid4()),
-            }
-            report("requesting the machine", None)
-            client = cloud.client("instances")
-            operation = await cloud.call(self.resource.address, client.insert_unary, request)
-            report(state, None)
-            await self.wait_for(operation, seconds)
+        stack = self.resource.stack
+        request = {"project": stack.project, "zone": stack.zone, "instance_resource": desired}
 
         async def create() -> None:
-            await retry_until_visible(
-                insert, stack.service_account, cloud, lambda text: report(text, None)
+            await self.resource.insert(
+                "instances",
+                request,
+                report,
+                before="requesting the machine",
+                after=state,
+                seconds=seconds,
             )
 
         existing = await self.resource.create_or_adopt(
@@ -160,16 +139,11 @@ class ComputeInstance:
     async def delete(self, report: Report, state: str = "STOPPING") -> None:
         """Delete it, if it exists; `state` is reported."""
         report(state, None)
-        try:
-            operation = await self.call("delete_unary")
-        except NotFound:
+        operation = await self.resource.find("instances", "delete_unary", **self.where)
+        if operation is None:
             return
-        await confirm_deletion(
-            self.wait_for(operation),
-            self.get,
-            description=f"instance {self.name}",
-            seconds=SECONDS,
-            clock=self.resource.cloud.clock,
+        await self.resource.confirm_deletion(
+            self.wait_for(operation), self.get, f"instance {self.name}", SECONDS
         )
 
 

@@ -16,12 +16,10 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import public_key_line
-from tpuctl.polling import Backoff, wait_until
 from tpuctl.resources.base import (
     STACK_UPDATE,
+    LabeledResource,
     Query,
-    StackResource,
-    name_taken,
     time_of,
 )
 from tpuctl.resources.machines.boot_image import find_image
@@ -49,7 +47,7 @@ STOPPED_STATES = ("TERMINATED", "STOPPED")
 MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
 
 
-class Controller(StackResource):
+class Controller(LabeledResource):
     """Created in the node's zone with the stack's label, tag, account, key and data disks."""
 
     kind = "controller"
@@ -99,7 +97,7 @@ class Controller(StackResource):
             if is_tpu_machine(machine_type):
                 continue
             interfaces = instance.get("networkInterfaces", ())
-            accesses = [each for face in interfaces for each in face.get("accessConfigs", ())]
+            accesses = [access for face in interfaces for access in face.get("accessConfigs", ())]
             is_spot = instance.get("scheduling", {}).get("preemptible", False)
             yield InventoryItem(
                 cls,
@@ -179,7 +177,7 @@ class Controller(StackResource):
             goes_on = "; it recovers jobs unattended" if self.stack.has_recovery else ""
             creation = f"creating {machine_type}{goes_on}"
             return self.create(f"no controller in {self.stack.zone}: {creation}")
-        self._check(observed)
+        self.check(observed)
         for field, actual, desired in self._differences(observed):
             raise Conflict(
                 "Controller differs",
@@ -222,9 +220,6 @@ class Controller(StackResource):
         attached = {disk.source.rpartition("/")[2] for disk in observed.disks}
         return [index for index in self._disks if disk_name(self.stack, index) not in attached]
 
-    def is_ours(self, observed: Any) -> bool:
-        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
-
     def removal(self, observed: Any | None) -> Change:
         if observed is None or not self.is_ours(observed):
             return super().removal(observed)
@@ -240,7 +235,7 @@ class Controller(StackResource):
         if change.action is Action.CREATE:
             desired = await self._desired()
             created_elsewhere = await self.instance.insert_or_adopt(
-                desired, report, check=self._check
+                desired, report, check=self.check
             )
         elif "status" in change.fields:
             await self.instance.start(report)
@@ -333,15 +328,4 @@ class Controller(StackResource):
             report(instance.status, None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"controller {self.name} becoming RUNNING",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
-            clock=self.cloud.clock,
-        )
-
-    def _check(self, observed: Any) -> None:
-        """Reject a machine without our label."""
-        if not self.is_ours(observed):
-            raise name_taken(self, observed.labels.get(STACK_LABEL))
+        await self.poll(probe, f"controller {self.name} becoming RUNNING", SECONDS)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.cost.cost import CostLine, disk_cost
@@ -15,8 +14,7 @@ from tpuctl.model.stack.schema import DataDisk as DiskSpec
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import Query, StackResource, time_of
+from tpuctl.resources.base import LabeledResource, Query, time_of
 
 SECONDS = 300.0
 IN_USE = "in use"
@@ -32,7 +30,7 @@ def disk_path(stack: Stack, index: int) -> str:
     return f"projects/{stack.project}/zones/{stack.zone}/disks/{disk_name(stack, index)}"
 
 
-class DataDisk(StackResource):
+class DataDisk(LabeledResource):
     """One of `tpu.data_disks`, in the node's zone."""
 
     kind = "disk"
@@ -97,11 +95,7 @@ class DataDisk(StackResource):
         return frozenset({f"bucket/{self.stack.bucket}"})
 
     async def observe(self) -> Any | None:
-        client = self.cloud.client("disks")
-        try:
-            return await self.cloud.call(self.address, client.get, **self._where, disk=self.name)
-        except NotFound:
-            return None
+        return await self.find("disks", "get", **self._where, disk=self.name)
 
     def diff(self, observed: Any | None) -> Change:
         if self.is_user_named:
@@ -117,7 +111,7 @@ class DataDisk(StackResource):
             return self.removal(observed)
         if observed is None:
             return self.create(f"{self.spec.size_gb} GB of {self.spec.type}")
-        self._check(observed)
+        self.check(observed)
         kind = observed.type_.rpartition("/")[2]
         if (observed.size_gb, kind) != (self.spec.size_gb, self.spec.type):
             raise Conflict(
@@ -129,7 +123,7 @@ class DataDisk(StackResource):
         return self.nothing(f"{observed.size_gb} GB of {kind}")
 
     def is_ours(self, observed: Any) -> bool:
-        return not self.is_user_named and observed.labels.get(STACK_LABEL) == self.stack.name
+        return not self.is_user_named and super().is_ours(observed)
 
     def removal(self, observed: Any | None) -> Change:
         if observed is not None and self.is_user_named:
@@ -145,13 +139,10 @@ class DataDisk(StackResource):
         await self.create_or_adopt(self._create, self.observe, report, check=self.diff)
 
     async def _create(self) -> None:
-        operation = await self.cloud.call(
-            self.address,
-            self.cloud.client("disks").insert_unary,
-            **self._where,
-            disk_resource=self._desired(),
+        disk = self._desired()
+        await self.finish(
+            await self.call("disks", "insert_unary", **self._where, disk_resource=disk)
         )
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _delete(self, report: Report) -> None:
         """Delete it once no machine uses it: that machine may be being deleted too."""
@@ -160,14 +151,8 @@ class DataDisk(StackResource):
         async def probe() -> bool | None:
             nonlocal was_free
             try:
-                operation = await self.cloud.call(
-                    self.address,
-                    self.cloud.client("disks").delete_unary,
-                    **self._where,
-                    disk=self.name,
-                )
-            except NotFound:  # boot disks are deleted with their machine
-                return True
+                # None: boot disks are deleted with their machine.
+                operation = await self.find("disks", "delete_unary", **self._where, disk=self.name)
             except (Usage, Conflict):
                 disk = await self.observe()
                 if disk is not None and not disk.users:
@@ -177,16 +162,10 @@ class DataDisk(StackResource):
                     return None
                 report("waiting until no machine uses it", None)
                 return None
-            await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+            await self.finish(operation)
             return True
 
-        await wait_until(
-            probe,
-            description=f"detaching disk {self.name} from its machine",
-            seconds=SECONDS,
-            backoff=Backoff(initial=0.1, maximum=5.0, multiplier=1.15),
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"detaching disk {self.name} from its machine", SECONDS)
 
     @property
     def _where(self) -> dict[str, Any]:
@@ -202,7 +181,7 @@ class DataDisk(StackResource):
             "type_": f"zones/{self.stack.zone}/diskTypes/{self.spec.type}",
         }
 
-    def _check(self, observed: Any) -> None:
+    def check(self, observed: Any) -> None:
         if not self.is_ours(observed):
             raise Conflict(
                 "Name taken",

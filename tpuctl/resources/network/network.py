@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import Conflict, NotFound, Transient
 from tpuctl.model.plan import Action, Change
@@ -16,8 +15,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
-
-SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -159,29 +156,25 @@ class Network(StackResource):
             await self.create_or_adopt(self._insert, self.observe, report, check=self.diff)
 
     async def _insert(self) -> None:
-        operation = await self.cloud.call(
-            self.address,
-            self.cloud.client("networks").insert_unary,
-            project=self.stack.project,
-            network_resource={
-                "name": self.stack.names.network,
-                "description": self.stack.names.ownership,
-                "auto_create_subnetworks": True,
-            },
+        network = {
+            "name": self.stack.names.network,
+            "description": self.stack.names.ownership,
+            "auto_create_subnetworks": True,
+        }
+        await self.finish(
+            await self.call(
+                "networks",
+                "insert_unary",
+                project=self.stack.project,
+                network_resource=network,
+            )
         )
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
 
     async def _delete(self) -> None:
-        try:
-            operation = await self.cloud.call(
-                self.address,
-                self.cloud.client("networks").delete_unary,
-                project=self.stack.project,
-                network=self.stack.names.network,
-            )
-        except NotFound:
-            return
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+        project, network = self.stack.project, self.stack.names.network
+        await self.finish(
+            await self.find("networks", "delete_unary", project=project, network=network)
+        )
 
 
 def network_differences(
@@ -239,6 +232,10 @@ class Firewall(StackResource):
     async def observe(self) -> Any | None:
         return await self._find()
 
+    @property
+    def _where(self) -> dict[str, str]:
+        return {"project": self.stack.project, "firewall": self.name}
+
     async def observe_with_network(self) -> RuleState | None:
         """None if neither the rule nor a network exists."""
         rule, networks = await asyncio.gather(self._find(), self.network.observe())
@@ -251,13 +248,7 @@ class Firewall(StackResource):
         return change if is_needed else self.diff(RuleState(networks, None))
 
     async def _find(self) -> Any | None:
-        client = self.cloud.client("firewalls")
-        try:
-            return await self.cloud.call(
-                self.address, client.get, project=self.stack.project, firewall=self.name
-            )
-        except NotFound:
-            return None
+        return await self.find("firewalls", "get", **self._where)
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
@@ -292,41 +283,25 @@ class Firewall(StackResource):
                 await self._patch()  # created by another program for another address, for example
 
     async def _create(self) -> None:
-        await self._wait_for(await self._insert())
+        await self.finish(await self._insert())
 
     async def _patch(self) -> None:
-        client = self.cloud.client("firewalls")
-        operation = await self.cloud.call(
-            self.address,
-            client.patch_unary,
-            project=self.stack.project,
-            firewall=self.name,
-            firewall_resource=await self._desired(),
+        rule = await self._desired()
+        await self.finish(
+            await self.call("firewalls", "patch_unary", **self._where, firewall_resource=rule)
         )
-        await self._wait_for(operation)
 
     async def _delete(self) -> None:
-        client = self.cloud.client("firewalls")
-        try:
-            operation = await self.cloud.call(
-                self.address, client.delete_unary, project=self.stack.project, firewall=self.name
-            )
-        except NotFound:
-            return
-        await self._wait_for(operation)
-
-    async def _wait_for(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+        await self.finish(await self.find("firewalls", "delete_unary", **self._where))
 
     async def _insert(self) -> Any:
         """Retried, since a new network may not be ready for rules yet."""
+        project = self.stack.project
         for remaining in range(9, -1, -1):
             try:
-                return await self.cloud.call(
-                    self.address,
-                    self.cloud.client("firewalls").insert_unary,
-                    project=self.stack.project,
-                    firewall_resource=await self._desired(),
+                rule = await self._desired()
+                return await self.call(
+                    "firewalls", "insert_unary", project=project, firewall_resource=rule
                 )
             except Transient:
                 if not remaining:

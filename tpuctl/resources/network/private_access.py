@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Change
@@ -12,7 +11,6 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import StackResource
 from tpuctl.resources.network.network import Network
 
-SECONDS = 300.0
 FIELD = "privateIpGoogleAccess"
 
 
@@ -53,20 +51,14 @@ class PrivateAccess(StackResource):
     async def observe(self) -> Any | None:
         """The subnetwork; None if it does not exist."""
         try:
-            name = await self._subnetwork()
-            return await self.cloud.call(
-                self.address,
-                self.cloud.client("subnetworks").get,
-                project=self.stack.project,
-                region=self.stack.region,
-                subnetwork=name,
-            )
+            return await self.call("subnetworks", "get", **await self._where())
         except NotFound:
             return None
 
-    async def _subnetwork(self) -> str:
-        """The configured one, else the region's, which has the name of its network."""
-        return self.stack.file.network.subnetwork or await self.network.usable_name()
+    async def _where(self) -> dict[str, str]:
+        """The configured subnetwork, else the region's, which has the name of its network."""
+        name = self.stack.file.network.subnetwork or await self.network.usable_name()
+        return {"project": self.stack.project, "region": self.stack.region, "subnetwork": name}
 
     def diff(self, observed: Any | None) -> Change:
         if observed is not None and observed.private_ip_google_access:
@@ -83,15 +75,12 @@ class PrivateAccess(StackResource):
         return self.leave("free, and others may need it")
 
     async def apply(self, change: Change, report: Report) -> None:
-        name = await self._subnetwork()
-        operation = await self.cloud.call(
-            self.address,
-            self.cloud.client("subnetworks").set_private_ip_google_access_unary,
-            project=self.stack.project,
-            region=self.stack.region,
-            subnetwork=name,
+        operation = await self.call(
+            "subnetworks",
+            "set_private_ip_google_access_unary",
+            **await self._where(),
             subnetworks_set_private_ip_google_access_request_resource={
                 "private_ip_google_access": True
             },
         )
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+        await self.finish(operation)

@@ -84,10 +84,8 @@ class Bucket(StackResource):
         return self.stack.file.bucket.name != "auto"
 
     async def observe(self) -> Any | None:
-        storage = self.cloud.client("storage")
-        try:
-            bucket = await self.cloud.call(self.address, storage.get_bucket, self.name)
-        except NotFound:
+        bucket = await self.find("storage", "get_bucket", self.name)
+        if bucket is None:
             return None
         self.is_versioned = bool(bucket.versioning_enabled)
         if not self.is_user_named:
@@ -97,9 +95,8 @@ class Bucket(StackResource):
     async def _project_number(self) -> int:
         """The project's number, which proves ownership: bucket names are global, and anyone can set
         labels."""
-        client = self.cloud.client("projects")
         request = {"name": f"projects/{self.stack.project}"}
-        project = await self.cloud.call(self.address, client.get_project, request)
+        project = await self.call("projects", "get_project", request)
         return int(project.name.partition("/")[2])
 
     def diff(self, observed: Any | None) -> Change:

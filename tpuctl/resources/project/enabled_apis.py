@@ -12,7 +12,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
-from tpuctl.polling import Backoff, wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import StackResource
 
 
@@ -100,12 +100,8 @@ class Services(StackResource):
             await self._create_identity()
 
     async def _enable(self, names: Sequence[str], report: Report) -> None:
-        client = self.cloud.client("services")
-        operation = await self.cloud.call(
-            self.address,
-            client.batch_enable_services,
-            {"parent": f"projects/{self.stack.project}", "service_ids": list(names)},
-        )
+        request = {"parent": f"projects/{self.stack.project}", "service_ids": list(names)}
+        operation = await self.call("services", "batch_enable_services", request)
         report("enabling APIs", None)
         await long_operation(
             self.cloud, "services", operation.operation, subject=self.address, seconds=SECONDS
@@ -136,13 +132,7 @@ class Services(StackResource):
                 return True  # it responds; other errors are reported where they matter
             return True
 
-        await wait_until(
-            probe,
-            description=f"{name} being usable",
-            seconds=SECONDS,
-            backoff=Backoff(0.5, 10.0),
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"{name} being usable", SECONDS, Backoff(0.5, 10.0))
 
     async def _create_identity(self) -> None:
         """Create the project's TPU service agent, so that it can be granted roles.
@@ -150,8 +140,5 @@ class Services(StackResource):
         Google creates it with the first node at the latest, so a failure is ignored.
         """
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
-        client = self.cloud.client("tpu")
         with contextlib.suppress(TpuctlError):
-            await self.cloud.call(
-                self.address, client.generate_service_identity, {"parent": parent}
-            )
+            await self.call("tpu", "generate_service_identity", {"parent": parent})

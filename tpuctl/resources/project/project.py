@@ -11,7 +11,7 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
-from tpuctl.polling import wait_until
+from tpuctl.polling import Backoff
 from tpuctl.resources.base import StackResource
 
 SECONDS = 600.0
@@ -56,11 +56,8 @@ class Project(StackResource):
         return self.stack.file.project.billing_account or ""
 
     async def observe(self) -> ProjectState | None:
-        client = self.cloud.client("projects")
         try:
-            project = await self.cloud.call(
-                self.address, client.get_project, {"name": f"projects/{self.name}"}
-            )
+            project = await self.call("projects", "get_project", {"name": f"projects/{self.name}"})
         except NotFound:
             return None
         except Denied as error:
@@ -76,11 +73,9 @@ class Project(StackResource):
     async def _billing(self) -> str:
         """The linked account; empty if unknown because the API is disabled (linking reports
         errors)."""
-        client = self.cloud.client("billing")
+        request = {"name": f"projects/{self.name}"}
         try:
-            info = await self.cloud.call(
-                self.address, client.get_project_billing_info, {"name": f"projects/{self.name}"}
-            )
+            info = await self.call("billing", "get_project_billing_info", request)
         except ApiDisabled:
             return ""
         return str(info.billing_account_name).removeprefix("billingAccounts/")
@@ -128,7 +123,6 @@ class Project(StackResource):
             await self._link(report)
 
     async def _create(self, report: Report) -> None:
-        client = self.cloud.client("projects")
         project = {
             "project_id": self.name,
             "display_name": self.name[:MAX_TITLE_LENGTH],
@@ -138,15 +132,9 @@ class Project(StackResource):
 
         async def create() -> None:
             report("creating the project", None)
-            operation = await self.cloud.call(
-                self.address, client.create_project, {"project": project}
-            )
+            operation = await self.call("projects", "create_project", {"project": project})
             await long_operation(
-                self.cloud,
-                "projects",
-                operation.operation,
-                subject=self.address,
-                seconds=SECONDS,
+                self.cloud, "projects", operation.operation, subject=self.address, seconds=SECONDS
             )
 
         try:
@@ -161,12 +149,8 @@ class Project(StackResource):
 
     async def _visible(self) -> ProjectState:
         """Wait until the project is visible: even its creator may get 403 at first."""
-        return await wait_until(
-            self.observe,
-            description=f"project {self.name} being visible",
-            seconds=SECONDS,
-            clock=self.cloud.clock,
-        )
+        description = f"project {self.name} being visible"
+        return await self.poll(self.observe, description, SECONDS, Backoff())
 
     async def _link(self, report: Report) -> None:
         report(f"linking billing account {self.wanted_billing}", None)
@@ -176,8 +160,7 @@ class Project(StackResource):
                 "billing_account_name": f"billingAccounts/{self.wanted_billing}"
             },
         }
-        client = self.cloud.client("billing")
-        await self.cloud.call(self.address, client.update_project_billing_info, request)
+        await self.call("billing", "update_project_billing_info", request)
 
 
 async def is_active(cloud: Cloud, project: str) -> bool:

@@ -66,7 +66,6 @@ class Contents(BaseModel):
     stack: Name
     grants: tuple[Grant, ...] = ()
     down_count: Count = 0  # number of times the stack was deleted
-    zones: tuple[Name, ...] = ()  # in which earlier versions requested a node
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     race_winner: RaceWinner | None = None
     write_id: Name = ""  # unique for each write, even of the same content
@@ -139,7 +138,7 @@ class Record:
         names_found = await self.cloud.call("list of buckets", names)
         buckets = sorted(names_found | {self.stack.bucket})
         return [
-            contents for each in await gather_all(map(remembered, buckets)) for contents in each
+            contents for group in await gather_all(map(remembered, buckets)) for contents in group
         ]
 
     async def _others_in(self, store: ObjectStore) -> list[Contents | None]:
@@ -154,7 +153,7 @@ class Record:
         except NotFound:
             return []
         names = [info.name for info in objects if info.name != self.stack.names.record]
-        return [contents for each in await gather_all(map(read, names)) for contents in each]
+        return [contents for group in await gather_all(map(read, names)) for contents in group]
 
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
         """Apply `change` to the record, creating it if missing; returns the new contents.

@@ -14,7 +14,6 @@ from tpuctl.engine.resource import Report
 from tpuctl.errors import (
     Conflict,
     NoCapacity,
-    NotFound,
     OperationFailed,
     Scope,
     TpuctlError,
@@ -26,17 +25,14 @@ from tpuctl.model.stack.schema import QueueSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import DURATION
-from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import public_key_line
-from tpuctl.polling import Backoff, wait_until
-from tpuctl.resources.base import StackResource, confirm_deletion, name_taken, wait_until_deleted
+from tpuctl.resources.base import LabeledResource
 from tpuctl.resources.network.network import Network
 
 CREATE_SECONDS = 1800.0
 DELETE_SECONDS = 900.0
 TRANSITIONAL_STATES = ("PENDING", "CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING")
 DEAD_STATES = ("PREEMPTED", "TERMINATED")
-POLL = Backoff(initial=0.1, maximum=5.0, multiplier=1.15)  # detects completion at most 15% late
 
 
 def duration_text(queue: QueueSection, without_deadline: str = "until there is capacity") -> str:
@@ -57,7 +53,7 @@ def duration_text(queue: QueueSection, without_deadline: str = "until there is c
     return f"{start} until {deadline_time:%Y-%m-%d %H:%M} UTC"
 
 
-class NodeLifecycle(StackResource):
+class NodeLifecycle(LabeledResource):
     """A node in the stack's zone, identified by its name and owned by its label."""
 
     group = "TPU"
@@ -88,14 +84,6 @@ class NodeLifecycle(StackResource):
     def state_of(self, observed: Any) -> str:
         """Its state, in the words of the TPU API."""
         return str(observed.state.name)
-
-    def is_ours(self, observed: Any) -> bool:
-        return bool(observed.labels.get(STACK_LABEL) == self.stack.name)
-
-    def check(self, observed: Any) -> None:
-        """Reject a node without our label."""
-        if not self.is_ours(observed):
-            raise name_taken(self, observed.labels.get(STACK_LABEL))
 
     def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
         """The error for a difference that an update cannot change."""
@@ -163,13 +151,7 @@ class NodeLifecycle(StackResource):
             report(state, None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"{self.noun} {self.name} becoming READY",
-            seconds=self.ready_seconds,
-            backoff=POLL,
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"{self.noun} {self.name} becoming READY", self.ready_seconds)
 
 
 class SshNode(NodeLifecycle):
@@ -213,11 +195,7 @@ class TpuApiNode(NodeLifecycle):
         return f"{self.parent}/nodes/{self.name}"
 
     async def observe(self) -> Any | None:
-        client = self.cloud.client(self.client_name)
-        try:
-            return await self.cloud.call(self.address, client.get_node, {"name": self.path})
-        except NotFound:
-            return None
+        return await self.find(self.client_name, "get_node", {"name": self.path})
 
     async def wait_for(self, operation: Any, seconds: float) -> None:
         """Wait for an operation returned by a client method."""
@@ -228,9 +206,8 @@ class TpuApiNode(NodeLifecycle):
     async def start(self, report: Report) -> None:
         """Start a stopped node, or wait for one that is already starting."""
         report("STARTING", None)
-        client = self.cloud.client(self.client_name)
         try:
-            operation = await self.cloud.call(self.address, client.start_node, {"name": self.path})
+            operation = await self.call(self.client_name, "start_node", {"name": self.path})
         except (Usage, Conflict):
             node = await self.observe()
             if node is None or node.state.name not in ("READY", *TRANSITIONAL_STATES):
@@ -242,11 +219,8 @@ class TpuApiNode(NodeLifecycle):
     async def remove(self, report: Report) -> None:
         """Delete the node, if it exists; wait if it is already being deleted."""
         report("DELETING", None)
-        client = self.cloud.client(self.client_name)
         try:
-            operation = await self.cloud.call(self.address, client.delete_node, {"name": self.path})
-        except NotFound:
-            return
+            operation = await self.find(self.client_name, "delete_node", {"name": self.path})
         except (Usage, Conflict):
             node = await self.observe()
             if node is not None and node.state.name != "DELETING":
@@ -254,23 +228,17 @@ class TpuApiNode(NodeLifecycle):
             if node is not None:  # by another program, or by our own call whose response was lost
                 await self.wait_until_deleted(node)
             return
-        await confirm_deletion(
-            self.wait_for(operation, DELETE_SECONDS),
-            self.observe,
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            clock=self.cloud.clock,
+        if operation is None:
+            return
+        deletion = self.wait_for(operation, DELETE_SECONDS)
+        await self.confirm_deletion(
+            deletion, self.observe, f"{self.noun} {self.name}", DELETE_SECONDS
         )
 
     async def wait_until_deleted(self, original: Any) -> None:
         """Wait until this node is deleted; another one of its name may exist then."""
-        await wait_until_deleted(
-            self.observe,
-            original,
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            backoff=POLL,
-            clock=self.cloud.clock,
+        await self.wait_until_gone(
+            self.observe, f"{self.noun} {self.name}", DELETE_SECONDS, original=original
         )
 
 

@@ -35,16 +35,13 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import Backoff, gather_all, wait_until
+from tpuctl.polling import Backoff, gather_all
 from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
     StackResource,
-    confirm_deletion,
     name_taken,
-    retry_until_visible,
     time_of,
-    wait_until_deleted,
 )
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
@@ -178,13 +175,7 @@ class QueuedNodes(StackResource):
         return Request(queued, nodes) if queued is not None or nodes else None
 
     async def _get(self) -> Any | None:
-        client = self.cloud.client("tpu")
-        try:
-            return await self.cloud.call(
-                self.address, client.get_queued_resource, {"name": self.path}
-            )
-        except NotFound:
-            return None
+        return await self.find("tpu", "get_queued_resource", {"name": self.path})
 
     def diff(self, observed: Request | None) -> Change:
         nodes = self.stack.counted_type
@@ -272,9 +263,7 @@ class QueuedNodes(StackResource):
         report("requesting the nodes", None)
 
         async def create() -> None:
-            operation = await retry_until_visible(
-                ask, self.stack.service_account, self.cloud, lambda text: report(text, None)
-            )
+            operation = await self.retry_until_visible(ask, report)
             await long_operation(
                 self.cloud, "tpu", operation, subject=self.address, seconds=ACCEPT_SECONDS
             )
@@ -331,13 +320,8 @@ class QueuedNodes(StackResource):
             return None
 
         try:
-            await wait_until(
-                probe,
-                description=f"queued resource {self.name} becoming ACTIVE",
-                seconds=MAX_WAIT_SECONDS,
-                backoff=POLL,
-                clock=self.cloud.clock,
-            )
+            description = f"queued resource {self.name} becoming ACTIVE"
+            await self.poll(probe, description, MAX_WAIT_SECONDS, POLL)
         except Unreachable:
             raise
         except TpuctlError:
@@ -453,9 +437,8 @@ class QueuedNodes(StackResource):
                     return
         is_nodeless = original is not None and original.state.state.name in NODELESS_STATES
         request = {"name": self.path, "force": not is_nodeless}
-        client = self.cloud.client("tpu")
         try:
-            operation = await self.cloud.call(self.address, client.delete_queued_resource, request)
+            operation = await self.call("tpu", "delete_queued_resource", request)
         except NotFound:
             return
         except (Usage, Conflict):
@@ -470,24 +453,19 @@ class QueuedNodes(StackResource):
             deletion = long_operation(
                 self.cloud, "tpu", operation.operation, subject=self.address, seconds=DELETE_SECONDS
             )
-            await confirm_deletion(
-                deletion,
-                self._get,
-                description=f"queued resource {self.name}",
-                seconds=DELETE_SECONDS,
-                clock=self.cloud.clock,
+            await self.confirm_deletion(
+                deletion, self._get, f"queued resource {self.name}", DELETE_SECONDS
             )
         if original is not None:
             await self._wait_until_deleted(original)
 
     async def _wait_until_deleted(self, original: Any) -> None:
-        await wait_until_deleted(
+        await self.wait_until_gone(
             self._get,
-            original,
-            description=f"queued resource {self.name}",
-            seconds=DELETE_SECONDS,
+            f"queued resource {self.name}",
+            DELETE_SECONDS,
+            original=original,
             backoff=POLL,
-            clock=self.cloud.clock,
         )
 
     def _check(self, queued: Any) -> None:

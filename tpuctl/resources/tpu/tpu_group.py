@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpuctl.cloud.operations import compute_error, compute_operation
+from tpuctl.cloud.operations import compute_error
 from tpuctl.engine.resource import Report
 from tpuctl.errors import (
     Conflict,
     NoCapacity,
-    NotFound,
     QuotaExceeded,
     Scope,
     TpuctlError,
@@ -26,19 +24,16 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import gather_all, wait_until
+from tpuctl.polling import gather_all
 from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
-    confirm_deletion,
     name_taken,
-    retry_until_visible,
     time_of,
 )
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.tpu.node_lifecycle import (
     DELETE_SECONDS,
-    POLL,
     TRANSITIONAL_STATES,
     duration_text,
 )
@@ -112,7 +107,9 @@ class TpuGroup(MachineNode):
             if owner is None:
                 continue
             machines = in_worker_order(
-                each for place, each in instances if (place, owning_group(each)) == (zone, name)
+                machine
+                for place, machine in instances
+                if (place, owning_group(machine)) == (zone, name)
             )
             actions = {_snake_case(key): n for key, n in manager.get("currentActions", {}).items()}
             statuses = [machine.get("status", "") for machine in machines]
@@ -153,14 +150,10 @@ class TpuGroup(MachineNode):
         return Group(manager, managed, machines)
 
     async def _managed(self) -> tuple[Any, ...]:
-        client = self.cloud.client("instance_group_managers")
-        try:
-            pager = await self.cloud.call(
-                self.address, client.list_managed_instances, request=self.where
-            )
-        except NotFound:
-            return ()
-        return tuple(pager)
+        return tuple(
+            await self.find("instance_group_managers", "list_managed_instances", request=self.where)
+            or ()
+        )
 
     async def _machines(self) -> tuple[Any, ...]:
         request = {
@@ -168,10 +161,9 @@ class TpuGroup(MachineNode):
             "zone": self.stack.zone,
             "filter": f"labels.{STACK_LABEL}={self.stack.name}",
         }
-        client = self.cloud.client("instances")
-        pager = await self.cloud.call(self.address, client.list, request=request)
-        machines = [each for each in pager if group_of(metadata_values(each)) == self.name]
-        return tuple(sorted(machines, key=lambda each: each.name))
+        pager = await self.call("instances", "list", request=request)
+        machines = [machine for machine in pager if group_of(metadata_values(machine)) == self.name]
+        return tuple(sorted(machines, key=lambda machine: machine.name))
 
     def state_of(self, observed: Group) -> str:
         actions = observed.manager.current_actions
@@ -210,7 +202,7 @@ class TpuGroup(MachineNode):
         change = self.change_to_ready(state)
         if change is not None:
             return change
-        stale = sorted({field for each in observed.machines for field in self._stale(each)})
+        stale = sorted({field for machine in observed.machines for field in self._stale(machine)})
         if stale:
             return self.update(stale_because(stale), stale)
         return self.nothing(f"READY with {type_name}")
@@ -238,26 +230,16 @@ class TpuGroup(MachineNode):
             await self._update(change.fields)
 
     async def _create(self, report: Report) -> None:
-        body = self._body()
-        client = self.cloud.client("instance_group_managers")
         where = {"project": self.stack.project, "zone": self.stack.zone}
-
-        async def insert() -> None:
-            report("requesting the machines", None)
-            operation = await self.cloud.call(
-                self.address,
-                client.insert_unary,
-                {
-                    **where,
-                    "instance_group_manager_resource": body,
-                    "request_id": str(uuid.uuid4()),
-                },
-            )
-            await self._wait_for(operation)
+        request = {**where, "instance_group_manager_resource": self._body()}
 
         async def create() -> None:
-            await retry_until_visible(
-                insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            await self.insert(
+                "instance_group_managers",
+                request,
+                report,
+                before="requesting the machines",
+                seconds=DELETE_SECONDS,
             )
 
         await self.create_or_adopt(create, self.observe, report, check=self.check)
@@ -303,9 +285,6 @@ class TpuGroup(MachineNode):
             for machine in await self._machines()
         )
 
-    async def _wait_for(self, operation: Any) -> None:
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=DELETE_SECONDS)
-
     # Waiting.
 
     @property
@@ -315,7 +294,7 @@ class TpuGroup(MachineNode):
     def failure_of(self, observed: Group) -> TpuctlError | None:
         """The first refusal of a machine. Flex-start waits for capacity and quota instead."""
         bulk = observed.manager.status.bulk_instance_operation
-        refused = [each.last_attempt.errors.errors for each in observed.managed]
+        refused = [entry.last_attempt.errors.errors for entry in observed.managed]
         refused.append(bulk.last_progress_check.error.errors)
         for errors in refused:
             error = self._refusal(errors)
@@ -359,33 +338,20 @@ class TpuGroup(MachineNode):
     async def _delete(self, report: Report) -> None:
         """Delete the group with its machines, if it exists."""
         report("DELETING", None)
-        client = self.cloud.client("instance_group_managers")
+        name = f"{self.noun} {self.name}"
+
+        async def group() -> Any | None:
+            return await get_group(self, self.name)
+
         try:
-            operation = await self.cloud.call(self.address, client.delete_unary, **self.where)
-        except NotFound:
-            return
+            operation = await self.find("instance_group_managers", "delete_unary", **self.where)
         except (Usage, Conflict):  # another program deletes it
-            await self._wait_until_deleted()
+            await self.wait_until_gone(group, name, DELETE_SECONDS)
             return
-        await confirm_deletion(
-            self._wait_for(operation),
-            lambda: get_group(self, self.name),
-            description=f"{self.noun} {self.name}",
-            seconds=DELETE_SECONDS,
-            clock=self.cloud.clock,
-        )
-
-    async def _wait_until_deleted(self) -> None:
-        async def probe() -> bool | None:
-            return True if await get_group(self, self.name) is None else None
-
-        await wait_until(
-            probe,
-            description=f"{self.noun} {self.name} being deleted",
-            seconds=DELETE_SECONDS,
-            backoff=POLL,
-            clock=self.cloud.clock,
-        )
+        if operation is None:
+            return
+        deletion = self.finish(operation, DELETE_SECONDS)
+        await self.confirm_deletion(deletion, group, name, DELETE_SECONDS)
 
 
 def _state(size: int, actions: Mapping[str, int], statuses: Sequence[str]) -> str:

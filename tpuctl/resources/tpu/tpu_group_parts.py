@@ -3,27 +3,23 @@ workload policy with the topology of the slice. Both are regional and cannot be 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.cloud.operations import compute_operation
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import Conflict
 from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import gather_all
-from tpuctl.resources.base import Query, StackResource, name_taken, retry_until_visible, time_of
+from tpuctl.resources.base import Query, StackResource, name_taken, time_of
 from tpuctl.resources.machines.compute_instance import metadata_values
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network, network_differences
 from tpuctl.resources.tpu.tpu_machine_spec import machine_properties
-
-SECONDS = 300.0
 
 
 class Part(NamedTuple):
@@ -35,17 +31,10 @@ class Part(NamedTuple):
 
 async def get_group(resource: StackResource, name: str) -> Any | None:
     """The managed instance group of this name in the stack's zone."""
-    stack, client = resource.stack, resource.cloud.client("instance_group_managers")
-    try:
-        return await resource.cloud.call(
-            resource.address,
-            client.get,
-            project=stack.project,
-            zone=stack.zone,
-            instance_group_manager=name,
-        )
-    except NotFound:
-        return None
+    where = {"project": resource.stack.project, "zone": resource.stack.zone}
+    return await resource.find(
+        "instance_group_managers", "get", **where, instance_group_manager=name
+    )
 
 
 class GroupPart(StackResource):
@@ -57,6 +46,7 @@ class GroupPart(StackResource):
     collection: ClassVar[str]  # in lists: "instanceTemplates"
     client_name: ClassVar[str]
     noun: ClassVar[str]  # in messages: "template"
+    noun_field: ClassVar[str]  # of a request, with its name
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -89,10 +79,6 @@ class GroupPart(StackResource):
         return self._name
 
     @property
-    def client(self) -> Any:
-        return self.cloud.client(self.client_name)
-
-    @property
     def where(self) -> dict[str, Any]:
         return {"project": self.stack.project, "region": self.region}
 
@@ -104,21 +90,9 @@ class GroupPart(StackResource):
         return None if part is None else Part(part, group is not None)
 
     async def get(self) -> Any | None:
-        try:
-            return await self.call("get", self.noun_field)
-        except NotFound:
-            return None
-
-    async def call(self, method: str, field: str) -> Any:
-        named: dict[str, Any] = {field: self.name}
-        return await self.cloud.call(
-            self.address, getattr(self.client, method), **self.where, **named
+        return await self.find(
+            self.client_name, "get", **self.where, **{self.noun_field: self.name}
         )
-
-    @property
-    def noun_field(self) -> str:
-        """The field of a request that names it."""
-        raise NotImplementedError
 
     def is_ours(self, observed: Part) -> bool:
         return bool(observed.resource.description == self.stack.names.ownership)
@@ -157,24 +131,10 @@ class GroupPart(StackResource):
             if not self.diff(observed).is_work:
                 return  # another program has created it in the meantime
             await self._delete()
-        body = await self.body()
-
-        async def insert() -> None:
-            operation = await self.cloud.call(
-                self.address,
-                self.client.insert_unary,
-                {
-                    **self.where,
-                    f"{self.noun_field}_resource": body,
-                    "request_id": str(uuid.uuid4()),
-                },
-            )
-            await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+        request = {**self.where, f"{self.noun_field}_resource": await self.body()}
 
         async def create() -> None:
-            await retry_until_visible(
-                insert, self.stack.service_account, self.cloud, lambda text: report(text, None)
-            )
+            await self.insert(self.client_name, request, report)
 
         await self.create_or_adopt(create, self.observe, report, check=self.diff)
 
@@ -183,11 +143,11 @@ class GroupPart(StackResource):
         raise NotImplementedError
 
     async def _delete(self) -> None:
-        try:
-            operation = await self.call("delete_unary", self.noun_field)
-        except NotFound:
-            return
-        await compute_operation(self.cloud, operation, subject=self.address, seconds=SECONDS)
+        await self.finish(
+            await self.find(
+                self.client_name, "delete_unary", **self.where, **{self.noun_field: self.name}
+            )
+        )
 
 
 class WorkloadPolicy(GroupPart):

@@ -17,14 +17,12 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_rules import MAX_WAIT_SECONDS
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.polling import wait_until
 from tpuctl.resources.base import STACK_UPDATE, Query
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.machines.instance_metadata import metadata_of, prerequisites
 from tpuctl.resources.tpu.node_lifecycle import (
     CREATE_SECONDS,
     DELETE_SECONDS,
-    POLL,
     SshNode,
     duration_text,
 )
@@ -227,13 +225,7 @@ class TpuInstance(MachineNode):
             report(self.state_of(observed), None)
             return None
 
-        await wait_until(
-            probe,
-            description=f"{self.noun} {self.name} being stopped",
-            seconds=DELETE_SECONDS,
-            backoff=POLL,
-            clock=self.cloud.clock,
-        )
+        await self.poll(probe, f"{self.noun} {self.name} being stopped", DELETE_SECONDS)
 
 
 async def update_machine(

@@ -168,7 +168,7 @@ def owning_group(instance: Mapping[str, Any]) -> str:
 
 def in_worker_order(instances: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The instances of a group as workers 0 and up."""
-    return sorted(instances, key=lambda each: each["name"])
+    return sorted(instances, key=lambda instance: instance["name"])
 
 
 def capacity_of(instance: Mapping[str, Any]) -> Capacity:
@@ -203,13 +203,17 @@ def slice_status(
         accelerator_type=type_name,
         runtime=machine.image if machine is not None else "",
         created=min(
-            (created for each in workers if (created := time_of(each.get("creationTimestamp")))),
+            (
+                created
+                for worker in workers
+                if (created := time_of(worker.get("creationTimestamp")))
+            ),
             default=None,
         ),
-        addresses=tuple(each or other for each, other in zip(outer, inner, strict=True)),
-        ssh_ports=tuple(int(_metadata(each).get("tpuctl-ssh-port", "22")) for each in workers),
+        addresses=tuple(address or other for address, other in zip(outer, inner, strict=True)),
+        ssh_ports=tuple(int(_metadata(worker).get("tpuctl-ssh-port", "22")) for worker in workers),
         inner_addresses=tuple(inner),
-        instances=tuple(each["name"] for each in workers),
+        instances=tuple(worker["name"] for worker in workers),
     )
 
 

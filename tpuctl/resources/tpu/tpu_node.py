@@ -13,7 +13,7 @@ from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
-from tpuctl.resources.base import STACK_UPDATE, Query, retry_until_visible, time_of
+from tpuctl.resources.base import STACK_UPDATE, Query, time_of
 from tpuctl.resources.machines.instance_metadata import (
     metadata_of,
     prerequisites,
@@ -154,22 +154,13 @@ class TpuNode(SshNode, TpuApiNode):
         )
 
     async def _create(self, report: Report) -> None:
-        client = self.cloud.client("tpu")
-        request = {
-            "parent": self.parent,
-            "node_id": self.name,
-            "node": await self.body(),
-        }
-
+        request = {"parent": self.parent, "node_id": self.name, "node": await self.body()}
         operation: Any = None
-
-        async def create_node() -> Any:
-            return await self.cloud.call(self.address, client.create_node, request)
 
         async def create() -> None:
             nonlocal operation
-            operation = await retry_until_visible(
-                create_node, self.stack.service_account, self.cloud, lambda text: report(text, None)
+            operation = await self.retry_until_visible(
+                lambda: self.call("tpu", "create_node", request), report
             )
 
         report("requesting the node", None)
@@ -201,13 +192,8 @@ class TpuNode(SshNode, TpuApiNode):
         """Whether the node belongs to an existing queued resource."""
         if not node.queued_resource:
             return False
-        client = self.cloud.client("tpu")
         request = {"name": node.queued_resource}
-        try:
-            await self.cloud.call(self.address, client.get_queued_resource, request)
-        except NotFound:
-            return False
-        return True
+        return await self.find("tpu", "get_queued_resource", request) is not None
 
 
 async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
@@ -231,11 +217,8 @@ async def update_node(node: TpuNode, fields: Iterable[str]) -> None:
         metadata["ssh-keys"] = ssh_keys_with(keys, node.key_line)
         changed["metadata"] = metadata
     paths = sorted(changed.keys() - {"name"})
-    operation = await node.cloud.call(
-        node.address,
-        node.cloud.client("tpu").update_node,
-        {"node": changed, "update_mask": {"paths": paths}},
-    )
+    request = {"node": changed, "update_mask": {"paths": paths}}
+    operation = await node.call("tpu", "update_node", request)
     await node.wait_for(operation, UPDATE_SECONDS)
 
 

@@ -167,18 +167,12 @@ class RemoteNode(TpuApiNode):
 
     async def _ask(self, node: dict[str, Any], report: Report) -> None:
         """Create the node, or adopt it if another program created it."""
-        request = {
-            "parent": self.parent,
-            "node_id": self.name,
-            "node": node,
-        }
+        request = {"parent": self.parent, "node_id": self.name, "node": node}
         operation: Any = None
 
         async def create() -> None:
             nonlocal operation
-            operation = await self.cloud.call(
-                self.address, self.cloud.client("tpu_v1").create_node, request
-            )
+            operation = await self.call(self.client_name, "create_node", request)
 
         report("requesting the node", None)
         # The range may be in use by this very node, created by another program or by our own call

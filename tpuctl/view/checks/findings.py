@@ -83,8 +83,13 @@ def _finding_lines(finding: Finding, sources: Sources, paper: TextOutput) -> Ite
     yield head + paper.wrapped(finding.message, used)
     if paper.is_terminal:
         yield from _source_lines(finding, sources, paper)
+    yield from hint_lines(finding.hint, paper)
+
+
+def hint_lines(hint: str, paper: TextOutput) -> Iterator[str]:
+    """The help below a finding; lines of code in it stay whole."""
     label = "help: "
-    for text in finding.hint.splitlines():
+    for text in hint.splitlines():
         is_code = text.startswith(" ")
         line = plain(text) if is_code else paper.wrapped(text, len(INDENT) + len(label), 10)
         yield INDENT + paper.colored(label + line, "32")

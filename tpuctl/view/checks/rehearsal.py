@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tpuctl.preflight.findings import Severity
 from tpuctl.preflight.submit_gate import display_path
 from tpuctl.units import counted, dollars
-from tpuctl.view.checks.findings import COLORS, INDENT, TextOutput
+from tpuctl.view.checks.findings import COLORS, INDENT, TextOutput, hint_lines
 from tpuctl.view.terminal.text_wrapping import cut, plain
 
 if TYPE_CHECKING:
@@ -68,12 +68,7 @@ def _problem_lines(finding: Finding, paper: TextOutput) -> Iterator[str]:
         yield f"{finding.where.line:>6} | {text}"
     for line in finding.detail.splitlines():
         yield INDENT + paper.colored(plain(line), "2")
-    label = "help: "
-    for line in finding.hint.splitlines():
-        is_code = line.startswith(" ")
-        body = plain(line) if is_code else paper.wrapped(line, len(INDENT) + len(label), 10)
-        yield INDENT + paper.colored(label + body, "32")
-        label = " " * len(label)
+    yield from hint_lines(finding.hint, paper)
 
 
 def _framework(done: Rehearsal) -> str:

@@ -51,7 +51,7 @@ def _cell(row: ComparisonRow, value: Value, shows_all: bool) -> str:
         case None:
             return "-"
         case tuple():
-            common = set.intersection(*(set(each or ()) for each in row.values))  # type: ignore[arg-type]
+            common = set.intersection(*(set(value or ()) for value in row.values))  # type: ignore[arg-type]
             names = [name for name in value if shows_all or name not in common]
             more = len(names) - MAX_NAMES
             return (

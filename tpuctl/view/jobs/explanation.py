@@ -67,10 +67,10 @@ def show_explanation(explanation: Explanation, as_typed: Callable[[str], str]) -
         print_wrapped(f"\n{as_typed(failure.hint)}")
     if explanation.attempts:
         print("\nBefore that:")
-        for each in explanation.attempts:
-            print(f"    attempt {each.number - 1}: {each.verdict.cause}")
-            if each.verdict.detail:
-                print(f"        {each.verdict.detail}")
+        for previous in explanation.attempts:
+            print(f"    attempt {previous.number - 1}: {previous.verdict.cause}")
+            if previous.verdict.detail:
+                print(f"        {previous.verdict.detail}")
     if explanation.is_unqueried:
         print_wrapped("\nThe state of the machines is unknown; this is based on the bucket only.")
 
@@ -109,7 +109,9 @@ def show_command(
     facts.append(("", f"started at {started}, failed with exit code {command.exit_code}"))
     for diagnostic in diagnostics:
         facts.append(("error", ": ".join(filter(None, (diagnostic.summary, diagnostic.detail)))))
-    if meaning is not None and not any(meaning.cause in each.detail for each in diagnostics):
+    if meaning is not None and not any(
+        meaning.cause in diagnostic.detail for diagnostic in diagnostics
+    ):
         facts += [("meaning", meaning.summary), ("cause", meaning.cause)]
     print_facts(facts)
     for hint in dict.fromkeys(diagnostic.hint for diagnostic in diagnostics if diagnostic.hint):

@@ -31,10 +31,10 @@ def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
         amount = on_google(dollars(estimate.per_hour * seconds / 3600), is_free=is_free)
         return f"{format_duration(seconds)}, {amount}"
 
-    each, bound = estimate.seconds_each, estimate.timeout
-    if each is not None:
-        length = format_duration(each)
-        text = f"{jobs}: about {total(each)}, as the last successful one took {length}."
+    one_job, bound = estimate.seconds_each, estimate.timeout
+    if one_job is not None:
+        length = format_duration(one_job)
+        text = f"{jobs}: about {total(one_job)}, as the last successful one took {length}."
     elif bound is not None:
         text = f"{jobs}: at most {total(bound)}."
     elif estimate.per_hour is None:
@@ -45,12 +45,12 @@ def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
     return f"{text} {FREE}" if is_free else text
 
 
-def print_sweep(each: Sequence[SweepValues], reports: Sequence[RunReport]) -> None:
+def print_sweep(sweep: Sequence[SweepValues], reports: Sequence[RunReport]) -> None:
     """A row for each job, the first ones with their reports, and the last values of as many
     metrics as fit; where the ids of the jobs do not fit, their last words."""
     metrics = list(dict.fromkeys(curve.name for report in reports for curve in report.curves))
     choices = itertools.product(range(len(metrics), -1, -1), (False, True))
-    tables = (_table(each, reports, metrics[:count], is_short) for count, is_short in choices)
+    tables = (_table(sweep, reports, metrics[:count], is_short) for count, is_short in choices)
     widest_fitting = next(tables)
     while not fits(widest_fitting) and (narrower := next(tables, None)) is not None:
         widest_fitting = narrower
@@ -58,17 +58,17 @@ def print_sweep(each: Sequence[SweepValues], reports: Sequence[RunReport]) -> No
 
 
 def _table(
-    each: Sequence[SweepValues],
+    sweep: Sequence[SweepValues],
     reports: Sequence[RunReport],
     metrics: Sequence[str],
     is_short: bool,
 ) -> Table:
-    options = [f"--{name}" for name in each[0]]
+    options = [f"--{name}" for name in sweep[0]]
     numbers = ["exit", "ran", "steps", *(name.replace("_", " ") for name in metrics)]
     numbers.append(on_google("cost", is_free=reports[0].is_free))
     rows = [
         (*values.values(), *_cells(report, metrics, is_short))
-        for values, report in itertools.zip_longest(each, reports)
+        for values, report in itertools.zip_longest(sweep, reports)
     ]
     return table((*options, "job", "state", *numbers), rows, numbers=(*options, *numbers))
 

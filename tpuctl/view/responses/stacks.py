@@ -340,7 +340,7 @@ class Sweep(Response):
     @classmethod
     def of(
         cls,
-        each: Sequence[SweepValues],
+        sweep: Sequence[SweepValues],
         reports: Sequence[RunReport],
         down: status.Down | None = None,
     ) -> Sweep:
@@ -348,7 +348,7 @@ class Sweep(Response):
         return cls(
             jobs=[
                 SweepJob.from_object(report, values=values)
-                for values, report in zip_longest(each, reports)
+                for values, report in zip_longest(sweep, reports)
             ],
             **({} if down is None else {"remaining": down.remaining}),
         )
@@ -589,7 +589,7 @@ class Node(Response):
             node,
             slice=stack.nodes.index(node.name) if is_slice else None,
             age_hours=node.hours(at),
-            cost_so_far=next((each.so_far for each in charges if each.item.node is node), None),
+            cost_so_far=next((cost.so_far for cost in charges if cost.item.node is node), None),
         )
 
 

@@ -44,8 +44,8 @@ def show_status(
         console().print(charges_list)
         for line in price_notes(charges, is_free=is_free):
             print_wrapped(line)
-    for each in advice:
-        print_wrapped(f"\n{each.text}\n    {typed(each.command)}")
+    for suggestion in advice:
+        print_wrapped(f"\n{suggestion.text}\n    {typed(suggestion.command)}")
 
 
 def price_notes(charges: Sequence[Charge], *, is_free: bool) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _facts(item: InventoryItem, stack: Stack) -> list[tuple[str, str]]:
     addresses = node.endpoints or node.addresses
     if stack.slices > 1 and node.name in stack.nodes:
         index = stack.nodes.index(node.name)
-        addresses = tuple(f"{index}.{each} {address}" for each, address in enumerate(addresses))
+        addresses = tuple(f"{index}.{slot} {address}" for slot, address in enumerate(addresses))
     if addresses:
         listed = ", ".join(addresses[:MAX_ADDRESSES])
         if len(addresses) > MAX_ADDRESSES:

@@ -38,7 +38,7 @@ class CachedObject:
 def cached_objects(bucket: Bucket, prefix: str) -> list[CachedObject]:
     """The objects with a prefix, the latest first."""
     objects = map(CachedObject, bucket.objects(prefix, FIELDS))
-    return sorted(objects, key=lambda each: each.created, reverse=True)
+    return sorted(objects, key=lambda entry: entry.created, reverse=True)
 
 
 def download(bucket: Bucket, cached: CachedObject, target: IO[bytes]) -> None:

@@ -121,7 +121,7 @@ class EnvironmentStore:
         is_waiting = False
         while time.monotonic() < deadline:
             objects = cached_objects(self.bucket, self.prefix)
-            archives = [each for each in objects if each.name.endswith(ARCHIVE)]
+            archives = [entry for entry in objects if entry.name.endswith(ARCHIVE)]
             if archives and not archives[0].is_too_old:
                 if self.has_lock:  # another worker stored it just before this one took the lock
                     self.release()
@@ -129,7 +129,7 @@ class EnvironmentStore:
                     return True
             elif self.has_lock:
                 return False
-            elif not self.acquire([each for each in objects if each.name == self.lock]):
+            elif not self.acquire([entry for entry in objects if entry.name == self.lock]):
                 if not is_waiting:
                     worker = self.current_holder()["worker"].replace(self.job, "")
                     self.folder.log(f"waiting for {worker}, which installs the packages")

@@ -133,7 +133,7 @@ class Server:
         terminals: list[dict[str, Any]] = []
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
             terminals = self.get("terminals")
-        times = [str(each.get("last_activity")) for each in (*kernels, *terminals)]
+        times = [str(session.get("last_activity")) for session in (*kernels, *terminals)]
         self.activity = max([*times, self.activity or "0"])
         return {
             "port": self.port,

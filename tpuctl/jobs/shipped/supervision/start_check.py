@@ -251,11 +251,11 @@ class StartCheck:
         ]
 
     def has_arrived(self) -> bool:
-        return any(each.state == ESTABLISHED for each in self.to_first())
+        return any(peer.state == ESTABLISHED for peer in self.to_first())
 
     def explain_absence(self) -> dict[str, Any] | None:
         """Why this worker has not connected to the first; None if it may need no connection."""
-        dropped = [each.remote_port for each in self.to_first() if each.state == SYN_SENT]
+        dropped = [peer.remote_port for peer in self.to_first() if peer.state == SYN_SENT]
         stacks = read_stacks(self.job_parent)
         waits = is_waiting(stacks)
         ports_to_probe = [] if dropped else self.ports

@@ -90,7 +90,7 @@ def _missing_size(inference: JaxInference, module: Module, node: ast.Call) -> st
     if name is None and isinstance(node.func, ast.Attribute) and node.func.attr == "nonzero":
         function, values = "nonzero", [node.func.value]
     keyword = FUNCTIONS.get(function, "")
-    if not keyword or any(each.arg in (None, keyword) for each in node.keywords):
+    if not keyword or any(argument.arg in (None, keyword) for argument in node.keywords):
         return ""
     if function == "where" and len(node.args) + len(node.keywords) > 1:
         return ""

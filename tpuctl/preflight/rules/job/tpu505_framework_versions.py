@@ -219,7 +219,9 @@ def _generation(requirements: dict[str, Requirement], generation: str) -> Iterat
     releases = _libtpu_by_release()
     for name, firsts in _data()["first"].items():
         package = requirements.get(name)
-        allowed = [each for each in releases[name] if package and allows(package.clauses, each)]
+        allowed = [
+            release for release in releases[name] if package and allows(package.clauses, release)
+        ]
         is_old = not any(allows(f">={firsts[generation]}", version) for version in allowed)
         if package is not None and allowed and is_old:
             yield _finding(

@@ -183,8 +183,8 @@ def _uses(module: Module, root: Path) -> Iterator[Use]:
 
 def _defines(module: Module, name: str) -> bool:
     kinds = (ast.ClassDef, ast.FunctionDef)
-    return any(each.name == name for each in module.of_types(*kinds)) or any(
-        each.id == name and isinstance(each.ctx, ast.Store) for each in module.of_types(ast.Name)
+    return any(part.name == name for part in module.of_types(*kinds)) or any(
+        part.id == name and isinstance(part.ctx, ast.Store) for part in module.of_types(ast.Name)
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-import threading
 import time
 import types
 from collections.abc import Callable, Mapping
@@ -32,7 +31,6 @@ CALLBACKS = {
     "jax.experimental": ("io_callback",),
 }
 MAX_CHANGES = 6  # of arguments, in an explanation
-MAX_READS = 200  # of values on the host
 CALLS_PER_STEP = 10  # after so many times the steps, a script without gradients is stopped
 
 
@@ -101,7 +99,6 @@ class JaxFunctions:
         self.step_function: FunctionState | None = None
         self.is_reading = False  # the shim itself reads a value
         self.callbacks: dict[tuple[str, str], Any] = {}  # lines by function and text
-        self.reads: set[Any] = set()  # recorded lines and steps
 
     def install(self) -> None:
         jax, attempt = self.jax, self.rehearsal.writer.attempt
@@ -125,7 +122,7 @@ class JaxFunctions:
 
         @functools.wraps(original)
         def call(*arguments: Any, **keywords: Any) -> Any:
-            if self.depth and self._is_observed():
+            if self.depth and self.rehearsal.is_observed:
                 rehearsal.writer.attempt("callbacks", self._record_callback, module, name)
                 if rehearsal.is_compile and module.__name__ == "jax.debug":
                     return None
@@ -144,7 +141,7 @@ class JaxFunctions:
         return list(self.jax.tree_util.tree_leaves(value))
 
     def call(self, function: JaxFunction, compiled: Any, arguments: Any, keywords: Any) -> Any:
-        if self.depth or not self._is_observed() or self._is_traced((arguments, keywords)):
+        if self.depth or not self.rehearsal.is_observed or self._is_traced((arguments, keywords)):
             return call_script(compiled, *arguments, **keywords)
         rehearsal, attempt = self.rehearsal, self.rehearsal.writer.attempt
         state = attempt("a function", self._state, compiled) or FunctionState()
@@ -270,7 +267,11 @@ class JaxFunctions:
             @functools.wraps(result)
             def call(*inputs: Any, **options: Any) -> Any:
                 self.rehearsal.gradient_count += 1
-                if self.depth or not self._is_observed() or self._is_traced((inputs, options)):
+                if (
+                    self.depth
+                    or not self.rehearsal.is_observed
+                    or self._is_traced((inputs, options))
+                ):
                     return call_script(result, *inputs, **options)
                 return self._run_eager_step(functools.partial(result, *inputs, **options))
 
@@ -290,7 +291,7 @@ class JaxFunctions:
         monitoring = importlib.import_module("jax.monitoring")
 
         def listen(event: str, seconds: float, **details: Any) -> None:
-            if event == COMPILE_EVENT and self._is_observed():
+            if event == COMPILE_EVENT and self.rehearsal.is_observed:
                 name = _function_name(str(details.get("fun_name", "?")))
                 if self.depth:
                     self.compilations.append((name, seconds))
@@ -331,16 +332,9 @@ class JaxFunctions:
         array.item = read_item
 
     def _record_read(self) -> None:
-        step = self.rehearsal.steps.count
-        if self.depth or self.is_reading or not step or not self._is_observed():
-            return
-        where = self.rehearsal.user_lines.current()
-        if where is None or len(self.reads) >= MAX_READS:
-            return
-        key = (where["file"], where["line"], step)
-        if key not in self.reads:
-            self.reads.add(key)
-            self.rehearsal.writer.write("fetched", where=where, after_step=step)
+        rehearsal = self.rehearsal
+        if rehearsal.steps.count and rehearsal.is_observed and not (self.depth or self.is_reading):
+            rehearsal.record_read(rehearsal.user_lines.current())
 
     def _state(self, compiled: Any) -> FunctionState:
         function = compiled
@@ -352,12 +346,6 @@ class JaxFunctions:
     def _is_traced(self, values: Any) -> bool:
         """Whether a call is part of a function that is being traced or differentiated."""
         return any(isinstance(leaf, self.tracer) for leaf in self.leaves(values))
-
-    def _is_observed(self) -> bool:
-        """Whether this is the script's main thread, before it receives SIGTERM."""
-        rehearsal = self.rehearsal
-        is_main = threading.current_thread() is threading.main_thread()
-        return is_main and not (rehearsal.writer.is_forked() or rehearsal.script_exit.is_requested)
 
     def _capture(self, state: FunctionState, function: JaxFunction, call: Any) -> None:
         """Lower the step for the host, instead of running it, if the function trains."""

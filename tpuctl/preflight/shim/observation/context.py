@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ from .observation_writer import Writer
 from .process_exit import ScriptExit
 from .settings import Settings
 from .steps import Steps
-from .user_lines import UserLines
+from .user_lines import UserLines, Where
+
+MAX_READS = 200  # of values on the host that are recorded
 
 
 class Trace(NamedTuple):
@@ -52,6 +55,23 @@ class Rehearsal:
         self.definitions: dict[str, Any] = {}  # lines of the user's functions, by name
         self.pending_traces: list[dict[str, Any]] | None = None  # may be retraced with XLA
         self._is_eager = False
+        self._reads: set[Any] = set()  # recorded lines and steps
+
+    def record_read(self, where: Where | None) -> None:
+        """Write, once for a line and step, that the script read a value on the host."""
+        step = self.steps.count
+        if not step or where is None or len(self._reads) >= MAX_READS:
+            return
+        key = (where["file"], where["line"], step)
+        if key not in self._reads:
+            self._reads.add(key)
+            self.writer.write("fetched", where=where, after_step=step)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether this is the script's main thread, before it receives SIGTERM."""
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and not (self.writer.is_forked() or self.script_exit.is_requested)
 
     def record_eager(self) -> None:
         """Write, once, that gradients are computed eagerly."""

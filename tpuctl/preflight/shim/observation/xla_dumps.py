@@ -85,7 +85,7 @@ class XlaDumps:
             seconds=round(max(times) - min(times), 3),
             shapes=shapes,
             trains=trace.trains,
-            dynamic=_count_dynamic(program),
+            dynamic=sum(len(DYNAMIC.findall(shape)) for shape in SHAPE.findall(program)),
             peak=int(total["bytes"]) if total else None,
             program=self._save_program(trace.name, unoptimized),
         )
@@ -165,8 +165,3 @@ def _type(name: str) -> str:
 def _letters(name: str) -> str:
     """A name without the characters that XLA replaces in the names of files."""
     return re.sub(r"\W|_", "", name)
-
-
-def _count_dynamic(program: str) -> int:
-    """The number of bounded dynamic dimensions in the results of operations."""
-    return sum(len(DYNAMIC.findall(shape)) for shape in SHAPE.findall(program))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ READS = (
 )
 READ_OPERATION = "aten::_local_scalar_dense"  # of `item`
 OPERATIONS = "aten::"  # counters of operations that XLA does not have
-MAX_READS = 200  # of values on the host
 MAX_INPUTS = 20  # of a step
 NANOSECONDS = 1e9
 
@@ -55,7 +53,6 @@ class TorchTraining:
         self.is_inside = False  # an observed call, or one of this class
         self.is_sharded = False
         self.inputs: list[tuple[str, list[int]]] = []  # moved to the device since the last step
-        self.reads: set[Any] = set()  # recorded lines and steps
         self.counts = Counts(0, 0.0, 0)
         # How often operations ran on the host, up to the last step and to the last call.
         self.in_steps: dict[str, int] = {}
@@ -103,7 +100,7 @@ class TorchTraining:
 
         @functools.wraps(original)
         def backward(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
-            if self._is_observed():
+            if self.rehearsal.is_observed:
                 self.rehearsal.writer.attempt("the loss", self._record_loss, tensors)
             return call_script(original, tensors, *arguments, **keywords)
 
@@ -120,12 +117,12 @@ class TorchTraining:
         module = importlib.import_module("torch.optim.optimizer")
 
         def before(optimizer: Any, *_: Any) -> None:
-            if optimizer is self.main and self.is_pending and self._is_observed():
+            if optimizer is self.main and self.is_pending and self.rehearsal.is_observed:
                 self._end_unsynchronized_step()
 
         def after(optimizer: Any, *_: Any) -> None:
             attempt = self.rehearsal.writer.attempt
-            if self._is_observed() and attempt("an update", self._record_update, optimizer):
+            if self.rehearsal.is_observed and attempt("an update", self._record_update, optimizer):
                 self._end_step()
 
         module.register_optimizer_step_pre_hook(before)
@@ -195,7 +192,7 @@ class TorchTraining:
     def _check_parameters(self) -> None:
         """Write how many parameters are not finite after the last step."""
         torch = self.torch
-        parameters = [each for group in self.main.param_groups for each in group["params"]]
+        parameters = [weight for group in self.main.param_groups for weight in group["params"]]
         with torch.no_grad():
             flags = [torch.isfinite(parameter).all() for parameter in parameters]
             count = sum(not flag for flag in torch.stack(flags).tolist())
@@ -212,7 +209,7 @@ class TorchTraining:
 
         @functools.wraps(original)
         def sync(*arguments: Any, **keywords: Any) -> Any:
-            if self.is_inside or not self._is_observed():
+            if self.is_inside or not self.rehearsal.is_observed:
                 return call_script(original, *arguments, **keywords)
             result = self._counted(functools.partial(original, *arguments, **keywords))
             if self.is_pending:
@@ -231,7 +228,7 @@ class TorchTraining:
         @functools.wraps(original)
         def read(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(original, tensor, *arguments, **keywords)
-            if self.is_inside or not self._is_observed():
+            if self.is_inside or not self.rehearsal.is_observed:
                 return call_script(call)
             if tensor.device.type != "xla":
                 result = call_script(call)
@@ -251,7 +248,7 @@ class TorchTraining:
 
         @functools.wraps(original)
         def apply(*arguments: Any, **keywords: Any) -> Any:
-            if self.is_inside or not self._is_observed():
+            if self.is_inside or not self.rehearsal.is_observed:
                 return call_script(original, *arguments, **keywords)
             self.is_inside = True
             try:
@@ -283,7 +280,7 @@ class TorchTraining:
             fallbacks = attempt("operations", self._changed, self.in_calls) or []
             self.lines.update(dict.fromkeys(fallbacks, where))
         if self.counts.reads > before.reads and not fallbacks:
-            attempt("counters", self._record_read, where)
+            attempt("counters", self.rehearsal.record_read, where)
         return result
 
     def _record_compilation(
@@ -303,15 +300,6 @@ class TorchTraining:
             devices=self._device_count(),
             **program,
         )
-
-    def _record_read(self, where: Where | None) -> None:
-        step = self.rehearsal.steps.count
-        if not step or where is None or len(self.reads) >= MAX_READS:
-            return
-        key = (where["file"], where["line"], step)
-        if key not in self.reads:
-            self.reads.add(key)
-            self.rehearsal.writer.write("fetched", where=where, after_step=step)
 
     def _record_inputs(self, value: Any) -> None:
         """Record the shapes of tensors that are on an XLA device now."""
@@ -369,7 +357,7 @@ class TorchTraining:
         Tracing().__enter__()
 
     def _trace_operation(self, call: Callable[[], Any]) -> Any:
-        if self.is_inside or not self._is_observed():
+        if self.is_inside or not self.rehearsal.is_observed:
             return call_script(call)
         return self._counted(call)
 
@@ -390,7 +378,7 @@ class TorchTraining:
 
         @functools.wraps(original)
         def load(iterator: Any) -> Any:
-            if not self._is_observed():
+            if not self.rehearsal.is_observed:
                 return call_script(original, iterator)
             self.rehearsal.steps.begin_wait()
             try:
@@ -406,7 +394,7 @@ class TorchTraining:
     # what is observed
 
     def _is_on_xla(self) -> bool:
-        parameters = (each for group in self.main.param_groups for each in group["params"])
+        parameters = (weight for group in self.main.param_groups for weight in group["params"])
         return self.xla is not None and any(
             parameter.device.type == "xla" for parameter in parameters
         )
@@ -419,9 +407,3 @@ class TorchTraining:
             and distributed.is_initialized()
             and distributed.get_rank() != 0
         )
-
-    def _is_observed(self) -> bool:
-        """Whether this is the script's main thread, before it receives SIGTERM."""
-        rehearsal = self.rehearsal
-        is_main = threading.current_thread() is threading.main_thread()
-        return is_main and not (rehearsal.writer.is_forked() or rehearsal.script_exit.is_requested)
