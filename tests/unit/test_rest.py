@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
+from tests.support.http_server import QuietHandler
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
@@ -38,7 +39,7 @@ class Api:
         self.requests: list[tuple[str, str, str, bytes]] = []
         api = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def answer(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(size)
@@ -52,9 +53,6 @@ class Api:
                 self.wfile.write(content)
 
             do_GET = do_POST = answer
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
