@@ -358,12 +358,8 @@ def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     reached(client, QueuedState.ACTIVE)
     before = nodes(client)
     boots = cloud.host.called.count("boot")
-
-    def reset() -> Any:
-        operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
-        return operation.result(timeout=60)
-
-    after_reset = reset()
+    operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
+    after_reset = operation.result(timeout=60)
     assert after_reset.state.state is QueuedState.ACTIVE
     assert nodes(client) == before
     assert cloud.host.called.count("boot") == boots + 1

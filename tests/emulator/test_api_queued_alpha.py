@@ -80,13 +80,9 @@ def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     assert v2_node.network_endpoints[0].ip_address == created.network_endpoints[0].ip_address
     rows = list(client.list_nodes(parent=PARENT, timeout=60))
     assert rows == [created]
-
-    def change() -> Any:
-        mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
-        changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
-        return client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
-
-    changed = change()
+    mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
+    changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
+    changed = client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
     assert (dict(changed.labels), changed.description) == ({"c": "d"}, "new")
     assert changed.boot_disk_config.customer_encryption_key.kms_key_name == key
     for verb, state in (("stop", State.STOPPED), ("start", State.READY)):

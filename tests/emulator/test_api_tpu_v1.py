@@ -48,19 +48,15 @@ def refusal(cloud: Any, kind: type[Exception], **more: Any) -> str:
 def test_node_lifecycle(cloud: Any) -> None:
     cloud.host.gate.clear()
     client = client_of(cloud)
-
-    def begin() -> Any:
-        requested = node(
-            cidr_block="10.2.0.0/29",
-            labels={"tpuctl-stack": "s"},
-            description="d",
-            scheduling_config={"preemptible": True},
-            service_account="mine@example.com",  # output only: the client's value is ignored
-            state=State.READY,
-        )
-        return client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
-
-    operation = begin()
+    requested = node(
+        cidr_block="10.2.0.0/29",
+        labels={"tpuctl-stack": "s"},
+        description="d",
+        scheduling_config={"preemptible": True},
+        service_account="mine@example.com",  # output only: the client's value is ignored
+        state=State.READY,
+    )
+    operation = client.create_node(parent=PARENT, node_id="n", node=requested, timeout=60)
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
     assert (
         operation.operation.metadata.type_url

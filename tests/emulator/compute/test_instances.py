@@ -177,11 +177,7 @@ def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     assert code == "INTERNAL_ERROR"
     assert "no such image" in text
     assert engine.cloud.host.discarded == [NAME]
-
-    def look() -> list[Any]:
-        return [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)]
-
-    assert look() == []
+    assert [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)] == []
 
 
 def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
