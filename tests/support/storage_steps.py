@@ -49,7 +49,7 @@ class Step:
 
     def take(self, step: dict[str, Any]) -> None:
         verb = step.pop("do")
-        error, says = step.pop("error", None), step.pop("says", "")
+        error, says = step.pop("error", None), self.filled(step.pop("says", ""))
         has, label = step.pop("has", None), step.pop("as", "")
         expected = {key: self.filled(value) for key, value in step.items()}
         try:
