@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import resourcemanager_v3
-from google.cloud.resourcemanager_v3.services.folders.transports import FoldersGrpcTransport
-from google.cloud.resourcemanager_v3.services.organizations.transports import (
-    OrganizationsGrpcTransport,
-)
 from google.iam.v1 import iam_policy_pb2
 
 ORGANIZATION = "organizations/400000000001"
@@ -21,23 +17,15 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def organizations(cloud: Any, transport: str) -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.OrganizationsClient(
-            transport=OrganizationsGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.OrganizationsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.OrganizationsClient, transport)
 
 
 def folders(cloud: Any, transport: str) -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.FoldersClient(
-            transport=FoldersGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.FoldersClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.FoldersClient, transport)
 
 
 def projects(cloud: Any) -> Any:
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient)
 
 
 @both

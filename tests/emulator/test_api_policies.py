@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import iam_admin_v1, resourcemanager_v3
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
@@ -18,11 +17,11 @@ ROLE = f"{NAME}/roles/tpuctl.watchdog"
 
 
 def iam(cloud: Any) -> Any:
-    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    return cloud.client(iam_admin_v1.IAMClient, "grpc")
 
 
 def projects(cloud: Any) -> Any:
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient)
 
 
 def make_role(cloud: Any) -> Any:
@@ -129,9 +128,8 @@ def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     bucket.set_iam_policy(policy, timeout=60)
 
 
-async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    number = cloud.project_number
+def test_service_agents_exist_after_enabling_api(new_cloud: Any) -> None:
+    number = new_cloud.project_number
     members = [
         f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
         f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
@@ -141,14 +139,14 @@ async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
         count = 0
         for member in members:
             try:
-                bind(cloud, "roles/tpu.viewer", member)
+                bind(new_cloud, "roles/tpu.viewer", member)
             except exceptions.BadRequest:
                 count += 1
         return count
 
-    assert await asyncio.to_thread(refused) == 2
-    cloud.enable("compute", "tpu")
-    assert await asyncio.to_thread(refused) == 0
+    assert refused() == 2
+    new_cloud.enable("compute", "tpu")
+    assert refused() == 0
 
 
 def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:

@@ -13,8 +13,6 @@ from google.cloud import (
     iam_admin_v1,
     resourcemanager_v3,
 )
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
-from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
@@ -25,33 +23,20 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def projects(cloud: Any, transport: str = "rest") -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.ProjectsClient(
-            transport=ProjectsGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient, transport)
 
 
 def accounts(cloud: Any) -> Any:
-    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
-
-
-def compute(cloud: Any, client: Any) -> Any:
-    return cloud.keep(client(**cloud.options()))
+    return cloud.client(iam_admin_v1.IAMClient, "grpc")
 
 
 @both
-async def test_new_cloud_has_one_project(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        project = projects(cloud, transport).get_project(name=NAME, timeout=60)
-        assert project.project_id == PROJECT
-        assert project.state is resourcemanager_v3.Project.State.ACTIVE
-        by_number = projects(cloud, transport).get_project(name=project.name, timeout=60)
-        assert by_number == project
-
-    await asyncio.to_thread(run)
+def test_new_cloud_has_one_project(new_cloud: Any, transport: str) -> None:
+    project = projects(new_cloud, transport).get_project(name=NAME, timeout=60)
+    assert project.project_id == PROJECT
+    assert project.state is resourcemanager_v3.Project.State.ACTIVE
+    by_number = projects(new_cloud, transport).get_project(name=project.name, timeout=60)
+    assert by_number == project
 
 
 @both
@@ -156,12 +141,9 @@ def test_service_accounts(cloud: Any) -> None:
     assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
 
-async def test_iam_requires_enabled_api(make_cloud: Any) -> None:
-    cloud = await make_cloud()
+def test_iam_requires_enabled_api(new_cloud: Any) -> None:
     with pytest.raises(exceptions.PermissionDenied) as caught:
-        await asyncio.to_thread(
-            lambda: list(accounts(cloud).list_service_accounts(name=NAME, timeout=60))
-        )
+        list(accounts(new_cloud).list_service_accounts(name=NAME, timeout=60))
     assert caught.value.reason == "SERVICE_DISABLED"
 
 
@@ -174,11 +156,11 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         assert ended.status is compute_v1.Operation.Status.DONE
         return ended
 
-    operations = compute(cloud, compute_v1.GlobalOperationsClient)
+    operations = cloud.client(compute_v1.GlobalOperationsClient)
 
     def run() -> None:
-        networks = compute(cloud, compute_v1.NetworksClient)
-        firewalls = compute(cloud, compute_v1.FirewallsClient)
+        networks = cloud.client(compute_v1.NetworksClient)
+        firewalls = cloud.client(compute_v1.FirewallsClient)
         assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
         rules = {each.name for each in firewalls.list(project=PROJECT)}
         assert "default-allow-ssh" in rules
@@ -267,7 +249,7 @@ def test_network_insert_is_idempotent_by_request_id(cloud: Any) -> None:
 
 
 def test_auto_networks_have_subnetworks(cloud: Any) -> None:
-    client = compute(cloud, compute_v1.SubnetworksClient)
+    client = cloud.client(compute_v1.SubnetworksClient)
     rows = list(client.list(project=PROJECT, region="europe-west4"))
     assert [row.name for row in rows] == ["default"]
     assert client.get(project=PROJECT, region="europe-west4", subnetwork="default") == rows[0]
@@ -276,7 +258,7 @@ def test_auto_networks_have_subnetworks(cloud: Any) -> None:
 
 
 def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
-    client = compute(cloud, compute_v1.ProjectsClient)
+    client = cloud.client(compute_v1.ProjectsClient)
     first = client.get(project=PROJECT).common_instance_metadata
     base64.urlsafe_b64decode(first.fingerprint)
     new_metadata = compute_v1.Metadata(
@@ -293,9 +275,8 @@ def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
         client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=new_metadata)
 
 
-async def test_disabled_compute_api_error(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/compute/v1/{NAME}/global/networks")
+def test_disabled_compute_api_error(new_cloud: Any) -> None:
+    answer = new_cloud.request("GET", f"/compute/v1/{NAME}/global/networks")
     error = answer.json()["error"]
     assert (error["code"], error["errors"][0]["reason"]) == (403, "accessNotConfigured")
     assert error["details"][0]["reason"] == "SERVICE_DISABLED"

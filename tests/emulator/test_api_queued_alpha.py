@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2alpha1
-from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
 from tests.support.locations import PARENT, PROJECT
@@ -25,7 +24,7 @@ FLEX = f"/v2alpha1/{FLEX_PARENT}/queuedResources"
 
 
 def alpha(cloud: Any) -> Any:
-    return tpu_v2alpha1.TpuClient(transport=TpuGrpcTransport(channel=cloud.channel()))
+    return cloud.client(tpu_v2alpha1.TpuClient, "grpc")
 
 
 def node(**fields: Any) -> tpu_v2alpha1.Node:

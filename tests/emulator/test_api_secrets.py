@@ -13,9 +13,6 @@ import pytest
 from google.cloud.secretmanager_v1.services.secret_manager_service import (
     SecretManagerServiceClient,
 )
-from google.cloud.secretmanager_v1.services.secret_manager_service.transports.grpc import (
-    SecretManagerServiceGrpcTransport,
-)
 from google.cloud.secretmanager_v1.types import SecretVersion
 from google.oauth2.credentials import Credentials
 from googleapiclient import discovery, errors
@@ -225,8 +222,7 @@ def test_disabled_secret_manager_api(cloud: Any) -> None:
 
 
 def test_official_client_over_grpc(manager: Any) -> None:
-    transport = SecretManagerServiceGrpcTransport(channel=manager.channel())
-    client = SecretManagerServiceClient(transport=transport)
+    client = manager.client(SecretManagerServiceClient, "grpc")
     secret = client.create_secret(
         request={"parent": PROJECT_NAME, "secret_id": "token", "secret": AUTOMATIC}, timeout=60
     )

@@ -142,7 +142,7 @@ async def test_local_cloud_bug_is_not_blamed_on_google(
         with pytest.raises(api.InternalServerError) as raised:
             await asyncio.to_thread(cloud.tpu(transport).create_node, create)
         check(convert(raised.value, "node/n"))
-    disks = cloud.keep(compute_v1.DisksClient(**cloud.options()))
+    disks = cloud.client(compute_v1.DisksClient)
     location = {"project": "local-project", "zone": "europe-west4-a"}
     disk = {**location, "disk_resource": {"name": "d", "size_gb": 10}}
     with pytest.raises(api.InternalServerError) as raised:

@@ -28,7 +28,7 @@ def nodes(client: Any) -> list[str]:
 
 
 def networks(cloud: Any) -> Any:
-    return cloud.keep(compute_v1.NetworksClient(**cloud.options()))
+    return cloud.client(compute_v1.NetworksClient)
 
 
 @both
@@ -288,10 +288,6 @@ def test_slow_call_is_delayed(cloud: Any, transport: str) -> None:
     assert nodes(client) == []
 
 
-def compute(cloud: Any, client: Any) -> Any:
-    return cloud.keep(client(**cloud.options()))
-
-
 def test_slow_compute_operation(cloud: Any) -> None:
     fault = cloud.add_fault("slow", method="Networks/Insert", seconds=3600)
     client = networks(cloud)
@@ -324,7 +320,7 @@ def test_compute_operation_fails_with_compute_code(cloud: Any) -> None:
         "fail_operation": True,
     }
     fault = cloud.add_fault("error", **fields)
-    client, operations = networks(cloud), compute(cloud, compute_v1.GlobalOperationsClient)
+    client, operations = networks(cloud), cloud.client(compute_v1.GlobalOperationsClient)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
     begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
     ended = operations.wait(project=PROJECT, operation=begun.name, timeout=60)

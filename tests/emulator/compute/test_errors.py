@@ -166,12 +166,11 @@ def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
     assert "protected against deletion" in caught.value.message
 
 
-async def test_compute_requires_enabled_api(make_cloud: Any, make_engine: Any) -> None:
-    cloud = await make_cloud()
-    engine = make_engine(cloud)
+def test_compute_requires_enabled_api(new_cloud: Any, make_engine: Any) -> None:
+    engine = make_engine(new_cloud)
     with pytest.raises(exceptions.Forbidden) as caught:
-        await asyncio.to_thread(engine.insert, engine.controller())
+        engine.insert(engine.controller())
     assert "Compute Engine API has not been used in project" in caught.value.message
     with pytest.raises(exceptions.Forbidden):
         request = {"project": "local-project", "family": "mine"}
-        await asyncio.to_thread(engine.images.get_from_family, request)
+        engine.images.get_from_family(request)

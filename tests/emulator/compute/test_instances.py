@@ -151,24 +151,21 @@ def test_instance_stop_start_delete(engine: Any) -> None:
         engine.disks.get({**engine.in_zone, "disk": "controller"})
 
 
-async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -> None:
-    cloud = await make_cloud()
-    cloud.enable("compute")
-    cloud.host.gate.clear()
-    engine = make_engine(cloud)
+def test_delete_aborts_pending_insert(engine: Any) -> None:
+    engine.cloud.host.gate.clear()
     which = {**engine.in_zone, "instance": "controller"}
-    insertion = await asyncio.to_thread(engine.insert, engine.controller())
-    deletion = await asyncio.to_thread(engine.instances.delete_unary, which)
-    assert (await asyncio.to_thread(engine.get)).status == "STOPPING"
+    insertion = engine.insert(engine.controller())
+    deletion = engine.instances.delete_unary(which)
+    assert engine.get().status == "STOPPING"
     with pytest.raises(exceptions.BadRequest):
-        await asyncio.to_thread(engine.instances.delete_unary, which)
-    cloud.host.gate.set()
-    await asyncio.to_thread(engine.wait_ok, deletion)
-    code, _ = await asyncio.to_thread(engine.wait_error, insertion)
+        engine.instances.delete_unary(which)
+    engine.cloud.in_loop(engine.cloud.host.gate.set)
+    engine.wait_ok(deletion)
+    code, _ = engine.wait_error(insertion)
     assert code == "RESOURCE_NOT_READY"
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(engine.get)
-    assert not cloud.host.running
+        engine.get()
+    assert not engine.cloud.host.running
 
 
 def test_failed_boot_leaves_no_instance(engine: Any) -> None:
