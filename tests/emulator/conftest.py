@@ -81,6 +81,25 @@ class Cloud:
             return kind(transport=kind.get_transport_class("grpc")(channel=self.channel()))
         return self.keep(kind(transport="rest", **self.options()))
 
+    def discovered(self, api: str, version: str) -> Any:
+        """A client built from Google's discovery document of an API, as many programs do."""
+        import google_auth_httplib2
+        import httplib2
+        from googleapiclient import discovery
+
+        client = discovery.build(
+            api,
+            version,
+            http=google_auth_httplib2.AuthorizedHttp(
+                Credentials(token=self.token), http=httplib2.Http(proxy_info=None)
+            ),
+            client_options={"api_endpoint": f"{self.url}/"},
+            cache_discovery=False,
+            static_discovery=True,
+        )
+        self._closing.append(client.close)
+        return client
+
     def tpu(self, transport: str = "grpc") -> Any:
         from google.cloud import tpu_v2
 
