@@ -27,10 +27,8 @@ def billing(cloud: Any, transport: str) -> Any:
 def test_new_cloud_has_open_and_closed_billing_account(new_cloud: Any, transport: str) -> None:
     client = billing(new_cloud, transport)
     accounts = {account.name: account for account in client.list_billing_accounts(timeout=60)}
-    assert {name: account.open_ for name, account in accounts.items()} == {
-        OPEN: True,
-        CLOSED: False,
-    }
+    are_open = {name: account.open_ for name, account in accounts.items()}
+    assert are_open == {OPEN: True, CLOSED: False}
     assert client.get_billing_account(name=OPEN, timeout=60) == accounts[OPEN]
     request = {"filter": "open=true"}
     (only,) = client.list_billing_accounts(request=request, timeout=60)

@@ -32,8 +32,7 @@ class Client:
     """A blocking client of `projects.secrets`."""
 
     def __init__(self, cloud: Any) -> None:
-        self.api = cloud.discovered("secretmanager", "v1")
-        self.secrets = self.api.projects().secrets()
+        self.secrets = cloud.discovered("secretmanager", "v1").projects().secrets()
         self.versions = self.secrets.versions()
 
     def create(self, name: str = "token", **more: Any) -> Any:
