@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
+from tests.support.fake_clock import InstantClock
 from tests.support.http_server import QuietHandler
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
@@ -19,16 +20,6 @@ from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.rest import Rest
 from tpuctl.errors import Conflict, Denied, QuotaExceeded, TpuctlError, Transient
 from tpuctl.resources.base import Query
-
-
-class InstantClock:
-    """A clock with instant sleeps."""
-
-    def now(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        pass
 
 
 class Api:
