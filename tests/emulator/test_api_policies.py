@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from google.cloud import iam_admin_v1, resourcemanager_v3
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
+from tpuctl.local_cloud import remote_control
 
 NAME = f"projects/{PROJECT}"
 ROLE = f"{NAME}/roles/tpuctl.watchdog"
@@ -84,22 +84,17 @@ def test_role_of_other_project_is_rejected(cloud: Any) -> None:
         client.set_iam_policy(request=request, timeout=60)
 
 
-async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> None:
+def test_new_role_and_account_become_visible_later(cloud: Any) -> None:
     """With realistic paces they exist immediately, but policies reject them at first."""
-    cloud = await make_cloud(pace="real")
-    cloud.enable("iam")
-
-    def run() -> None:
-        role, account = make_role(cloud), make_account(cloud)
-        assert iam(cloud).get_role(request={"name": ROLE}, timeout=60) == role
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, ROLE, "user:a@b.example")
-        assert "does not exist in the resource's hierarchy" in caught.value.message
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, "roles/tpu.viewer", f"serviceAccount:{account.email}")
-        assert f"Service account {account.email} does not exist." in caught.value.message
-
-    await asyncio.to_thread(run)
+    remote_control.change_settings(cloud.local_cloud, pace="real")
+    role, account = make_role(cloud), make_account(cloud)
+    assert iam(cloud).get_role(request={"name": ROLE}, timeout=60) == role
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, ROLE, "user:a@b.example")
+    assert "does not exist in the resource's hierarchy" in caught.value.message
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, "roles/tpu.viewer", f"serviceAccount:{account.email}")
+    assert f"Service account {account.email} does not exist." in caught.value.message
 
 
 def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
@@ -183,45 +178,37 @@ def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
         client.undelete_service_account(request=request, timeout=60)
 
 
-async def test_allowed_member_domains_constraint(cloud: Any) -> None:
+def test_allowed_member_domains_constraint(cloud: Any) -> None:
     """Existing bindings stay; the organization's users, accounts and agents are allowed."""
     number = cloud.project_number
-    settings = cloud.server.registry.settings
     role = "roles/tpu.viewer"
-
-    def bind_own_members() -> None:
-        account = make_account(cloud)
-        members = [
-            "user:ann@local-cloud.invalid",
-            f"serviceAccount:{account.email}",
-            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
-        ]
-        bind(cloud, role, *members)
-        assert set(members) <= set(members_of(cloud, role))
-
-    def foreign() -> None:
-        for member in (
-            "user:a@b.example",
-            "allUsers",
-            "serviceAccount:service-1@gcp-sa-logging.iam.gserviceaccount.com",
-        ):
-            with pytest.raises(exceptions.GoogleAPICallError) as caught:
-                bind(cloud, "roles/browser", member)
-            text = "One or more users named in the policy do not belong to a permitted customer."
-            assert text in caught.value.message
-            (detail,) = caught.value.details
-            (violation,) = detail["violations"]
-            assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
-            assert member.rpartition(":")[2] in violation["description"]
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
-        policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
-        with pytest.raises(exceptions.PreconditionFailed) as caught:
-            bucket.set_iam_policy(policy, timeout=60)
-        assert "do not belong to a permitted customer" in caught.value.message
-
-    await asyncio.to_thread(bind, cloud, "roles/viewer", "user:before@b.example")
-    settings.put("policies", ["iam.allowedPolicyMemberDomains"])
-    await asyncio.to_thread(bind_own_members)
-    await asyncio.to_thread(foreign)
-    assert await asyncio.to_thread(members_of, cloud, "roles/viewer") == ["user:before@b.example"]
+    bind(cloud, "roles/viewer", "user:before@b.example")
+    cloud.put_setting("policies", ["iam.allowedPolicyMemberDomains"])
+    account = make_account(cloud)
+    members = [
+        "user:ann@local-cloud.invalid",
+        f"serviceAccount:{account.email}",
+        f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+    ]
+    bind(cloud, role, *members)
+    assert set(members) <= set(members_of(cloud, role))
+    for member in (
+        "user:a@b.example",
+        "allUsers",
+        "serviceAccount:service-1@gcp-sa-logging.iam.gserviceaccount.com",
+    ):
+        with pytest.raises(exceptions.GoogleAPICallError) as caught:
+            bind(cloud, "roles/browser", member)
+        text = "One or more users named in the policy do not belong to a permitted customer."
+        assert text in caught.value.message
+        (detail,) = caught.value.details
+        (violation,) = detail["violations"]
+        assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
+        assert member.rpartition(":")[2] in violation["description"]
+    bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+    policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
+    policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
+    with pytest.raises(exceptions.PreconditionFailed) as caught:
+        bucket.set_iam_policy(policy, timeout=60)
+    assert "do not belong to a permitted customer" in caught.value.message
+    assert members_of(cloud, "roles/viewer") == ["user:before@b.example"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
@@ -16,6 +15,7 @@ from google.cloud import (
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
+from tpuctl.local_cloud import remote_control
 
 NAME = f"projects/{PROJECT}"
 
@@ -147,9 +147,8 @@ def test_iam_requires_enabled_api(new_cloud: Any) -> None:
     assert caught.value.reason == "SERVICE_DISABLED"
 
 
-async def test_networks_and_firewalls(make_cloud: Any) -> None:
-    cloud = await make_cloud(pace="quick")
-    cloud.enable("compute")
+def test_networks_and_firewalls(cloud: Any) -> None:
+    remote_control.change_settings(cloud.local_cloud, pace="quick")
 
     def done(operation: Any) -> Any:
         ended = operations.wait(project=PROJECT, operation=operation.name)
@@ -157,62 +156,54 @@ async def test_networks_and_firewalls(make_cloud: Any) -> None:
         return ended
 
     operations = cloud.client(compute_v1.GlobalOperationsClient)
-
-    def run() -> None:
-        networks = cloud.client(compute_v1.NetworksClient)
-        firewalls = cloud.client(compute_v1.FirewallsClient)
-        assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
-        rules = {each.name for each in firewalls.list(project=PROJECT)}
-        assert "default-allow-ssh" in rules
-        network = compute_v1.Network(
-            name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
-        )
-        started = networks.insert_unary(project=PROJECT, network_resource=network)
-        assert started.status is compute_v1.Operation.Status.RUNNING
-        with pytest.raises(exceptions.Conflict):
-            networks.insert_unary(project=PROJECT, network_resource=network)
-        assert not done(started).error.errors
-        network_found = networks.get(project=PROJECT, network="stack-net")
-        assert network_found.description == "tpuctl-stack=s"
-        assert network_found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
-        rule = compute_v1.Firewall(
-            name="stack-ssh",
-            network=network_found.self_link,
-            allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
-            source_ranges=["203.0.113.7/32"],
-            target_tags=["stack"],
-        )
-        done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
-        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert (firewall.priority, firewall.direction) == (1000, "INGRESS")
-        assert list(firewall.source_ranges) == ["203.0.113.7/32"]
-        listed = firewalls.list(
-            request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
-        )
-        assert [each.name for each in listed] == ["stack-ssh"]
-        changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
-        done(
-            firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed)
-        )
-        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert list(firewall.source_ranges) == ["198.51.100.1/32"]
-        assert list(firewall.target_tags) == ["stack"]
-        refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
-        assert [each.code for each in refused.error.errors] == [
-            "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
-        ]
-        assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
-        assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
-        with pytest.raises(exceptions.NotFound) as caught:
-            networks.get(project=PROJECT, network="stack-net")
-        assert (
-            f"The resource 'projects/{PROJECT}/global/networks/stack-net' was not found"
-            in caught.value.message
-        )
-        with pytest.raises(exceptions.NotFound):
-            firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")
-
-    await asyncio.to_thread(run)
+    networks = cloud.client(compute_v1.NetworksClient)
+    firewalls = cloud.client(compute_v1.FirewallsClient)
+    assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
+    rules = {each.name for each in firewalls.list(project=PROJECT)}
+    assert "default-allow-ssh" in rules
+    network = compute_v1.Network(
+        name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
+    )
+    started = networks.insert_unary(project=PROJECT, network_resource=network)
+    assert started.status is compute_v1.Operation.Status.RUNNING
+    with pytest.raises(exceptions.Conflict):
+        networks.insert_unary(project=PROJECT, network_resource=network)
+    assert not done(started).error.errors
+    network_found = networks.get(project=PROJECT, network="stack-net")
+    assert network_found.description == "tpuctl-stack=s"
+    assert network_found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
+    rule = compute_v1.Firewall(
+        name="stack-ssh",
+        network=network_found.self_link,
+        allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
+        source_ranges=["203.0.113.7/32"],
+        target_tags=["stack"],
+    )
+    done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
+    firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+    assert (firewall.priority, firewall.direction) == (1000, "INGRESS")
+    assert list(firewall.source_ranges) == ["203.0.113.7/32"]
+    listed = firewalls.list(
+        request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
+    )
+    assert [each.name for each in listed] == ["stack-ssh"]
+    changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
+    done(firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed))
+    firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+    assert list(firewall.source_ranges) == ["198.51.100.1/32"]
+    assert list(firewall.target_tags) == ["stack"]
+    refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
+    assert [each.code for each in refused.error.errors] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
+    assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
+    assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
+    with pytest.raises(exceptions.NotFound) as caught:
+        networks.get(project=PROJECT, network="stack-net")
+    assert (
+        f"The resource 'projects/{PROJECT}/global/networks/stack-net' was not found"
+        in caught.value.message
+    )
+    with pytest.raises(exceptions.NotFound):
+        firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -342,18 +341,18 @@ def test_guest_attributes_have_the_host_keys(cloud: Any, transport: str) -> None
         host_keys(["4"])
 
 
-async def test_zone_of_v4_is_closed_until_the_setting_opens_it(cloud: Any) -> None:
+def test_zone_of_v4_is_closed_until_the_setting_opens_it(cloud: Any) -> None:
     """As for projects that are not on Google's allowlist (public reports)."""
     parent = f"projects/{PROJECT}/locations/us-central2-b"
     requested = node(accelerator_type="v4-8")
     with pytest.raises(exceptions.Forbidden) as caught:
-        await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+        create(cloud.tpu("rest"), "n", requested, parent)
     assert "Permission denied on 'locations/us-central2-b' (or it may not exist)" in str(
         caught.value
     )
     assert caught.value.reason == "LOCATION_POLICY_VIOLATED"
-    cloud.server.registry.settings.change({"zones": {"us-central2-b": True}})
-    created = await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+    cloud.in_loop(cloud.server.registry.settings.change, {"zones": {"us-central2-b": True}})
+    created = create(cloud.tpu("rest"), "n", requested, parent)
     assert created.accelerator_type == "v4-8"
 
 

@@ -251,25 +251,21 @@ def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
         engine.instances.set_tags_unary(request, timeout=60)
 
 
-async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
+def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     which = {**engine.in_zone, "instance": "controller"}
 
     def query(path: str) -> Any:
         return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=60)
 
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
+    engine.wait_ok(engine.insert(engine.controller()))
     with pytest.raises(exceptions.NotFound) as caught:
-        await asyncio.to_thread(query, "hostkeys/")
+        query("hostkeys/")
     text = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
     assert caught.value.message.endswith(text)
-
-    def allow() -> None:
-        item = {"key": "enable-guest-attributes", "value": "TRUE"}
-        request = {"project": "local-project", "metadata_resource": {"items": [item]}}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
-
-    await asyncio.to_thread(allow)
-    (item,) = (await asyncio.to_thread(query, "hostkeys/")).query_value.items
+    item = {"key": "enable-guest-attributes", "value": "TRUE"}
+    request = {"project": "local-project", "metadata_resource": {"items": [item]}}
+    engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
+    (item,) = query("hostkeys/").query_value.items
     assert (item.namespace, item.key) == ("hostkeys", "ssh-ed25519")
     assert item.value == engine.cloud.host.guest_attributes(NAME)["hostkeys"]["ssh-ed25519"]
 
