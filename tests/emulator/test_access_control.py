@@ -126,10 +126,10 @@ def intact(cloud: Any) -> None:
 @pytest.mark.parametrize(
     "service",
     [
-        each.service
+        surface.service
         for api in APIS
-        for each in (*api.surfaces, *api.shared_surfaces)
-        if each.family != "legacy"  # Compute Engine does not support gRPC
+        for surface in (*api.surfaces, *api.shared_surfaces)
+        if surface.family != "legacy"  # Compute Engine does not support gRPC
     ],
 )
 @pytest.mark.parametrize("token", ["", "wrong"])

@@ -121,7 +121,7 @@ def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> N
     request = {"resource": ABSENT, "permissions": permissions}
     assert not client.test_iam_permissions(request=request, timeout=60).permissions
     policy = client.get_iam_policy(resource=OPEN, timeout=60)
-    assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
+    assert [binding.role for binding in policy.bindings] == ["roles/billing.admin"]
     policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
     request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
     changed = client.set_iam_policy(request=request, timeout=60)

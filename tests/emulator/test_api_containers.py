@@ -72,7 +72,7 @@ def test_container_policies_and_permissions(cloud: Any, transport: str, name: st
     answer = client.test_iam_permissions(resource=absent, permissions=permissions, timeout=60)
     assert not answer.permissions
     policy = client.get_iam_policy(resource=name, timeout=60)
-    assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
+    assert "roles/resourcemanager.projectCreator" in [binding.role for binding in policy.bindings]
     policy.bindings.add(role="roles/browser", members=["user:a@b.example"])
     request = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=policy)
     changed = client.set_iam_policy(request=request, timeout=60)

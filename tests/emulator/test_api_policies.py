@@ -49,7 +49,9 @@ def bind(cloud: Any, role: str, *members: str) -> Any:
 
 def members_of(cloud: Any, role: str) -> list[str]:
     policy = projects(cloud).get_iam_policy(resource=NAME, timeout=60)
-    return [each for binding in policy.bindings if binding.role == role for each in binding.members]
+    return [
+        member for binding in policy.bindings if binding.role == role for member in binding.members
+    ]
 
 
 def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
@@ -173,7 +175,9 @@ def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
     second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
     assert sorted(members_of(cloud, role)) == sorted([plain, second])
     restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=60)
-    assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
+    assert [binding.role for binding in restored_policy.bindings] == [
+        "roles/iam.serviceAccountUser"
+    ]
     with pytest.raises(exceptions.NotFound):
         client.undelete_service_account(request=request, timeout=60)
 

@@ -92,7 +92,7 @@ def test_project_policies(cloud: Any, transport: str) -> None:
     client = projects(cloud, transport)
     policy = client.get_iam_policy(resource=NAME, timeout=60)
     owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
-    assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
+    assert [list(binding.members) for binding in owners] == [["user:owner@local-cloud.invalid"]]
     old = policy_pb2.Policy()
     old.CopyFrom(policy)
     policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
@@ -158,8 +158,8 @@ def test_networks_and_firewalls(cloud: Any) -> None:
     operations = cloud.client(compute_v1.GlobalOperationsClient)
     networks = cloud.client(compute_v1.NetworksClient)
     firewalls = cloud.client(compute_v1.FirewallsClient)
-    assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
-    rules = {each.name for each in firewalls.list(project=PROJECT)}
+    assert [network.name for network in networks.list(project=PROJECT)] == ["default"]
+    rules = {rule.name for rule in firewalls.list(project=PROJECT)}
     assert "default-allow-ssh" in rules
     network = compute_v1.Network(
         name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
@@ -186,14 +186,14 @@ def test_networks_and_firewalls(cloud: Any) -> None:
     listed = firewalls.list(
         request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
     )
-    assert [each.name for each in listed] == ["stack-ssh"]
+    assert [rule.name for rule in listed] == ["stack-ssh"]
     changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
     done(firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed))
     firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
     assert list(firewall.source_ranges) == ["198.51.100.1/32"]
     assert list(firewall.target_tags) == ["stack"]
     refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
-    assert [each.code for each in refused.error.errors] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
+    assert [error.code for error in refused.error.errors] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
     assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
     assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
     with pytest.raises(exceptions.NotFound) as caught:

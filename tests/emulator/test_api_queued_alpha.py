@@ -155,10 +155,10 @@ def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     created = queue(client, spec=spec, best_effort={})
     assert created.state.state is QueuedState.ACCEPTED
     resource = reached(client, QueuedState.ACTIVE)
-    assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1"]
+    assert [spec.node_id for spec in resource.tpu.node_spec] == ["s-0", "s-1"]
     assert "best_effort" in resource
     v2_resource = v2.get_queued_resource(name=NAME, timeout=60)
-    assert [each.node_id for each in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
+    assert [spec.node_id for spec in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
     rows = list(client.list_queued_resources(parent=PARENT, timeout=60))
     assert rows == [resource]
     built = client.get_node(name=f"{PARENT}/nodes/s-1", timeout=60)

@@ -27,9 +27,9 @@ def get(cloud: Any, path: str) -> Json:
 def bucket_of(metric: Json, kind: str, location: str) -> Json | None:
     """Return the bucket of a location, or None if the default bucket applies."""
     (limit,) = [
-        each
-        for each in metric["consumerQuotaLimits"]
-        if each["unit"] == f"1/{{project}}/{{{kind}}}"
+        limit
+        for limit in metric["consumerQuotaLimits"]
+        if limit["unit"] == f"1/{{project}}/{{{kind}}}"
     ]
     assert location in limit["supportedLocations"]
     first, *others = limit["quotaBuckets"]
@@ -112,7 +112,7 @@ def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
         metrics = get(cloud, METRICS)["metrics"]
         assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
         buckets = [bucket_of(row, scope, places[scope]) for row in metrics]
-        assert [each["effectiveLimit"] for each in buckets if each] == [str(number)], name
+        assert [bucket["effectiveLimit"] for bucket in buckets if bucket] == [str(number)], name
 
 
 def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:

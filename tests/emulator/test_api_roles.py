@@ -171,7 +171,8 @@ def test_project_permissions_are_validated(cloud: Any, permission: str, is_valid
 def test_testable_permissions_are_valid_in_roles(cloud: Any) -> None:
     request = {"full_resource_name": f"//cloudresourcemanager.googleapis.com/{NAME}"}
     names = [
-        each.name for each in iam(cloud).query_testable_permissions(request=request, timeout=60)
+        permission.name
+        for permission in iam(cloud).query_testable_permissions(request=request, timeout=60)
     ]
     assert {"tpu.nodes.create", "compute.instances.create"} <= set(names)
     assert "resourcemanager.projects.create" not in names

@@ -217,6 +217,6 @@ def test_official_client_over_grpc(manager: Any) -> None:
     assert version.state == SecretVersion.State.ENABLED
     answer = client.access_secret_version(request={"name": version.name}, timeout=60)
     assert (answer.payload.data, answer.name) == (VALUE, version.name)
-    assert [each.name for each in client.list_secrets(parent=PROJECT_NAME, timeout=60)] == [
+    assert [secret.name for secret in client.list_secrets(parent=PROJECT_NAME, timeout=60)] == [
         secret.name
     ]

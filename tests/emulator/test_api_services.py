@@ -35,10 +35,10 @@ def test_enable_and_disable_services(new_cloud: Any, transport: str) -> None:
     apis = ["tpu.googleapis.com", "compute.googleapis.com"]
     request = {"parent": NAME, "service_ids": apis}
     enabled = client.batch_enable_services(request=request, timeout=60).result(timeout=60)
-    assert [each.config.name for each in enabled.services] == apis
+    assert [service.config.name for service in enabled.services] == apis
     assert client.get_service(request={"name": name}, timeout=60).state is state.ENABLED
     listed = client.list_services(request={"parent": NAME, "filter": "state:ENABLED"}, timeout=60)
-    assert set(apis) <= {each.config.name for each in listed}
+    assert set(apis) <= {service.config.name for service in listed}
     client.disable_service(request={"name": name}, timeout=60).result(timeout=60)
     assert client.get_service(request={"name": name}, timeout=60).state is state.DISABLED
     for wrong in ("nonsense", "x.example.org"):
@@ -52,7 +52,7 @@ def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
     apis = ["tpu.googleapis.com", "logging.googleapis.com"]
     names = [f"{NAME}/services/{api}" for api in apis]
     response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=60)
-    assert [(each.config.name, each.state.name) for each in response.services] == [
+    assert [(service.config.name, service.state.name) for service in response.services] == [
         (apis[0], "ENABLED"),
         (apis[1], "DISABLED"),
     ]

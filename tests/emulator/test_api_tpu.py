@@ -268,8 +268,8 @@ def test_machines_get_only_ssh_keys_of_project_metadata(cloud: Any) -> None:
     answer = cloud.request("POST", path, json={"items": items})
     assert answer.ok, answer.text
     later = create(cloud.tpu(), "later")
-    for each in (created, later):
-        spec = cloud.host.specs[f"{each.name}/workers/0"]
+    for vm in (created, later):
+        spec = cloud.host.specs[f"{vm.name}/workers/0"]
         assert spec.project_metadata == {"ssh-keys": "u:k"}
 
 

@@ -140,10 +140,10 @@ def test_data_disk_must_exist(cloud: Any) -> None:
     refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
     make_disk(cloud)
     created = create(cloud.tpu(), requested)
-    assert [each.source_disk for each in created.data_disks] == [disk]
+    assert [attached.source_disk for attached in created.data_disks] == [disk]
     partial = node(data_disks=[Disk(source_disk=disk.partition("local-project/")[2])])
     created = create(cloud.tpu(), partial, "partial")
-    assert [each.source_disk for each in created.data_disks] == [disk]
+    assert [attached.source_disk for attached in created.data_disks] == [disk]
 
 
 def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:

@@ -37,9 +37,9 @@ def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str
     }
     verdicts = list(validate_line(line))
     return [
-        f"{each.side} {complaint.path}: {complaint.rule}"
-        for each in verdicts
-        for complaint in each.complaints
+        f"{verdict.side} {complaint.path}: {complaint.rule}"
+        for verdict in verdicts
+        for complaint in verdict.complaints
     ]
 
 
@@ -123,12 +123,12 @@ def test_batch_parts_are_separate_calls(transcript_file: Path, new_cloud: Any) -
         ("/storage/v1/b/parts/o/there", 200),
         ("/storage/v1/b/parts/o/absent", 404),
     ]
-    assert [each.complaints for call in calls for each in validate_call(call)] == [[]] * 4
+    assert [verdict.complaints for call in calls for verdict in validate_call(call)] == [[]] * 4
     content = json.loads(calls[0].answer or "")
     wrong = Call("GET", calls[0].path, answer=json.dumps({**content, "size": 1}))
-    assert [str(complaint) for each in validate_call(wrong) for complaint in each.complaints] == [
-        "size: not a valid string (1)"
-    ]
+    assert [
+        str(complaint) for verdict in validate_call(wrong) for complaint in verdict.complaints
+    ] == ["size: not a valid string (1)"]
 
 
 def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def steps_in(source: Path) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", "")
-        values = [each.value for each in node.keywords if each.arg == "step"]
+        values = [keyword.value for keyword in node.keywords if keyword.arg == "step"]
         values += node.args if name in ("seconds", "_deadline") else []
         for value in values:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -128,7 +128,7 @@ def test_the_client_works_in_emulator_mode_with_the_token_in_the_url(
     data = b"x" * 600_000
     blob.upload_from_file(io.BytesIO(data))
     assert blob.download_as_bytes() == data
-    assert [each.name for each in client.list_blobs("emulated")] == ["big"]
+    assert [blob.name for blob in client.list_blobs("emulated")] == ["big"]
     with client.batch():
         blob.delete()
     bucket.delete()

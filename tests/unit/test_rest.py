@@ -133,7 +133,7 @@ async def test_reasons_of_compute_engine_are_read(api: Api) -> None:
 def test_every_page_of_an_aggregated_list_is_read(api: Api) -> None:
     page = {"items": {"zones/us-central1-b": {"disks": [{"name": "a"}]}, "zones/z": {}}}
     first, last = {**page, "nextPageToken": "t+1"}, {"items": {"zones/z": {"disks": [{}, {}]}}}
-    api.answers = [(200, json.dumps(each).encode()) for each in (first, last)]
+    api.answers = [(200, json.dumps(answer).encode()) for answer in (first, last)]
     cloud = api.cloud()
     listed = list(Query(cloud, "my-project", "bert", {"timeout": 5.0}).aggregated("disks"))
     cloud.client("rest").close()

@@ -99,7 +99,7 @@ def test_stockout_fails_operation(engine: Any) -> None:
         "resources available to fulfill the request.  Try a different zone, or try again later."
     )
     assert done.http_error_status_code == 503
-    (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
+    (info,) = [detail.error_info for detail in error.error_details if detail.error_info.reason]
     assert (info.reason, info.metadatas["vmType"]) == (
         "resource_availability",
         "n1-standard-2",
@@ -114,7 +114,7 @@ def test_regional_quota(engine: Any) -> None:
 
     def quotas() -> dict[str, tuple[float, float]]:
         region = engine.regions.get(engine.in_region, timeout=60)
-        return {each.metric: (each.usage, each.limit) for each in region.quotas}
+        return {quota.metric: (quota.usage, quota.limit) for quota in region.quotas}
 
     assert quotas()["CPUS"] == (0, 4)
     for name in ("first", "second"):
@@ -127,7 +127,7 @@ def test_regional_quota(engine: Any) -> None:
     (error,) = done.error.errors
     assert (error.code, done.http_error_status_code) == ("QUOTA_EXCEEDED", 403)
     assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
-    (info,) = [each.quota_info for each in error.error_details]
+    (info,) = [detail.quota_info for detail in error.error_details]
     assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
     # A stopped machine keeps its disk, but uses neither CPUs nor an address.
     which = {**engine.in_zone, "instance": "first"}
