@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
+from tests.support.polling import async_until
+
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 
@@ -312,9 +314,7 @@ async def test_restart_reboots_machines_and_resumes_operations(
     restarted = await make_cloud()
     engine = make_engine(restarted)
     await asyncio.to_thread(engine.wait_ok, operation)
-    async with asyncio.timeout(20):
-        while restarted.host.count_running() < 2:
-            await asyncio.sleep(0.01)
+    await async_until(lambda: restarted.host.count_running() >= 2, "two machines running")
     assert {name.rpartition("/")[2] for name in restarted.host.running} == {"first", "second"}
 
 
