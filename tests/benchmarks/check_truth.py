@@ -106,20 +106,6 @@ def exact(programs: list[ProgramResult]) -> Count:
     )
 
 
-def labeled() -> Count:
-    """The same for rules without a compiler verdict, each program in its intended contexts."""
-    folder = CORPUS / "labeled"
-    expected: set[str] = set()
-    reported: set[str] = set()
-    for row in read(folder / "labels.toml")[:MAX_PROGRAMS]:
-        program, target = folder / row["file"], Target(**row.get("context", {}))
-        case = f"{row['file']} ({target.kind}, {target.tensorflow}, {target.replicas})"
-        findings = check_project(program, target).findings
-        expected |= {f"{case} {code}" for code in row["codes"]}
-        reported |= {f"{case} {finding.code}:{place(finding, program)}" for finding in findings}
-    return Count.of(expected, reported)
-
-
 def check_truth() -> Iterator[Figure]:
     """Return the lines of the report."""
     programs = check_programs()
@@ -129,8 +115,6 @@ def check_truth() -> Iterator[Figure]:
     same = severities(programs)
     yield Figure("check: as bad as the compiler says", f"{same.recall:.3f}", missed(same))
     yield from shares("check: rule and line, against labels", exact(programs))
-    if (CORPUS / "labeled" / "labels.toml").exists():
-        yield from shares("check: rules without compiler verdict, against labels", labeled())
 
 
 def shares(

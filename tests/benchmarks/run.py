@@ -80,11 +80,6 @@ SECTIONS: Mapping[str, Section] = {
         "`status` and `orphans` in a project with three hundred stacks, with the local cloud next "
         "door and with each of its calls delayed as by a network.",
     ),
-    "storage": _section(
-        "testbench_speed",
-        "storage_speed",
-        "The local cloud's storage compared with Google's storage-testbench, over plain HTTP.",
-    ),
     "gs": _section(
         "gs",
         "gs_speed",

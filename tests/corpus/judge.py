@@ -3,8 +3,8 @@
     python tests/corpus/judge.py [--write] [PROGRAM…]
 
 XLA compiles each program on this machine's CPU; programs that compile are then lowered with the
-operations of a TPU, both by `observer.py`. Prints differences from `verdicts.toml` and exits with
-1 if there are any; `--write` rewrites the file.
+operations of a TPU, both by `observer.py`, which calls the program's function `train`. Prints
+differences from `verdicts.toml` and exits with 1 if there are any; `--write` rewrites the file.
 
 A verdict is `error` if a program is rejected, `cost` if it has dynamic shapes or is compiled more
 than once, `risk` if its checks are dropped, otherwise `good`.

@@ -75,13 +75,35 @@ class Cloud:
             "client_options": ClientOptions(api_endpoint=self.url),
         }
 
+    def client(self, kind: Any, transport: str = "rest") -> Any:
+        """One of Google's generated clients, over REST or gRPC, which is closed at the end."""
+        if transport == "grpc":
+            return kind(transport=kind.get_transport_class("grpc")(channel=self.channel()))
+        return self.keep(kind(transport="rest", **self.options()))
+
+    def discovered(self, api: str, version: str) -> Any:
+        """A client built from Google's discovery document of an API, as many programs do."""
+        import google_auth_httplib2
+        import httplib2
+        from googleapiclient import discovery
+
+        client = discovery.build(
+            api,
+            version,
+            http=google_auth_httplib2.AuthorizedHttp(
+                Credentials(token=self.token), http=httplib2.Http(proxy_info=None)
+            ),
+            client_options={"api_endpoint": f"{self.url}/"},
+            cache_discovery=False,
+            static_discovery=True,
+        )
+        self._closing.append(client.close)
+        return client
+
     def tpu(self, transport: str = "grpc") -> Any:
         from google.cloud import tpu_v2
-        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-        if transport == "grpc":
-            return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self.channel()))
-        return self.keep(tpu_v2.TpuClient(transport="rest", **self.options()))
+        return self.client(tpu_v2.TpuClient, transport)
 
     def keep(self, client: Any) -> Any:
         """Register a client whose connections are closed at the end."""
@@ -192,8 +214,14 @@ async def make_cloud(
 
 
 @pytest.fixture
-async def cloud(make_cloud: MakeCloud) -> Cloud:
-    """A fresh local cloud with Cloud TPU, Compute Engine and IAM enabled."""
+async def new_cloud(make_cloud: MakeCloud) -> Cloud:
+    """A fresh local cloud, whose project has no API enabled."""
     made: Cloud = await make_cloud()
-    made.enable("tpu", "compute", "iam")
     return made
+
+
+@pytest.fixture
+async def cloud(new_cloud: Cloud) -> Cloud:
+    """A fresh local cloud with Cloud TPU, Compute Engine and IAM enabled."""
+    new_cloud.enable("tpu", "compute", "iam")
+    return new_cloud

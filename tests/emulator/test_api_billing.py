@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import billing_v1, service_usage_v1
-from google.cloud.billing_v1.services.cloud_billing.transports import CloudBillingGrpcTransport
 from google.iam.v1 import iam_policy_pb2
 
 from tests.support.locations import PROJECT
@@ -21,34 +20,24 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def billing(cloud: Any, transport: str) -> Any:
-    if transport == "grpc":
-        return billing_v1.CloudBillingClient(
-            transport=CloudBillingGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(billing_v1.CloudBillingClient(transport="rest", **cloud.options()))
+    return cloud.client(billing_v1.CloudBillingClient, transport)
 
 
 @both
-async def test_new_cloud_has_open_and_closed_billing_account(
-    make_cloud: Any, transport: str
-) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        client = billing(cloud, transport)
-        accounts = {each.name: each for each in client.list_billing_accounts(timeout=60)}
-        assert {name: each.open_ for name, each in accounts.items()} == {OPEN: True, CLOSED: False}
-        assert client.get_billing_account(name=OPEN, timeout=60) == accounts[OPEN]
-        request = {"filter": "open=true"}
-        (only,) = client.list_billing_accounts(request=request, timeout=60)
-        assert only.name == OPEN
-        info = client.get_project_billing_info(name=f"projects/{PROJECT}", timeout=60)
-        assert (info.billing_account_name, info.billing_enabled) == (OPEN, True)
-        assert info.name == f"projects/{PROJECT}/billingInfo"
-        plain = cloud.request("GET", f"/v1/{OPEN}").json()  # as clients without our types read it
-        assert (plain["open"], plain["currencyCode"]) == (True, "USD")
-
-    await asyncio.to_thread(run)
+def test_new_cloud_has_open_and_closed_billing_account(new_cloud: Any, transport: str) -> None:
+    client = billing(new_cloud, transport)
+    accounts = {account.name: account for account in client.list_billing_accounts(timeout=60)}
+    are_open = {name: account.open_ for name, account in accounts.items()}
+    assert are_open == {OPEN: True, CLOSED: False}
+    assert client.get_billing_account(name=OPEN, timeout=60) == accounts[OPEN]
+    request = {"filter": "open=true"}
+    (only,) = client.list_billing_accounts(request=request, timeout=60)
+    assert only.name == OPEN
+    info = client.get_project_billing_info(name=f"projects/{PROJECT}", timeout=60)
+    assert (info.billing_account_name, info.billing_enabled) == (OPEN, True)
+    assert info.name == f"projects/{PROJECT}/billingInfo"
+    plain = new_cloud.request("GET", f"/v1/{OPEN}").json()  # as clients without our types read it
+    assert (plain["open"], plain["currencyCode"]) == (True, "USD")
 
 
 @both
@@ -94,7 +83,7 @@ def test_paid_apis_and_buckets_require_billing(cloud: Any) -> None:
     cloud.in_loop(cloud.server.registry.projects.add, "new-project")
 
     client = billing(cloud, "rest")
-    services = cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
+    services = cloud.client(service_usage_v1.ServiceUsageClient)
     enabling = {"name": "projects/new-project/services/tpu.googleapis.com"}
     with pytest.raises(exceptions.BadRequest) as caught:
         services.enable_service(request=enabling, timeout=60)
@@ -132,7 +121,7 @@ def test_billing_account_policy_and_permissions(cloud: Any, transport: str) -> N
     request = {"resource": ABSENT, "permissions": permissions}
     assert not client.test_iam_permissions(request=request, timeout=60).permissions
     policy = client.get_iam_policy(resource=OPEN, timeout=60)
-    assert [each.role for each in policy.bindings] == ["roles/billing.admin"]
+    assert [binding.role for binding in policy.bindings] == ["roles/billing.admin"]
     policy.bindings.add(role="roles/billing.user", members=["user:a@b.example"])
     request = iam_policy_pb2.SetIamPolicyRequest(resource=OPEN, policy=policy)
     changed = client.set_iam_policy(request=request, timeout=60)

@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import resourcemanager_v3
-from google.cloud.resourcemanager_v3.services.folders.transports import FoldersGrpcTransport
-from google.cloud.resourcemanager_v3.services.organizations.transports import (
-    OrganizationsGrpcTransport,
-)
 from google.iam.v1 import iam_policy_pb2
 
 ORGANIZATION = "organizations/400000000001"
@@ -21,23 +17,15 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def organizations(cloud: Any, transport: str) -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.OrganizationsClient(
-            transport=OrganizationsGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.OrganizationsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.OrganizationsClient, transport)
 
 
 def folders(cloud: Any, transport: str) -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.FoldersClient(
-            transport=FoldersGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.FoldersClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.FoldersClient, transport)
 
 
 def projects(cloud: Any) -> Any:
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient)
 
 
 @both
@@ -84,7 +72,7 @@ def test_container_policies_and_permissions(cloud: Any, transport: str, name: st
     answer = client.test_iam_permissions(resource=absent, permissions=permissions, timeout=60)
     assert not answer.permissions
     policy = client.get_iam_policy(resource=name, timeout=60)
-    assert "roles/resourcemanager.projectCreator" in [each.role for each in policy.bindings]
+    assert "roles/resourcemanager.projectCreator" in [binding.role for binding in policy.bindings]
     policy.bindings.add(role="roles/browser", members=["user:a@b.example"])
     request = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=policy)
     changed = client.set_iam_policy(request=request, timeout=60)

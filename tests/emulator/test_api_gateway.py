@@ -207,16 +207,13 @@ def test_invalid_http_does_not_hang_server(cloud: Any) -> None:
 
 
 def test_grpc_operations_service_finds_all_apis(cloud: Any) -> None:
-    def find() -> Any:
-        started = cloud.request("POST", "/v3/projects", json={"projectId": "second-one"}).json()
-        call = cloud.channel().unary_unary(
-            "/google.longrunning.Operations/WaitOperation",
-            request_serializer=operations_pb2.WaitOperationRequest.SerializeToString,
-            response_deserializer=operations_pb2.Operation.FromString,
-        )
-        return started, call(operations_pb2.WaitOperationRequest(name=started["name"]), timeout=60)
-
-    created, operation = find()
+    created = cloud.request("POST", "/v3/projects", json={"projectId": "second-one"}).json()
+    call = cloud.channel().unary_unary(
+        "/google.longrunning.Operations/WaitOperation",
+        request_serializer=operations_pb2.WaitOperationRequest.SerializeToString,
+        response_deserializer=operations_pb2.Operation.FromString,
+    )
+    operation = call(operations_pb2.WaitOperationRequest(name=created["name"]), timeout=60)
     assert operation.name == created["name"]
     assert operation.done
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import google_auth_httplib2
-import httplib2
 import pytest
 import requests
-from google.oauth2.credentials import Credentials
-from googleapiclient import discovery, errors
+from googleapiclient import errors
 
 from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT_NAME
@@ -21,11 +18,10 @@ BUCKETS = "/storage/v1/b?project=local-project"
 
 
 @pytest.fixture
-async def governed(make_cloud: Callable[..., Any]) -> Any:
+async def governed(new_cloud: Any) -> Any:
     """A local cloud with Organization Policy enabled."""
-    cloud = await make_cloud()
-    cloud.enable("orgpolicy", "iam", "compute", "tpu")
-    return cloud
+    new_cloud.enable("orgpolicy", "iam", "compute", "tpu")
+    return new_cloud
 
 
 class Client:
@@ -33,16 +29,7 @@ class Client:
 
     def __init__(self, cloud: Any) -> None:
         self.cloud = cloud
-        self.api = discovery.build(
-            "orgpolicy",
-            "v2",
-            http=google_auth_httplib2.AuthorizedHttp(
-                Credentials(token=cloud.token), http=httplib2.Http(proxy_info=None)
-            ),
-            client_options={"api_endpoint": f"{cloud.url}/"},
-            cache_discovery=False,
-            static_discovery=True,
-        )
+        self.api = cloud.discovered("orgpolicy", "v2")
 
     def of(self, parent: str) -> Any:
         return getattr(self.api, parent.partition("/")[0])().policies()
@@ -65,10 +52,8 @@ class Client:
 
 
 @pytest.fixture
-def client(governed: Any) -> Iterator[Client]:
-    client = Client(governed)
-    yield client
-    client.api.close()
+async def client(governed: Any) -> Client:
+    return Client(governed)
 
 
 def refused(call: Callable[[], Any], status: int) -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import iam_admin_v1, resourcemanager_v3
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
+from tpuctl.local_cloud import remote_control
 
 NAME = f"projects/{PROJECT}"
 ROLE = f"{NAME}/roles/tpuctl.watchdog"
 
 
 def iam(cloud: Any) -> Any:
-    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    return cloud.client(iam_admin_v1.IAMClient, "grpc")
 
 
 def projects(cloud: Any) -> Any:
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient)
 
 
 def make_role(cloud: Any) -> Any:
@@ -50,7 +49,9 @@ def bind(cloud: Any, role: str, *members: str) -> Any:
 
 def members_of(cloud: Any, role: str) -> list[str]:
     policy = projects(cloud).get_iam_policy(resource=NAME, timeout=60)
-    return [each for binding in policy.bindings if binding.role == role for each in binding.members]
+    return [
+        member for binding in policy.bindings if binding.role == role for member in binding.members
+    ]
 
 
 def test_set_policy_rejects_unknown_roles(cloud: Any) -> None:
@@ -85,22 +86,17 @@ def test_role_of_other_project_is_rejected(cloud: Any) -> None:
         client.set_iam_policy(request=request, timeout=60)
 
 
-async def test_new_role_and_account_become_visible_later(make_cloud: Any) -> None:
+def test_new_role_and_account_become_visible_later(cloud: Any) -> None:
     """With realistic paces they exist immediately, but policies reject them at first."""
-    cloud = await make_cloud(pace="real")
-    cloud.enable("iam")
-
-    def run() -> None:
-        role, account = make_role(cloud), make_account(cloud)
-        assert iam(cloud).get_role(request={"name": ROLE}, timeout=60) == role
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, ROLE, "user:a@b.example")
-        assert "does not exist in the resource's hierarchy" in caught.value.message
-        with pytest.raises(exceptions.BadRequest) as caught:
-            bind(cloud, "roles/tpu.viewer", f"serviceAccount:{account.email}")
-        assert f"Service account {account.email} does not exist." in caught.value.message
-
-    await asyncio.to_thread(run)
+    remote_control.change_settings(cloud.local_cloud, pace="real")
+    role, account = make_role(cloud), make_account(cloud)
+    assert iam(cloud).get_role(request={"name": ROLE}, timeout=60) == role
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, ROLE, "user:a@b.example")
+    assert "does not exist in the resource's hierarchy" in caught.value.message
+    with pytest.raises(exceptions.BadRequest) as caught:
+        bind(cloud, "roles/tpu.viewer", f"serviceAccount:{account.email}")
+    assert f"Service account {account.email} does not exist." in caught.value.message
 
 
 def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
@@ -129,9 +125,8 @@ def test_set_policy_rejects_unknown_accounts(cloud: Any) -> None:
     bucket.set_iam_policy(policy, timeout=60)
 
 
-async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    number = cloud.project_number
+def test_service_agents_exist_after_enabling_api(new_cloud: Any) -> None:
+    number = new_cloud.project_number
     members = [
         f"serviceAccount:{number}-compute@developer.gserviceaccount.com",
         f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
@@ -141,14 +136,14 @@ async def test_service_agents_exist_after_enabling_api(make_cloud: Any) -> None:
         count = 0
         for member in members:
             try:
-                bind(cloud, "roles/tpu.viewer", member)
+                bind(new_cloud, "roles/tpu.viewer", member)
             except exceptions.BadRequest:
                 count += 1
         return count
 
-    assert await asyncio.to_thread(refused) == 2
-    cloud.enable("compute", "tpu")
-    assert await asyncio.to_thread(refused) == 0
+    assert refused() == 2
+    new_cloud.enable("compute", "tpu")
+    assert refused() == 0
 
 
 def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
@@ -180,50 +175,44 @@ def test_deleted_accounts_are_renamed_in_policies(cloud: Any) -> None:
     second = f"deleted:serviceAccount:{recreated.email}?uid={recreated.unique_id}"
     assert sorted(members_of(cloud, role)) == sorted([plain, second])
     restored_policy = client.get_iam_policy(request={"resource": back.name}, timeout=60)
-    assert [each.role for each in restored_policy.bindings] == ["roles/iam.serviceAccountUser"]
+    assert [binding.role for binding in restored_policy.bindings] == [
+        "roles/iam.serviceAccountUser"
+    ]
     with pytest.raises(exceptions.NotFound):
         client.undelete_service_account(request=request, timeout=60)
 
 
-async def test_allowed_member_domains_constraint(cloud: Any) -> None:
+def test_allowed_member_domains_constraint(cloud: Any) -> None:
     """Existing bindings stay; the organization's users, accounts and agents are allowed."""
     number = cloud.project_number
-    settings = cloud.server.registry.settings
     role = "roles/tpu.viewer"
-
-    def bind_own_members() -> None:
-        account = make_account(cloud)
-        members = [
-            "user:ann@local-cloud.invalid",
-            f"serviceAccount:{account.email}",
-            f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
-        ]
-        bind(cloud, role, *members)
-        assert set(members) <= set(members_of(cloud, role))
-
-    def foreign() -> None:
-        for member in (
-            "user:a@b.example",
-            "allUsers",
-            "serviceAccount:service-1@gcp-sa-logging.iam.gserviceaccount.com",
-        ):
-            with pytest.raises(exceptions.GoogleAPICallError) as caught:
-                bind(cloud, "roles/browser", member)
-            text = "One or more users named in the policy do not belong to a permitted customer."
-            assert text in caught.value.message
-            (detail,) = caught.value.details
-            (violation,) = detail["violations"]
-            assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
-            assert member.rpartition(":")[2] in violation["description"]
-        bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
-        policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
-        policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
-        with pytest.raises(exceptions.PreconditionFailed) as caught:
-            bucket.set_iam_policy(policy, timeout=60)
-        assert "do not belong to a permitted customer" in caught.value.message
-
-    await asyncio.to_thread(bind, cloud, "roles/viewer", "user:before@b.example")
-    settings.put("policies", ["iam.allowedPolicyMemberDomains"])
-    await asyncio.to_thread(bind_own_members)
-    await asyncio.to_thread(foreign)
-    assert await asyncio.to_thread(members_of, cloud, "roles/viewer") == ["user:before@b.example"]
+    bind(cloud, "roles/viewer", "user:before@b.example")
+    cloud.put_setting("policies", ["iam.allowedPolicyMemberDomains"])
+    account = make_account(cloud)
+    members = [
+        "user:ann@local-cloud.invalid",
+        f"serviceAccount:{account.email}",
+        f"serviceAccount:service-{number}@cloud-tpu.iam.gserviceaccount.com",
+    ]
+    bind(cloud, role, *members)
+    assert set(members) <= set(members_of(cloud, role))
+    for member in (
+        "user:a@b.example",
+        "allUsers",
+        "serviceAccount:service-1@gcp-sa-logging.iam.gserviceaccount.com",
+    ):
+        with pytest.raises(exceptions.GoogleAPICallError) as caught:
+            bind(cloud, "roles/browser", member)
+        text = "One or more users named in the policy do not belong to a permitted customer."
+        assert text in caught.value.message
+        (detail,) = caught.value.details
+        (violation,) = detail["violations"]
+        assert violation["type"] == "constraints/iam.allowedPolicyMemberDomains"
+        assert member.rpartition(":")[2] in violation["description"]
+    bucket = cloud.storage().create_bucket("a-bucket", timeout=60)
+    policy = bucket.get_iam_policy(requested_policy_version=3, timeout=60)
+    policy.bindings.append({"role": "roles/storage.objectViewer", "members": {"allUsers"}})
+    with pytest.raises(exceptions.PreconditionFailed) as caught:
+        bucket.set_iam_policy(policy, timeout=60)
+    assert "do not belong to a permitted customer" in caught.value.message
+    assert members_of(cloud, "roles/viewer") == ["user:before@b.example"]

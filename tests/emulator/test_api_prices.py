@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import billing_v1
-from google.cloud.billing_v1.services.cloud_catalog.transports import CloudCatalogGrpcTransport
 
 TPU, COMPUTE = "services/E000-3F24-B8AA", "services/6F81-5844-456A"
 
@@ -15,11 +14,7 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def prices(cloud: Any, transport: str = "grpc") -> Any:
-    if transport == "grpc":
-        return billing_v1.CloudCatalogClient(
-            transport=CloudCatalogGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(billing_v1.CloudCatalogClient(transport="rest", **cloud.options()))
+    return cloud.client(billing_v1.CloudCatalogClient, transport)
 
 
 def rate(sku: Any) -> float:

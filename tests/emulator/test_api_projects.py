@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
@@ -13,11 +12,10 @@ from google.cloud import (
     iam_admin_v1,
     resourcemanager_v3,
 )
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
-from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.support.locations import PROJECT
+from tpuctl.local_cloud import remote_control
 
 NAME = f"projects/{PROJECT}"
 
@@ -25,33 +23,20 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def projects(cloud: Any, transport: str = "rest") -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.ProjectsClient(
-            transport=ProjectsGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient, transport)
 
 
 def accounts(cloud: Any) -> Any:
-    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
-
-
-def compute(cloud: Any, client: Any) -> Any:
-    return cloud.keep(client(**cloud.options()))
+    return cloud.client(iam_admin_v1.IAMClient, "grpc")
 
 
 @both
-async def test_new_cloud_has_one_project(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        project = projects(cloud, transport).get_project(name=NAME, timeout=60)
-        assert project.project_id == PROJECT
-        assert project.state is resourcemanager_v3.Project.State.ACTIVE
-        by_number = projects(cloud, transport).get_project(name=project.name, timeout=60)
-        assert by_number == project
-
-    await asyncio.to_thread(run)
+def test_new_cloud_has_one_project(new_cloud: Any, transport: str) -> None:
+    project = projects(new_cloud, transport).get_project(name=NAME, timeout=60)
+    assert project.project_id == PROJECT
+    assert project.state is resourcemanager_v3.Project.State.ACTIVE
+    by_number = projects(new_cloud, transport).get_project(name=project.name, timeout=60)
+    assert by_number == project
 
 
 @both
@@ -107,7 +92,7 @@ def test_project_policies(cloud: Any, transport: str) -> None:
     client = projects(cloud, transport)
     policy = client.get_iam_policy(resource=NAME, timeout=60)
     owners = [binding for binding in policy.bindings if binding.role == "roles/owner"]
-    assert [list(each.members) for each in owners] == [["user:owner@local-cloud.invalid"]]
+    assert [list(binding.members) for binding in owners] == [["user:owner@local-cloud.invalid"]]
     old = policy_pb2.Policy()
     old.CopyFrom(policy)
     policy.bindings.add(role="roles/tpu.viewer", members=["serviceAccount:a@b.example"])
@@ -156,81 +141,69 @@ def test_service_accounts(cloud: Any) -> None:
     assert cloud.request("GET", f"/v3/{NAME}", token=token).status_code == 401
 
 
-async def test_iam_requires_enabled_api(make_cloud: Any) -> None:
-    cloud = await make_cloud()
+def test_iam_requires_enabled_api(new_cloud: Any) -> None:
     with pytest.raises(exceptions.PermissionDenied) as caught:
-        await asyncio.to_thread(
-            lambda: list(accounts(cloud).list_service_accounts(name=NAME, timeout=60))
-        )
+        list(accounts(new_cloud).list_service_accounts(name=NAME, timeout=60))
     assert caught.value.reason == "SERVICE_DISABLED"
 
 
-async def test_networks_and_firewalls(make_cloud: Any) -> None:
-    cloud = await make_cloud(pace="quick")
-    cloud.enable("compute")
+def test_networks_and_firewalls(cloud: Any) -> None:
+    remote_control.change_settings(cloud.local_cloud, pace="quick")
 
     def done(operation: Any) -> Any:
         ended = operations.wait(project=PROJECT, operation=operation.name)
         assert ended.status is compute_v1.Operation.Status.DONE
         return ended
 
-    operations = compute(cloud, compute_v1.GlobalOperationsClient)
-
-    def run() -> None:
-        networks = compute(cloud, compute_v1.NetworksClient)
-        firewalls = compute(cloud, compute_v1.FirewallsClient)
-        assert [each.name for each in networks.list(project=PROJECT)] == ["default"]
-        rules = {each.name for each in firewalls.list(project=PROJECT)}
-        assert "default-allow-ssh" in rules
-        network = compute_v1.Network(
-            name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
-        )
-        started = networks.insert_unary(project=PROJECT, network_resource=network)
-        assert started.status is compute_v1.Operation.Status.RUNNING
-        with pytest.raises(exceptions.Conflict):
-            networks.insert_unary(project=PROJECT, network_resource=network)
-        assert not done(started).error.errors
-        network_found = networks.get(project=PROJECT, network="stack-net")
-        assert network_found.description == "tpuctl-stack=s"
-        assert network_found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
-        rule = compute_v1.Firewall(
-            name="stack-ssh",
-            network=network_found.self_link,
-            allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
-            source_ranges=["203.0.113.7/32"],
-            target_tags=["stack"],
-        )
-        done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
-        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert (firewall.priority, firewall.direction) == (1000, "INGRESS")
-        assert list(firewall.source_ranges) == ["203.0.113.7/32"]
-        listed = firewalls.list(
-            request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
-        )
-        assert [each.name for each in listed] == ["stack-ssh"]
-        changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
-        done(
-            firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed)
-        )
-        firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
-        assert list(firewall.source_ranges) == ["198.51.100.1/32"]
-        assert list(firewall.target_tags) == ["stack"]
-        refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
-        assert [each.code for each in refused.error.errors] == [
-            "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
-        ]
-        assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
-        assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
-        with pytest.raises(exceptions.NotFound) as caught:
-            networks.get(project=PROJECT, network="stack-net")
-        assert (
-            f"The resource 'projects/{PROJECT}/global/networks/stack-net' was not found"
-            in caught.value.message
-        )
-        with pytest.raises(exceptions.NotFound):
-            firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")
-
-    await asyncio.to_thread(run)
+    operations = cloud.client(compute_v1.GlobalOperationsClient)
+    networks = cloud.client(compute_v1.NetworksClient)
+    firewalls = cloud.client(compute_v1.FirewallsClient)
+    assert [network.name for network in networks.list(project=PROJECT)] == ["default"]
+    rules = {rule.name for rule in firewalls.list(project=PROJECT)}
+    assert "default-allow-ssh" in rules
+    network = compute_v1.Network(
+        name="stack-net", auto_create_subnetworks=True, description="tpuctl-stack=s"
+    )
+    started = networks.insert_unary(project=PROJECT, network_resource=network)
+    assert started.status is compute_v1.Operation.Status.RUNNING
+    with pytest.raises(exceptions.Conflict):
+        networks.insert_unary(project=PROJECT, network_resource=network)
+    assert not done(started).error.errors
+    network_found = networks.get(project=PROJECT, network="stack-net")
+    assert network_found.description == "tpuctl-stack=s"
+    assert network_found.self_link.endswith(f"projects/{PROJECT}/global/networks/stack-net")
+    rule = compute_v1.Firewall(
+        name="stack-ssh",
+        network=network_found.self_link,
+        allowed=[compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])],
+        source_ranges=["203.0.113.7/32"],
+        target_tags=["stack"],
+    )
+    done(firewalls.insert_unary(project=PROJECT, firewall_resource=rule))
+    firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+    assert (firewall.priority, firewall.direction) == (1000, "INGRESS")
+    assert list(firewall.source_ranges) == ["203.0.113.7/32"]
+    listed = firewalls.list(
+        request=compute_v1.ListFirewallsRequest(project=PROJECT, filter="name = stack-ssh")
+    )
+    assert [rule.name for rule in listed] == ["stack-ssh"]
+    changed = compute_v1.Firewall(source_ranges=["198.51.100.1/32"])
+    done(firewalls.patch_unary(project=PROJECT, firewall="stack-ssh", firewall_resource=changed))
+    firewall = firewalls.get(project=PROJECT, firewall="stack-ssh")
+    assert list(firewall.source_ranges) == ["198.51.100.1/32"]
+    assert list(firewall.target_tags) == ["stack"]
+    refused = done(networks.delete_unary(project=PROJECT, network="stack-net"))
+    assert [error.code for error in refused.error.errors] == ["RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"]
+    assert not done(firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")).error.errors
+    assert not done(networks.delete_unary(project=PROJECT, network="stack-net")).error.errors
+    with pytest.raises(exceptions.NotFound) as caught:
+        networks.get(project=PROJECT, network="stack-net")
+    assert (
+        f"The resource 'projects/{PROJECT}/global/networks/stack-net' was not found"
+        in caught.value.message
+    )
+    with pytest.raises(exceptions.NotFound):
+        firewalls.delete_unary(project=PROJECT, firewall="stack-ssh")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +240,7 @@ def test_network_insert_is_idempotent_by_request_id(cloud: Any) -> None:
 
 
 def test_auto_networks_have_subnetworks(cloud: Any) -> None:
-    client = compute(cloud, compute_v1.SubnetworksClient)
+    client = cloud.client(compute_v1.SubnetworksClient)
     rows = list(client.list(project=PROJECT, region="europe-west4"))
     assert [row.name for row in rows] == ["default"]
     assert client.get(project=PROJECT, region="europe-west4", subnetwork="default") == rows[0]
@@ -276,7 +249,7 @@ def test_auto_networks_have_subnetworks(cloud: Any) -> None:
 
 
 def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
-    client = compute(cloud, compute_v1.ProjectsClient)
+    client = cloud.client(compute_v1.ProjectsClient)
     first = client.get(project=PROJECT).common_instance_metadata
     base64.urlsafe_b64decode(first.fingerprint)
     new_metadata = compute_v1.Metadata(
@@ -293,9 +266,8 @@ def test_project_metadata_requires_fingerprint(cloud: Any) -> None:
         client.set_common_instance_metadata_unary(project=PROJECT, metadata_resource=new_metadata)
 
 
-async def test_disabled_compute_api_error(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    answer = await asyncio.to_thread(cloud.request, "GET", f"/compute/v1/{NAME}/global/networks")
+def test_disabled_compute_api_error(new_cloud: Any) -> None:
+    answer = new_cloud.request("GET", f"/compute/v1/{NAME}/global/networks")
     error = answer.json()["error"]
     assert (error["code"], error["errors"][0]["reason"]) == (403, "accessNotConfigured")
     assert error["details"][0]["reason"] == "SERVICE_DISABLED"

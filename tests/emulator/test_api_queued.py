@@ -75,7 +75,7 @@ def reached(client: Any, *states: Any) -> Any:
 
 def nodes(client: Any) -> dict[str, Any]:
     node_list = list(client.list_nodes(parent=PARENT, timeout=60))
-    return {each.name.rpartition("/")[2]: each for each in node_list}
+    return {node.name.rpartition("/")[2]: node for node in node_list}
 
 
 def sold_out(cloud: Any) -> Any:
@@ -102,7 +102,7 @@ def test_queued_resource_lifecycle(cloud: Any, transport: str) -> None:
     assert "active_data" in resource.state
     assert "spot" in resource
     assert resource.create_time.timestamp() > 0
-    assert [each.node_id for each in resource.tpu.node_spec] == ["n"]
+    assert [spec.node_id for spec in resource.tpu.node_spec] == ["n"]
     built = nodes(client)["n"]
     assert built.state is Node.State.READY
     assert built.queued_resource == NAME
@@ -253,13 +253,13 @@ def test_multislice_nodes_start_together(cloud: Any) -> None:
     until(lambda: cloud.host.called.count("boot") == 3, "three boots")
     nodes_by_name = nodes(client)
     assert sorted(nodes_by_name) == ["s-0", "s-1", "s-2"]
-    assert {each.state for each in nodes_by_name.values()} == {Node.State.CREATING}
+    assert {node.state for node in nodes_by_name.values()} == {Node.State.CREATING}
     cloud.in_loop(cloud.host.gate.set)
     resource = reached(client, QueuedState.ACTIVE)
-    assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
+    assert [spec.node_id for spec in resource.tpu.node_spec] == ["s-0", "s-1", "s-2"]
     nodes_by_name = nodes(client)
-    assert {each.state for each in nodes_by_name.values()} == {Node.State.READY}
-    assert all(each.multislice_node for each in nodes_by_name.values())
+    assert {node.state for node in nodes_by_name.values()} == {Node.State.READY}
+    assert all(node.multislice_node for node in nodes_by_name.values())
     assert cloud.host.count_running() == 3
 
 
@@ -346,7 +346,7 @@ async def test_preemption_suspends_request_and_deletes_nodes(cloud: Any) -> None
     resource = await asyncio.to_thread(reached, client, QueuedState.SUSPENDED)
     assert resource.state.state_initiator is Initiator.SERVICE
     remaining = await asyncio.to_thread(nodes, client)
-    assert {name: each.state for name, each in remaining.items()} == {"n": Node.State.PREEMPTED}
+    assert {name: node.state for name, node in remaining.items()} == {"n": Node.State.PREEMPTED}
     assert cloud.host.running == set()
     await asyncio.to_thread(delete, client)
     assert await asyncio.to_thread(nodes, client) == {}
@@ -358,12 +358,8 @@ def test_reset_reboots_nodes_and_keeps_disks(cloud: Any) -> None:
     reached(client, QueuedState.ACTIVE)
     before = nodes(client)
     boots = cloud.host.called.count("boot")
-
-    def reset() -> Any:
-        operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
-        return operation.result(timeout=60)
-
-    after_reset = reset()
+    operation = client.reset_queued_resource(request={"name": NAME}, timeout=60)
+    after_reset = operation.result(timeout=60)
     assert after_reset.state.state is QueuedState.ACTIVE
     assert nodes(client) == before
     assert cloud.host.called.count("boot") == boots + 1

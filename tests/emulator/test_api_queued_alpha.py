@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2alpha1
-from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
 from google.protobuf import field_mask_pb2
 
 from tests.support.locations import PARENT, PROJECT
@@ -25,7 +24,7 @@ FLEX = f"/v2alpha1/{FLEX_PARENT}/queuedResources"
 
 
 def alpha(cloud: Any) -> Any:
-    return tpu_v2alpha1.TpuClient(transport=TpuGrpcTransport(channel=cloud.channel()))
+    return cloud.client(tpu_v2alpha1.TpuClient, "grpc")
 
 
 def node(**fields: Any) -> tpu_v2alpha1.Node:
@@ -80,13 +79,9 @@ def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     assert v2_node.network_endpoints[0].ip_address == created.network_endpoints[0].ip_address
     rows = list(client.list_nodes(parent=PARENT, timeout=60))
     assert rows == [created]
-
-    def change() -> Any:
-        mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
-        changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
-        return client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
-
-    changed = change()
+    mask = field_mask_pb2.FieldMask(paths=["labels", "description"])
+    changed = tpu_v2alpha1.Node(name=NODE, labels={"c": "d"}, description="new")
+    changed = client.update_node(node=changed, update_mask=mask, timeout=60).result(timeout=60)
     assert (dict(changed.labels), changed.description) == ({"c": "d"}, "new")
     assert changed.boot_disk_config.customer_encryption_key.kms_key_name == key
     for verb, state in (("stop", State.STOPPED), ("start", State.READY)):
@@ -160,10 +155,10 @@ def test_queued_resources_are_shared_with_v2(cloud: Any) -> None:
     created = queue(client, spec=spec, best_effort={})
     assert created.state.state is QueuedState.ACCEPTED
     resource = reached(client, QueuedState.ACTIVE)
-    assert [each.node_id for each in resource.tpu.node_spec] == ["s-0", "s-1"]
+    assert [spec.node_id for spec in resource.tpu.node_spec] == ["s-0", "s-1"]
     assert "best_effort" in resource
     v2_resource = v2.get_queued_resource(name=NAME, timeout=60)
-    assert [each.node_id for each in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
+    assert [spec.node_id for spec in v2_resource.tpu.node_spec] == ["s-0", "s-1"]
     rows = list(client.list_queued_resources(parent=PARENT, timeout=60))
     assert rows == [resource]
     built = client.get_node(name=f"{PARENT}/nodes/s-1", timeout=60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -28,9 +27,9 @@ def get(cloud: Any, path: str) -> Json:
 def bucket_of(metric: Json, kind: str, location: str) -> Json | None:
     """Return the bucket of a location, or None if the default bucket applies."""
     (limit,) = [
-        each
-        for each in metric["consumerQuotaLimits"]
-        if each["unit"] == f"1/{{project}}/{{{kind}}}"
+        limit
+        for limit in metric["consumerQuotaLimits"]
+        if limit["unit"] == f"1/{{project}}/{{{kind}}}"
     ]
     assert location in limit["supportedLocations"]
     first, *others = limit["quotaBuckets"]
@@ -113,7 +112,7 @@ def test_every_catalog_limit_has_quota_metric(cloud: Any) -> None:
         metrics = get(cloud, METRICS)["metrics"]
         assert [row["name"] for row in metrics] == [row["name"] for row in fresh]
         buckets = [bucket_of(row, scope, places[scope]) for row in metrics]
-        assert [each["effectiveLimit"] for each in buckets if each] == [str(number)], name
+        assert [bucket["effectiveLimit"] for bucket in buckets if bucket] == [str(number)], name
 
 
 def test_get_quota_metric_and_limit_by_name(cloud: Any) -> None:
@@ -142,13 +141,10 @@ def test_quota_metrics_are_paginated(cloud: Any) -> None:
     assert metrics == everything
 
 
-async def test_disabled_api_is_rejected(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    answer = await asyncio.to_thread(cloud.request, "GET", METRICS)
+def test_disabled_api_is_rejected(new_cloud: Any) -> None:
+    answer = new_cloud.request("GET", METRICS)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "FAILED_PRECONDITION")
-    answer = await asyncio.to_thread(
-        cloud.request, "GET", METRICS.replace(PROJECT, "missing-project")
-    )
+    answer = new_cloud.request("GET", METRICS.replace(PROJECT, "missing-project"))
     assert answer.status_code == 403
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import iam_admin_v1, resourcemanager_v3
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
-from google.cloud.resourcemanager_v3.services.projects.transports import ProjectsGrpcTransport
 
 from tests.support.locations import PROJECT
 
@@ -22,15 +20,11 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def iam(cloud: Any) -> Any:
-    return iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    return cloud.client(iam_admin_v1.IAMClient, "grpc")
 
 
 def projects(cloud: Any, transport: str = "rest") -> Any:
-    if transport == "grpc":
-        return resourcemanager_v3.ProjectsClient(
-            transport=ProjectsGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(resourcemanager_v3.ProjectsClient(transport="rest", **cloud.options()))
+    return cloud.client(resourcemanager_v3.ProjectsClient, transport)
 
 
 def make_role(cloud: Any, permissions: list[str], role_id: str = "tpuctl.watchdog") -> Any:
@@ -160,27 +154,25 @@ def test_predefined_roles_have_permissions(cloud: Any) -> None:
     ],
 )
 def test_project_permissions_are_validated(cloud: Any, permission: str, is_valid: bool) -> None:
-    def run() -> None:
-        permissions = [permission, "tpu.nodes.get"]
-        client = projects(cloud)
-        if is_valid:
-            answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
-            assert list(answer.permissions) == permissions
-            make_role(cloud, permissions)
-            return
-        with pytest.raises(exceptions.BadRequest):
-            client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
-        with pytest.raises(exceptions.InvalidArgument) as caught:
-            make_role(cloud, permissions)
-        assert caught.value.message.endswith(f"Permission {permission} is not valid.")
-
-    run()
+    permissions = [permission, "tpu.nodes.get"]
+    client = projects(cloud)
+    if is_valid:
+        answer = client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
+        assert list(answer.permissions) == permissions
+        make_role(cloud, permissions)
+        return
+    with pytest.raises(exceptions.BadRequest):
+        client.test_iam_permissions(resource=NAME, permissions=permissions, timeout=60)
+    with pytest.raises(exceptions.InvalidArgument) as caught:
+        make_role(cloud, permissions)
+    assert caught.value.message.endswith(f"Permission {permission} is not valid.")
 
 
 def test_testable_permissions_are_valid_in_roles(cloud: Any) -> None:
     request = {"full_resource_name": f"//cloudresourcemanager.googleapis.com/{NAME}"}
     names = [
-        each.name for each in iam(cloud).query_testable_permissions(request=request, timeout=60)
+        permission.name
+        for permission in iam(cloud).query_testable_permissions(request=request, timeout=60)
     ]
     assert {"tpu.nodes.create", "compute.instances.create"} <= set(names)
     assert "resourcemanager.projects.create" not in names

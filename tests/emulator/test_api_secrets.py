@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import google_auth_httplib2
 import google_crc32c
-import httplib2
 import pytest
 from google.cloud.secretmanager_v1.services.secret_manager_service import (
     SecretManagerServiceClient,
 )
-from google.cloud.secretmanager_v1.services.secret_manager_service.transports.grpc import (
-    SecretManagerServiceGrpcTransport,
-)
 from google.cloud.secretmanager_v1.types import SecretVersion
-from google.oauth2.credentials import Credentials
-from googleapiclient import discovery, errors
+from googleapiclient import errors
 
 from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT_NAME
@@ -28,28 +22,17 @@ VALUE = "hf_안녕\n".encode()
 
 
 @pytest.fixture
-async def manager(make_cloud: Callable[..., Any]) -> Any:
+async def manager(new_cloud: Any) -> Any:
     """A local cloud with Secret Manager enabled."""
-    cloud = await make_cloud()
-    cloud.enable("secretmanager", "iam")
-    return cloud
+    new_cloud.enable("secretmanager", "iam")
+    return new_cloud
 
 
 class Client:
     """A blocking client of `projects.secrets`."""
 
-    def __init__(self, cloud: Any, token: str = "") -> None:
-        self.api = discovery.build(
-            "secretmanager",
-            "v1",
-            http=google_auth_httplib2.AuthorizedHttp(
-                Credentials(token=token or cloud.token), http=httplib2.Http(proxy_info=None)
-            ),
-            client_options={"api_endpoint": f"{cloud.url}/"},
-            cache_discovery=False,
-            static_discovery=True,
-        )
-        self.secrets = self.api.projects().secrets()
+    def __init__(self, cloud: Any) -> None:
+        self.secrets = cloud.discovered("secretmanager", "v1").projects().secrets()
         self.versions = self.secrets.versions()
 
     def create(self, name: str = "token", **more: Any) -> Any:
@@ -67,10 +50,8 @@ class Client:
 
 
 @pytest.fixture
-def client(manager: Any) -> Iterator[Client]:
-    client = Client(manager)
-    yield client
-    client.api.close()
+async def client(manager: Any) -> Client:
+    return Client(manager)
 
 
 def refused(call: Callable[[], Any], status: int, text: str) -> None:
@@ -213,7 +194,6 @@ def test_secret_access_requires_permission(manager: Any) -> None:
     assert ann.status_and_message("GET", f"/v1/{version}:access") == (403, denied), (
         "its policy went with it"
     )
-    owner.api.close()
 
 
 def test_disabled_secret_manager_api(cloud: Any) -> None:
@@ -225,8 +205,7 @@ def test_disabled_secret_manager_api(cloud: Any) -> None:
 
 
 def test_official_client_over_grpc(manager: Any) -> None:
-    transport = SecretManagerServiceGrpcTransport(channel=manager.channel())
-    client = SecretManagerServiceClient(transport=transport)
+    client = manager.client(SecretManagerServiceClient, "grpc")
     secret = client.create_secret(
         request={"parent": PROJECT_NAME, "secret_id": "token", "secret": AUTOMATIC}, timeout=60
     )
@@ -238,6 +217,6 @@ def test_official_client_over_grpc(manager: Any) -> None:
     assert version.state == SecretVersion.State.ENABLED
     answer = client.access_secret_version(request={"name": version.name}, timeout=60)
     assert (answer.payload.data, answer.name) == (VALUE, version.name)
-    assert [each.name for each in client.list_secrets(parent=PROJECT_NAME, timeout=60)] == [
+    assert [secret.name for secret in client.list_secrets(parent=PROJECT_NAME, timeout=60)] == [
         secret.name
     ]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import service_usage_v1
-from google.cloud.service_usage_v1.services.service_usage.transports import (
-    ServiceUsageGrpcTransport,
-)
 
 from tests.support.locations import PROJECT
 
@@ -20,50 +16,34 @@ both = pytest.mark.parametrize("transport", ["grpc", "rest"])
 
 
 def services(cloud: Any, transport: str = "rest") -> Any:
-    if transport == "grpc":
-        return service_usage_v1.ServiceUsageClient(
-            transport=ServiceUsageGrpcTransport(channel=cloud.channel())
-        )
-    return cloud.keep(service_usage_v1.ServiceUsageClient(transport="rest", **cloud.options()))
+    return cloud.client(service_usage_v1.ServiceUsageClient, transport)
 
 
 @both
-async def test_new_cloud_has_no_enabled_api(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        request = {"parent": NAME, "filter": "state:ENABLED"}
-        assert not list(services(cloud, transport).list_services(request=request, timeout=60))
-
-    await asyncio.to_thread(run)
+def test_new_cloud_has_no_enabled_api(new_cloud: Any, transport: str) -> None:
+    request = {"parent": NAME, "filter": "state:ENABLED"}
+    assert not list(services(new_cloud, transport).list_services(request=request, timeout=60))
 
 
 @both
-async def test_enable_and_disable_services(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        client = services(cloud, transport)
-        state = service_usage_v1.State
-        name = f"{NAME}/services/tpu.googleapis.com"
-        service = client.get_service(request={"name": name}, timeout=60)
-        assert service.state is state.DISABLED
-        apis = ["tpu.googleapis.com", "compute.googleapis.com"]
-        request = {"parent": NAME, "service_ids": apis}
-        enabled = client.batch_enable_services(request=request, timeout=60).result(timeout=60)
-        assert [each.config.name for each in enabled.services] == apis
-        assert client.get_service(request={"name": name}, timeout=60).state is state.ENABLED
-        listed = client.list_services(
-            request={"parent": NAME, "filter": "state:ENABLED"}, timeout=60
-        )
-        assert set(apis) <= {each.config.name for each in listed}
-        client.disable_service(request={"name": name}, timeout=60).result(timeout=60)
-        assert client.get_service(request={"name": name}, timeout=60).state is state.DISABLED
-        for wrong in ("nonsense", "x.example.org"):
-            with pytest.raises(exceptions.GoogleAPICallError):
-                client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=60)
-
-    await asyncio.to_thread(run)
+def test_enable_and_disable_services(new_cloud: Any, transport: str) -> None:
+    client = services(new_cloud, transport)
+    state = service_usage_v1.State
+    name = f"{NAME}/services/tpu.googleapis.com"
+    service = client.get_service(request={"name": name}, timeout=60)
+    assert service.state is state.DISABLED
+    apis = ["tpu.googleapis.com", "compute.googleapis.com"]
+    request = {"parent": NAME, "service_ids": apis}
+    enabled = client.batch_enable_services(request=request, timeout=60).result(timeout=60)
+    assert [service.config.name for service in enabled.services] == apis
+    assert client.get_service(request={"name": name}, timeout=60).state is state.ENABLED
+    listed = client.list_services(request={"parent": NAME, "filter": "state:ENABLED"}, timeout=60)
+    assert set(apis) <= {service.config.name for service in listed}
+    client.disable_service(request={"name": name}, timeout=60).result(timeout=60)
+    assert client.get_service(request={"name": name}, timeout=60).state is state.DISABLED
+    for wrong in ("nonsense", "x.example.org"):
+        with pytest.raises(exceptions.GoogleAPICallError):
+            client.enable_service(request={"name": f"{NAME}/services/{wrong}"}, timeout=60)
 
 
 @both
@@ -72,7 +52,7 @@ def test_batch_get_and_enable_services(cloud: Any, transport: str) -> None:
     apis = ["tpu.googleapis.com", "logging.googleapis.com"]
     names = [f"{NAME}/services/{api}" for api in apis]
     response = client.batch_get_services(request={"parent": NAME, "names": names}, timeout=60)
-    assert [(each.config.name, each.state.name) for each in response.services] == [
+    assert [(service.config.name, service.state.name) for service in response.services] == [
         (apis[0], "ENABLED"),
         (apis[1], "DISABLED"),
     ]

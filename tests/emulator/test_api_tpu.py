@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -33,33 +32,27 @@ def create(
 
 
 @both
-async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-    cloud.enable("tpu", "compute")
+def test_node_lifecycle(cloud: Any, transport: str) -> None:
     cloud.host.gate.clear()
     client = cloud.tpu(transport)
-
-    def begin() -> Any:
-        return client.create_node(
-            parent=PARENT,
-            node_id="one",
-            node=node(labels={"tpuctl-stack": "s"}, metadata={"ssh-keys": "u:k"}, tags=["t"]),
-            timeout=60,
-        )
-
-    operation = await asyncio.to_thread(begin)
+    operation = client.create_node(
+        parent=PARENT,
+        node_id="one",
+        node=node(labels={"tpuctl-stack": "s"}, metadata={"ssh-keys": "u:k"}, tags=["t"]),
+        timeout=60,
+    )
     assert operation.operation.name.startswith(f"{PARENT}/operations/")
     assert (
         operation.operation.metadata.type_url
         == "type.googleapis.com/google.cloud.common.OperationMetadata"
     )
     name = f"{PARENT}/nodes/one"
-    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=60)
+    found_node = client.get_node(name=name, timeout=60)
     assert found_node.state is State.CREATING
     assert not operation.operation.done
-    cloud.host.gate.set()
-    created = await asyncio.to_thread(operation.result, timeout=60)
-    found_node = await asyncio.to_thread(client.get_node, name=name, timeout=60)
+    cloud.in_loop(cloud.host.gate.set)
+    created = operation.result(timeout=60)
+    found_node = client.get_node(name=name, timeout=60)
     assert created.health is tpu_v2.Node.Health.HEALTH_UNSPECIFIED  # of the operation's response
     created.health = found_node.health
     assert created == found_node
@@ -76,13 +69,13 @@ async def test_node_lifecycle(make_cloud: Any, transport: str) -> None:
     assert [endpoint.port for endpoint in found_node.network_endpoints] == [8470]
     assert cloud.host.count_running() == 1
     cloud.host.gate.clear()
-    operation = await asyncio.to_thread(client.delete_node, name=name, timeout=60)
-    deleting = await asyncio.to_thread(client.get_node, name=name, timeout=60)
+    operation = client.delete_node(name=name, timeout=60)
+    deleting = client.get_node(name=name, timeout=60)
     assert deleting.state is State.DELETING
-    cloud.host.gate.set()
-    await asyncio.to_thread(operation.result, timeout=60)
+    cloud.in_loop(cloud.host.gate.set)
+    operation.result(timeout=60)
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(client.get_node, name=name, timeout=60)
+        client.get_node(name=name, timeout=60)
     assert cloud.host.discarded == [f"{name}/workers/0"]
 
 
@@ -158,11 +151,10 @@ def test_duplicate_node_name_is_rejected(cloud: Any, transport: str) -> None:
 
 
 @both
-async def test_disabled_tpu_api_error(make_cloud: Any, transport: str) -> None:
-    cloud = await make_cloud()
-    client = cloud.tpu(transport)
+def test_disabled_tpu_api_error(new_cloud: Any, transport: str) -> None:
+    client = new_cloud.tpu(transport)
     with pytest.raises(exceptions.Forbidden) as caught:
-        await asyncio.to_thread(create, client, "n")
+        create(client, "n")
     error = caught.value
     assert "Cloud TPU API has not been used in project" in error.message
     assert error.reason == "SERVICE_DISABLED"
@@ -276,8 +268,8 @@ def test_machines_get_only_ssh_keys_of_project_metadata(cloud: Any) -> None:
     answer = cloud.request("POST", path, json={"items": items})
     assert answer.ok, answer.text
     later = create(cloud.tpu(), "later")
-    for each in (created, later):
-        spec = cloud.host.specs[f"{each.name}/workers/0"]
+    for vm in (created, later):
+        spec = cloud.host.specs[f"{vm.name}/workers/0"]
         assert spec.project_metadata == {"ssh-keys": "u:k"}
 
 
@@ -349,18 +341,18 @@ def test_guest_attributes_have_the_host_keys(cloud: Any, transport: str) -> None
         host_keys(["4"])
 
 
-async def test_zone_of_v4_is_closed_until_the_setting_opens_it(cloud: Any) -> None:
+def test_zone_of_v4_is_closed_until_the_setting_opens_it(cloud: Any) -> None:
     """As for projects that are not on Google's allowlist (public reports)."""
     parent = f"projects/{PROJECT}/locations/us-central2-b"
     requested = node(accelerator_type="v4-8")
     with pytest.raises(exceptions.Forbidden) as caught:
-        await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+        create(cloud.tpu("rest"), "n", requested, parent)
     assert "Permission denied on 'locations/us-central2-b' (or it may not exist)" in str(
         caught.value
     )
     assert caught.value.reason == "LOCATION_POLICY_VIOLATED"
-    cloud.server.registry.settings.change({"zones": {"us-central2-b": True}})
-    created = await asyncio.to_thread(create, cloud.tpu("rest"), "n", requested, parent)
+    cloud.in_loop(cloud.server.registry.settings.change, {"zones": {"us-central2-b": True}})
+    created = create(cloud.tpu("rest"), "n", requested, parent)
     assert created.accelerator_type == "v4-8"
 
 

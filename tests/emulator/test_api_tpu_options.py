@@ -140,10 +140,10 @@ def test_data_disk_must_exist(cloud: Any) -> None:
     refused(cloud, exceptions.NotFound, requested, f"'{disk}' was not found")
     make_disk(cloud)
     created = create(cloud.tpu(), requested)
-    assert [each.source_disk for each in created.data_disks] == [disk]
+    assert [attached.source_disk for attached in created.data_disks] == [disk]
     partial = node(data_disks=[Disk(source_disk=disk.partition("local-project/")[2])])
     created = create(cloud.tpu(), partial, "partial")
-    assert [each.source_disk for each in created.data_disks] == [disk]
+    assert [attached.source_disk for attached in created.data_disks] == [disk]
 
 
 def test_disk_of_other_zone_is_rejected(cloud: Any) -> None:
@@ -179,26 +179,24 @@ def test_org_policy_denies_external_addresses(cloud: Any, policy: str) -> None:
 
 def test_service_account_must_exist(cloud: Any) -> None:
     from google.cloud import iam_admin_v1
-    from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
 
     email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
     requested = node(service_account={"email": email})
     refused(cloud, exceptions.BadRequest, requested, f"{email} does not exist")
 
-    iam = iam_admin_v1.IAMClient(transport=IAMGrpcTransport(channel=cloud.channel()))
+    iam = cloud.client(iam_admin_v1.IAMClient, "grpc")
     request = {"name": f"projects/{PROJECT}", "account_id": "trainer"}
     iam.create_service_account(request=request, timeout=60)
     created = create(cloud.tpu(), requested)
     assert created.service_account.email == email
 
 
-async def test_disabled_api_rejects_lists(make_cloud: Any) -> None:
-    cloud = await make_cloud()
-    client = cloud.tpu()
+def test_disabled_api_rejects_lists(new_cloud: Any) -> None:
+    client = new_cloud.tpu()
     parent = f"projects/{PROJECT}/locations/-"
     for method in (client.list_nodes, client.list_queued_resources):
         with pytest.raises(exceptions.PermissionDenied) as caught:
-            await asyncio.to_thread(method, parent=parent, timeout=60)
+            method(parent=parent, timeout=60)
         assert caught.value.reason == "SERVICE_DISABLED"
 
 
@@ -261,10 +259,9 @@ def test_regional_quota_spans_zones(cloud: Any) -> None:
 
 def test_v1_nodes_share_quota(cloud: Any) -> None:
     from google.cloud import tpu_v1
-    from google.cloud.tpu_v1.services.tpu.transports import TpuGrpcTransport
 
     limit(cloud, {V3: {ZONE: 8}})
-    v1 = tpu_v1.TpuClient(transport=TpuGrpcTransport(channel=cloud.channel()))
+    v1 = cloud.client(tpu_v1.TpuClient, "grpc")
     requested = tpu_v1.Node(accelerator_type="v3-8", tensorflow_version="2.12.0")
 
     def create_v1(node_id: str) -> Any:

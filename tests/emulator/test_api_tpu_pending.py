@@ -1,4 +1,4 @@
-"""Nodes with pending operations, with the official client."""
+"""Nodes with pending operations, preemption and maintenance, with the official client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ NAME = f"{PARENT}/nodes/n"
 State = tpu_v2.Node.State
 
 
-def begin(client: Any) -> Any:
-    node = tpu_v2.Node(accelerator_type="v3-8", runtime_version="tpu-ubuntu2204-base")
+def begin(client: Any, **fields: Any) -> Any:
+    fields = {"accelerator_type": "v3-8", **fields}
+    node = tpu_v2.Node(runtime_version="tpu-ubuntu2204-base", **fields)
     return client.create_node(parent=PARENT, node_id="n", node=node, timeout=60)
+
+
+def create(client: Any, **fields: Any) -> Any:
+    return begin(client, **fields).result(timeout=60)
+
+
+def delete(client: Any) -> Any:
+    return client.delete_node(name=NAME, timeout=60).result(timeout=60)
 
 
 def is_done(client: Any, operation: Any) -> bool:
@@ -27,10 +36,12 @@ def is_done(client: Any, operation: Any) -> bool:
     return bool(status.done)
 
 
+async def get(client: Any) -> Any:
+    return await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
+
+
 async def has_called(cloud: Any, method: str) -> None:
-    async with asyncio.timeout(20):
-        while method not in cloud.host.called:
-            await asyncio.sleep(0.01)
+    await async_until(lambda: method in cloud.host.called, method)
 
 
 async def test_operations_last_as_long_as_the_pace(make_cloud: Any) -> None:
@@ -39,8 +50,7 @@ async def test_operations_last_as_long_as_the_pace(make_cloud: Any) -> None:
     client = cloud.tpu()
     creation = await asyncio.to_thread(begin, client)
     await async_until(cloud.host.count_running, "a machine running")
-    node = await asyncio.to_thread(client.get_node, name=NAME, timeout=60)
-    assert node.state is State.CREATING
+    assert (await get(client)).state is State.CREATING
     assert not await asyncio.to_thread(is_done, client, creation)
 
 
@@ -92,3 +102,64 @@ def test_operations_are_deleted_after_a_week(cloud: Any) -> None:
         is_done(client, operation)
     assert is_done(client, deletion)
     recreated.result(timeout=60)
+
+
+async def test_preemption_sends_notice_and_stops_machines(cloud: Any) -> None:
+    client = cloud.tpu()
+    fields = {"accelerator_type": "v3-32", "scheduling_config": {"spot": True}}
+    await asyncio.to_thread(create, client, **fields)
+    cloud.host.gate.clear()
+    await cloud.server.registry.service("tpu").preempt(NAME)
+    workers = [f"{NAME}/workers/{index}" for index in range(4)]
+    await async_until(lambda: len(cloud.host.events) >= 4, "four notices")
+    assert sorted(cloud.host.events) == [(worker, "preempted", "TRUE") for worker in workers]
+    assert (await get(client)).state is State.READY  # for as long as the notice lasts
+    assert cloud.host.running == set(workers)
+    cloud.host.gate.set()
+
+    async def is_not_ready() -> bool:
+        return (await get(client)).state is not State.READY
+
+    await async_until(is_not_ready, "the end of the notice")
+    assert (await get(client)).state is State.PREEMPTED
+    assert cloud.host.running == set()
+    with pytest.raises(exceptions.BadRequest) as caught:
+        await asyncio.to_thread(client.start_node, request={"name": NAME}, timeout=60)
+    assert "not supported while in state PREEMPTED" in caught.value.message
+    await asyncio.to_thread(delete, client)
+
+
+async def test_node_deleted_during_notice_stays_deleted(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    cloud.host.gate.clear()
+    await cloud.server.registry.service("tpu").preempt(NAME)
+    deletion = asyncio.create_task(asyncio.to_thread(delete, client))
+    await has_called(cloud, "discard")
+    cloud.host.gate.set()
+    await deletion
+    pending = cloud.server.registry.operations.pending
+    await async_until(lambda: not list(pending("tpu.preempt")), "the end of the preemption")
+    assert not list(await asyncio.to_thread(client.list_nodes, parent=PARENT, timeout=60))
+
+
+async def test_maintenance_event_starts_and_ends(cloud: Any) -> None:
+    client = cloud.tpu()
+    await asyncio.to_thread(create, client)
+    cloud.server.registry.pace.name = "quick"
+    await cloud.server.registry.service("tpu").maintain(NAME)
+    node_found = await get(client)
+    assert node_found.health is tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
+    assert node_found.state is State.READY
+
+    async def is_over() -> bool:
+        return (await get(client)).health is not tpu_v2.Node.Health.UNHEALTHY_MAINTENANCE
+
+    await async_until(is_over, "the end of the maintenance")
+    assert (await get(client)).health is tpu_v2.Node.Health.HEALTHY
+    worker = f"{NAME}/workers/0"
+    assert cloud.host.events == [
+        (worker, "maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"),
+        (worker, "maintenance-event", "NONE"),
+    ]
+    assert cloud.host.running == {worker}

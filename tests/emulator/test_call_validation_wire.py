@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -38,9 +37,9 @@ def rpc(method: str, request: bytes, answer: bytes, status: int = 0) -> list[str
     }
     verdicts = list(validate_line(line))
     return [
-        f"{each.side} {complaint.path}: {complaint.rule}"
-        for each in verdicts
-        for complaint in each.complaints
+        f"{verdict.side} {complaint.path}: {complaint.rule}"
+        for verdict in verdicts
+        for complaint in verdict.complaints
     ]
 
 
@@ -84,24 +83,17 @@ def transcript_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 MakeCloud = Callable[..., Any]
 
 
-async def test_transcript_has_every_call_and_no_token(
-    transcript_file: Path, make_cloud: MakeCloud
-) -> None:
-    cloud = await make_cloud()
-    cloud.enable("tpu")
+def test_transcript_has_every_call_and_no_token(transcript_file: Path, new_cloud: Any) -> None:
+    new_cloud.enable("tpu")
     bucket = "/storage/v1/b?project=local-project"
-    upload = f"/t/{cloud.token}/upload/storage/v1/b/secret-free/o?uploadType=media&name=o"
-
-    def run() -> None:
-        cloud.request("POST", bucket, json={"name": "secret-free"})
-        cloud.request("POST", upload, data=b"the object's content")
-        cloud.request("GET", f"/t/{cloud.token}/storage/v1/b/secret-free/o/o?alt=media")
-        cloud.request("GET", "/nothing/here", token="wrong-token")
-        assert not list(cloud.tpu().list_nodes(parent=L))
-
-    await asyncio.to_thread(run)
+    upload = f"/t/{new_cloud.token}/upload/storage/v1/b/secret-free/o?uploadType=media&name=o"
+    new_cloud.request("POST", bucket, json={"name": "secret-free"})
+    new_cloud.request("POST", upload, data=b"the object's content")
+    new_cloud.request("GET", f"/t/{new_cloud.token}/storage/v1/b/secret-free/o/o?alt=media")
+    new_cloud.request("GET", "/nothing/here", token="wrong-token")
+    assert not list(new_cloud.tpu().list_nodes(parent=L))
     text = transcript_file.read_text("utf-8")
-    for word in (cloud.token, "wrong-token", "the object's content"):
+    for word in (new_cloud.token, "wrong-token", "the object's content"):
         assert word not in text
     calls_found = [
         (line.get("verb"), line.get("path") or line["method"], line["status"])
@@ -117,31 +109,26 @@ async def test_transcript_has_every_call_and_no_token(
     assert "127.0.0.1" in text and "/t/" not in text  # links in responses have no token
 
 
-async def test_batch_parts_are_separate_calls(transcript_file: Path, make_cloud: MakeCloud) -> None:
-    cloud = await make_cloud()
-
-    def run() -> None:
-        client = cloud.storage()
-        bucket = client.create_bucket("parts")
-        bucket.blob("there").upload_from_string(b"x")
-        blobs = [bucket.blob(name) for name in ("there", "absent")]
-        with client.batch(raise_exception=False):
-            for blob in blobs:
-                blob.reload()
-
-    await asyncio.to_thread(run)
+def test_batch_parts_are_separate_calls(transcript_file: Path, new_cloud: Any) -> None:
+    client = new_cloud.storage()
+    bucket = client.create_bucket("parts")
+    bucket.blob("there").upload_from_string(b"x")
+    blobs = [bucket.blob(name) for name in ("there", "absent")]
+    with client.batch(raise_exception=False):
+        for blob in blobs:
+            blob.reload()
     batches = [line for line in lines(transcript_file) if line["path"].startswith("/batch/")]
     calls = [call for line in batches for call in calls_of(line)]
     assert [(call.path, call.status) for call in calls] == [
         ("/storage/v1/b/parts/o/there", 200),
         ("/storage/v1/b/parts/o/absent", 404),
     ]
-    assert [each.complaints for call in calls for each in validate_call(call)] == [[]] * 4
+    assert [verdict.complaints for call in calls for verdict in validate_call(call)] == [[]] * 4
     content = json.loads(calls[0].answer or "")
     wrong = Call("GET", calls[0].path, answer=json.dumps({**content, "size": 1}))
-    assert [str(complaint) for each in validate_call(wrong) for complaint in each.complaints] == [
-        "size: not a valid string (1)"
-    ]
+    assert [
+        str(complaint) for verdict in validate_call(wrong) for complaint in verdict.complaints
+    ] == ["size: not a valid string (1)"]
 
 
 def test_transcript_reader_continues_at_offset(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def steps_in(source: Path) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", "")
-        values = [each.value for each in node.keywords if each.arg == "step"]
+        values = [keyword.value for keyword in node.keywords if keyword.arg == "step"]
         values += node.args if name in ("seconds", "_deadline") else []
         for value in values:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -142,7 +142,7 @@ async def test_local_cloud_bug_is_not_blamed_on_google(
         with pytest.raises(api.InternalServerError) as raised:
             await asyncio.to_thread(cloud.tpu(transport).create_node, create)
         check(convert(raised.value, "node/n"))
-    disks = cloud.keep(compute_v1.DisksClient(**cloud.options()))
+    disks = cloud.client(compute_v1.DisksClient)
     location = {"project": "local-project", "zone": "europe-west4-a"}
     disk = {**location, "disk_resource": {"name": "d", "size_gb": 10}}
     with pytest.raises(api.InternalServerError) as raised:

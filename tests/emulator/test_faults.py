@@ -28,7 +28,7 @@ def nodes(client: Any) -> list[str]:
 
 
 def networks(cloud: Any) -> Any:
-    return cloud.keep(compute_v1.NetworksClient(**cloud.options()))
+    return cloud.client(compute_v1.NetworksClient)
 
 
 @both
@@ -288,19 +288,11 @@ def test_slow_call_is_delayed(cloud: Any, transport: str) -> None:
     assert nodes(client) == []
 
 
-def compute(cloud: Any, client: Any) -> Any:
-    return cloud.keep(client(**cloud.options()))
-
-
 def test_slow_compute_operation(cloud: Any) -> None:
     fault = cloud.add_fault("slow", method="Networks/Insert", seconds=3600)
     client = networks(cloud)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
-
-    def insert() -> Any:
-        return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
-
-    operation = insert()
+    operation = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
     assert operation.status is compute_v1.Operation.Status.RUNNING
     assert cloud.used(fault) == 1
 
@@ -314,12 +306,10 @@ def test_lost_compute_response(cloud: Any, kind: str) -> None:
     def insert() -> Any:
         return client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
 
-    def fault_ids() -> list[str]:
-        return [network.name for network in client.list(project=PROJECT, timeout=60)]
-
     with pytest.raises(requests.ConnectionError):
         insert()
-    assert ("n" in fault_ids()) == (kind == "drop-response")
+    names = [network.name for network in client.list(project=PROJECT, timeout=60)]
+    assert ("n" in names) == (kind == "drop-response")
     assert cloud.used(fault) == 1
 
 
@@ -330,14 +320,10 @@ def test_compute_operation_fails_with_compute_code(cloud: Any) -> None:
         "fail_operation": True,
     }
     fault = cloud.add_fault("error", **fields)
-    client, operations = networks(cloud), compute(cloud, compute_v1.GlobalOperationsClient)
+    client, operations = networks(cloud), cloud.client(compute_v1.GlobalOperationsClient)
     wanted = compute_v1.Network(name="n", auto_create_subnetworks=True)
-
-    def insert() -> Any:
-        begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
-        return operations.wait(project=PROJECT, operation=begun.name, timeout=60)
-
-    ended = insert()
+    begun = client.insert_unary(project=PROJECT, network_resource=wanted, timeout=60)
+    ended = operations.wait(project=PROJECT, operation=begun.name, timeout=60)
     assert ended.status is compute_v1.Operation.Status.DONE
     assert [error.code for error in ended.error.errors] == ["ZONE_RESOURCE_POOL_EXHAUSTED"]
     assert cloud.used(fault) == 1

@@ -231,13 +231,13 @@ async def test_journal_drops_oldest_calls(cloud: Any) -> None:
     assert [call["number"] for call in traffic.calls(10_049)["calls"]] == [10_050]
 
 
-async def test_settings_are_patched(cloud: Any) -> None:
+def test_settings_are_patched(cloud: Any) -> None:
     handle = cloud.local_cloud
 
     def change(**changes: Any) -> dict[str, Any]:
         return remote_control.change_settings(handle, **changes)
 
-    fresh = await asyncio.to_thread(remote_control.settings, handle)
+    fresh = remote_control.settings(handle)
     assert fresh == {
         "pace": "instant",
         "nodes": "allowed",
@@ -250,18 +250,19 @@ async def test_settings_are_patched(cloud: Any) -> None:
         "devices": 0,
         "zones": [],
     }
-    await asyncio.to_thread(change, quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})
-    await asyncio.to_thread(change, policies=["constraints/compute.vmExternalIpAccess"])
-    await asyncio.to_thread(change, policies={"iam.allowedPolicyMemberDomains": True})
-    await asyncio.to_thread(change, denied_permissions={"tpu.nodes.create": True})
-    await asyncio.to_thread(change, reservations={f"{PARENT}/reservations/r": True})
-    await asyncio.to_thread(change, quota={"A": {ZONE: None}, "B": None})
-    settings = await asyncio.to_thread(change, policies={"compute.vmExternalIpAccess": False})
+    change(quota={"A": {ZONE: 4, "us-central1": 0}, "B": {ZONE: 1}})
+    change(policies=["constraints/compute.vmExternalIpAccess"])
+    change(policies={"iam.allowedPolicyMemberDomains": True})
+    change(denied_permissions={"tpu.nodes.create": True})
+    change(reservations={f"{PARENT}/reservations/r": True})
+    change(quota={"A": {ZONE: None}, "B": None})
+    settings = change(policies={"compute.vmExternalIpAccess": False})
     assert settings["quota"] == {"A": {"us-central1": 0}}
     assert settings["policies"] == ["iam.allowedPolicyMemberDomains"]
     assert settings["denied_permissions"] == ["tpu.nodes.create"]
     assert settings["reservations"] == [f"{PARENT}/reservations/r"]
-    assert cloud.server.registry.settings.get("policies") == ["iam.allowedPolicyMemberDomains"]
+    stored = cloud.in_loop(cloud.server.registry.settings.get, "policies")
+    assert stored == settings["policies"]
 
 
 @pytest.mark.parametrize(
@@ -292,22 +293,21 @@ def test_invalid_setting_changes_nothing(cloud: Any, changes: dict[str, Any], me
     assert remote_control.settings(handle) == before
 
 
-async def test_pace_changes_without_restart(cloud: Any) -> None:
+def test_pace_changes_without_restart(cloud: Any) -> None:
     client = cloud.tpu()
-    operations = cloud.server.registry.operations
 
     def create(node_id: str) -> Any:
         return client.create_node(parent=PARENT, node_id=node_id, node=NODE, timeout=60)
 
-    await asyncio.to_thread(remote_control.change_settings, cloud.local_cloud, pace="real")
-    node = await asyncio.to_thread(create, "slow")
-    record = operations.get(node.operation.name)
+    remote_control.change_settings(cloud.local_cloud, pace="real")
+    node = create("slow")
+    record = cloud.in_loop(cloud.server.registry.operations.get, node.operation.name)
     assert record.due - record.started > 60
-    report = await asyncio.to_thread(lambda: cloud.request("GET", "/_local/status").json())
+    report = cloud.request("GET", "/_local/status").json()
     assert report["pace"] == "real"
-    await asyncio.to_thread(remote_control.change_settings, cloud.local_cloud, pace="instant")
-    node = await asyncio.to_thread(create, "quick")
-    record = operations.get(node.operation.name)
+    remote_control.change_settings(cloud.local_cloud, pace="instant")
+    node = create("quick")
+    record = cloud.in_loop(cloud.server.registry.operations.get, node.operation.name)
     assert record.due == record.started
 
 

@@ -24,8 +24,8 @@ def make_slice(cloud: Any) -> None:
 
 
 def make_instance(cloud: Any, **scheduling: Any) -> None:
-    client = cloud.keep(compute_v1.InstancesClient(**cloud.options()))
-    operations = cloud.keep(compute_v1.ZoneOperationsClient(**cloud.options()))
+    client = cloud.client(compute_v1.InstancesClient)
+    operations = cloud.client(compute_v1.ZoneOperationsClient)
     expected = {
         "name": "controller",
         "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-1",

@@ -31,7 +31,7 @@ PAGES = (408, 502)  # answered by Google's front end
 def asks(cloud: Any) -> dict[str, tuple[str, Callable[[], Any]]]:
     """A method of each API, and a call of it without retries."""
     tpu, storage = cloud.tpu("rest"), cloud.storage()
-    networks = cloud.keep(compute_v1.NetworksClient(**cloud.options()))
+    networks = cloud.client(compute_v1.NetworksClient)
     blob = storage.bucket("a-bucket").blob("b")
     return {
         "tpu": (

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.cloud import iam_admin_v1, tpu_v2
-from google.cloud.iam_admin_v1.services.iam.transports import IAMGrpcTransport
-from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.rpc import error_details_pb2
 
 from tests.support.callers import Member, grant, make_role, revoke
@@ -22,10 +20,11 @@ DENIED = "The caller does not have permission"
 
 
 @pytest.fixture
-def as_member(cloud: Any) -> Callable[[Member, Any, Any], Any]:
+def as_member(cloud: Any) -> Callable[[Member, Any], Any]:
     """An official gRPC client with a member's token."""
 
-    def make(member: Member, client: Any, transport: Any) -> Any:
+    def make(member: Member, client: Any) -> Any:
+        transport = client.get_transport_class("grpc")
         return client(transport=transport(channel=cloud.channel(member.token)))
 
     return make
@@ -38,7 +37,7 @@ def info_of(error: Any) -> Any:
 
 def test_tpu_error_names_permission_and_resource(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
-    client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
+    client = as_member(ann, tpu_v2.TpuClient)
     name = f"{PLACE}/nodes/n"
     for call, permission, resource in (
         (lambda: client.get_node(name=name), "tpu.nodes.get", name),
@@ -176,7 +175,7 @@ def test_instance_properties_require_permissions(cloud: Any) -> None:
 
 def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
     ann, owner = Member(cloud, "ann"), Member.owner(cloud)
-    client = as_member(ann, tpu_v2.TpuClient, TpuGrpcTransport)
+    client = as_member(ann, tpu_v2.TpuClient)
     grant(cloud, PROJECT_NAME, "roles/tpu.admin", ann.name)
     body = {"accountId": "worker"}
     email = owner.send_ok("POST", f"/v1/{PROJECT_NAME}/serviceAccounts", json=body)["email"]
@@ -217,7 +216,7 @@ def test_tpu_vm_requires_act_as(cloud: Any, as_member: Any) -> None:
 
 def test_iam_admin_error_wording(cloud: Any, as_member: Any) -> None:
     ann = Member(cloud, "ann")
-    client = as_member(ann, iam_admin_v1.IAMClient, IAMGrpcTransport)
+    client = as_member(ann, iam_admin_v1.IAMClient)
     with pytest.raises(exceptions.PermissionDenied) as caught:
         client.create_service_account(request={"name": PROJECT_NAME, "account_id": "worker"})
     permission = "iam.serviceAccounts.create"

@@ -11,7 +11,6 @@ from typing import Any
 import google_crc32c
 import pytest
 import requests
-from google.api_core import exceptions
 from google.cloud import storage
 
 BUCKET = "objects-bucket"
@@ -31,92 +30,6 @@ def md5(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
-def test_written_data_is_read(bucket: Any) -> None:
-    data = bytes(range(256)) * 10
-    blob = bucket.blob("folder/한글 name+&%?#.bin")
-    blob.metadata = {"step": "7"}
-    blob.upload_from_string(data, content_type="application/x-test")
-    assert (blob.md5_hash, blob.crc32c) == (md5(data), crc32c(data))
-    stored = bucket.get_blob(blob.name)
-    assert stored.name == "folder/한글 name+&%?#.bin"
-    assert stored.size == len(data)
-    assert stored.content_type == "application/x-test"
-    assert stored.metadata == {"step": "7"}
-    assert stored.generation == blob.generation
-    assert stored.metageneration == 1
-    assert stored.download_as_bytes() == data
-    assert bucket.blob(blob.name).download_as_bytes() == data
-    assert stored.download_as_bytes(start=10, end=19) == data[10:20]
-    assert stored.download_as_bytes(start=2550) == data[2550:]
-    assert stored.exists()
-    stored.delete()
-    assert not stored.exists()
-    with pytest.raises(exceptions.NotFound) as caught:
-        stored.delete()
-    assert f"No such object: {BUCKET}/{blob.name}" in caught.value.message
-
-
-def test_empty_object(bucket: Any) -> None:
-    blob = bucket.blob("empty")
-    blob.upload_from_string(b"")
-    assert blob.download_as_bytes() == b""
-    assert bucket.get_blob("empty").crc32c == crc32c(b"")
-
-
-def test_overwriting_raises_the_generation(bucket: Any) -> None:
-    blob = bucket.blob("a")
-    blob.upload_from_string(b"one")
-    first = blob.generation
-    blob.upload_from_string(b"two!")
-    assert blob.generation > first
-    assert bucket.get_blob("a").download_as_bytes() == b"two!"
-    with pytest.raises(exceptions.NotFound):
-        bucket.blob("a", generation=first).download_as_bytes()
-
-
-def test_metadata_changes_raise_the_metageneration(bucket: Any) -> None:
-    blob = bucket.blob("a")
-    blob.upload_from_string(b"one")
-    generation = blob.generation
-    blob.metadata = {"a": "1", "b": "2"}
-    blob.cache_control = "no-store"
-    blob.patch()
-    assert (blob.generation, blob.metageneration) == (generation, 2)
-    blob.metadata = {"a": None, "c": "3"}
-    blob.patch()
-    stored = bucket.get_blob("a")
-    assert stored.metadata == {"b": "2", "c": "3"}
-    assert stored.cache_control == "no-store"
-    assert stored.metageneration == 3
-
-
-def test_lists(bucket: Any) -> None:
-    client = bucket.client
-    names = ["a", "b/1", "b/2", "b/c/3", "b0", "c/", "c/1", "d", "é", "한"]
-    for name in reversed(names):
-        bucket.blob(name).upload_from_string(b"x")
-
-    def listed(**options: Any) -> list[str]:
-        return [blob.name for blob in client.list_blobs(BUCKET, **options)]
-
-    assert listed() == names
-    assert listed(prefix="b/") == ["b/1", "b/2", "b/c/3"]
-    assert listed(prefix="nothing") == []
-    assert listed(start_offset="b/2", end_offset="c/1") == ["b/2", "b/c/3", "b0", "c/"]
-    assert listed(max_results=3) == ["a", "b/1", "b/2"]
-    assert listed(page_size=1) == names
-    assert listed(match_glob="b/*") == ["b/1", "b/2"]
-    assert listed(match_glob="**/3") == ["b/c/3"]
-    pages = client.list_blobs(BUCKET, delimiter="/", page_size=2)
-    assert [blob.name for blob in pages] == ["a", "b0", "d", "é", "한"]
-    assert pages.prefixes == {"b/", "c/"}
-    inner = client.list_blobs(BUCKET, delimiter="/", prefix="b/")
-    assert [blob.name for blob in inner] == ["b/1", "b/2"]
-    assert inner.prefixes == {"b/c/"}
-    trailing = client.list_blobs(BUCKET, delimiter="/", include_trailing_delimiter=True)
-    assert "c/" in [blob.name for blob in trailing]
-
-
 def test_copies_are_independent(bucket: Any) -> None:
     other = bucket.client.create_bucket("other-bucket", location="US")
     blob = bucket.blob("a b/c")
@@ -128,7 +41,9 @@ def test_copies_are_independent(bucket: Any) -> None:
         {"k": "v"},
         "text/plain",
     )
+    first = blob.generation
     blob.upload_from_string(b"changed")
+    assert blob.generation > first
     assert other.get_blob("d/e f").download_as_bytes() == b"hello"
     target = other.blob("rewritten")
     target.content_type = "text/html"
@@ -138,30 +53,6 @@ def test_copies_are_independent(bucket: Any) -> None:
     bucket.rename_blob(blob, "moved")
     assert bucket.get_blob("a b/c") is None
     assert bucket.blob("moved").download_as_bytes() == b"changed"
-
-
-def test_composed_objects_have_no_md5(bucket: Any) -> None:
-    parts = [bucket.blob(f"part-{index}") for index in range(3)]
-    for index, part in enumerate(parts):
-        part.upload_from_string(bytes([index]) * 1000, content_type="text/plain")
-    whole = bucket.blob("whole")
-    whole.content_type = "text/plain"
-    whole.compose(parts)
-    data = b"".join(bytes([index]) * 1000 for index in range(3))
-    stored = bucket.get_blob("whole")
-    assert stored.download_as_bytes() == data
-    assert stored.md5_hash is None
-    assert stored.crc32c == crc32c(data)
-    assert stored.component_count == 3
-    again = bucket.blob("again")
-    again.compose([whole, parts[0]], if_generation_match=0)
-    assert bucket.get_blob("again").component_count == 4
-    with pytest.raises(exceptions.NotFound):
-        bucket.blob("never").compose([bucket.blob("absent")])
-    with pytest.raises(exceptions.PreconditionFailed):
-        bucket.blob("never").compose(
-            parts, if_source_generation_match=[1, 2, 3], if_generation_match=0
-        )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +128,7 @@ def test_the_client_works_in_emulator_mode_with_the_token_in_the_url(
     data = b"x" * 600_000
     blob.upload_from_file(io.BytesIO(data))
     assert blob.download_as_bytes() == data
-    assert [each.name for each in client.list_blobs("emulated")] == ["big"]
+    assert [blob.name for blob in client.list_blobs("emulated")] == ["big"]
     with client.batch():
         blob.delete()
     bucket.delete()

@@ -139,24 +139,6 @@ def test_invalid_multipart(bucket_cloud: Any, header: str, body: bytes) -> None:
     assert "items" not in listing.json()
 
 
-def test_resumable_in_chunks(bucket_cloud: Any) -> None:
-    address = begin(bucket_cloud)
-    status = put(bucket_cloud, address, b"", "bytes */*")
-    assert status.status_code == 308
-    assert "Range" not in status.headers
-    first = put(bucket_cloud, address, b"a" * 1000, "bytes 0-999/*")
-    assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-999")
-    status = put(bucket_cloud, address, b"", "bytes */2000")
-    assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-999")
-    last = put(bucket_cloud, address, b"b" * 1000, "bytes 1000-1999/2000")
-    assert last.status_code == 200
-    assert last.json()["crc32c"] == crc32c(b"a" * 1000 + b"b" * 1000)
-    assert content(bucket_cloud) == b"a" * 1000 + b"b" * 1000
-    # A completed session still returns its object.
-    status = put(bucket_cloud, address, b"", "bytes */2000")
-    assert status.json()["generation"] == last.json()["generation"]
-
-
 def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
     address = begin(bucket_cloud)
     put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
@@ -178,16 +160,6 @@ def test_resumable_with_invalid_ranges(bucket_cloud: Any, header: str) -> None:
     assert put(bucket_cloud, address, b"0123456789", header).status_code == 400
     status = put(bucket_cloud, address, b"", "bytes */*")
     assert status.headers["Range"] == "bytes=0-4"
-
-
-def test_resumable_finished_by_status_query(bucket_cloud: Any) -> None:
-    address = begin(bucket_cloud)
-    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
-    assert put(bucket_cloud, address, b"", "bytes */5").status_code == 200
-    assert content(bucket_cloud) == b"01234"
-    empty = begin(bucket_cloud, "empty")
-    assert put(bucket_cloud, empty, b"", "bytes */0").status_code == 200
-    assert content(bucket_cloud, "empty") == b""
 
 
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
@@ -255,23 +227,6 @@ async def test_resumable_survives_restart(make_cloud: Any) -> None:
     answer = await asyncio.to_thread(put, again, address, b"56789", "bytes 5-9/10")
     assert answer.json()["crc32c"] == crc32c(b"0123456789")
     assert await asyncio.to_thread(content, again) == b"0123456789"
-
-
-def test_resumable_canceled_or_unknown(bucket_cloud: Any) -> None:
-    address = begin(bucket_cloud)
-    assert bucket_cloud.request("DELETE", address).status_code == 499
-    assert put(bucket_cloud, address, b"x", "bytes 0-0/1").status_code == 404
-    assert put(bucket_cloud, f"{UPLOAD}?upload_id=absent", b"x", "bytes 0-0/1").status_code == 404
-
-
-def test_resumable_fails_precondition_after_another_write(bucket_cloud: Any) -> None:
-    answer = bucket_cloud.request(
-        "POST", f"{UPLOAD}?uploadType=resumable&name=o&ifGenerationMatch=0", data=b"{}"
-    )
-    address = answer.headers["Location"].removeprefix(bucket_cloud.url)
-    bucket_cloud.request("POST", f"{UPLOAD}?uploadType=media&name=o", data=b"first")
-    assert put(bucket_cloud, address, b"second", "bytes 0-5/6").status_code == 412
-    assert content(bucket_cloud) == b"first"
 
 
 @pytest.mark.parametrize("claim", ["crc32c=AAAAAA==", "md5=AAAAAAAAAAAAAAAAAAAAAA=="])
@@ -441,14 +396,6 @@ def test_bodies_that_cannot_be_decoded_are_rejected(
     answer = bucket_cloud.request("POST", address, data=data, headers=headers)
     assert answer.status_code == 400, answer.text
     assert bucket_cloud.request("GET", f"/storage/v1/b/{BUCKET}/o/o").status_code == 404
-
-
-def test_official_client_resumable_upload(bucket_cloud: Any) -> None:
-    blob = bucket_cloud.storage().bucket(BUCKET).blob("chunks")
-    blob.chunk_size = 256 * 1024
-    data = hashlib.sha256(b"x").digest() * 40_000
-    blob.upload_from_string(data, checksum="crc32c")
-    assert blob.download_as_bytes(checksum="crc32c") == data
 
 
 def test_no_draft_is_left_behind(bucket_cloud: Any) -> None:

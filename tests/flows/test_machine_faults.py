@@ -74,9 +74,7 @@ async def test_job_on_unreachable_machine_is_lost(
     following = asyncio.ensure_future(
         follow(record, stack.store, {0: worker}, events.append, timeout=3)
     )
-    async with asyncio.timeout(60):
-        while "began" not in displayed_log(events):
-            await asyncio.sleep(0.05)
+    await async_until(lambda: "began" in displayed_log(events), "the start of the script")
     node = await stack.node()
     assert await wait_for_fault(
         local_cloud, await inject_fault(local_cloud, "host-unreachable", node=node.name, mode=mode)

@@ -327,16 +327,6 @@ async def test_denied_tpu_node_suggests_tpu_vm(
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_missing_controller_image_fails_before_changes(
-    make_node: MakeStack,
-) -> None:
-    stack = make_node(extra="controller: {image: ubuntu-1404-lts}\n")
-    await stack.cloud.call("APIs", _enable_apis(stack))
-    with pytest.raises(NotFound, match=r"controller\.image is ubuntu-1404-lts"):
-        await provision(stack)
-    assert await remaining_resources(stack) == []
-
-
 def _enable_apis(stack: Tpuctl) -> Callable[..., Any]:
     """Enable what listing resources needs, as `up` does first."""
     apis = ["compute.googleapis.com", "tpu.googleapis.com"]
@@ -349,12 +339,23 @@ def _enable_apis(stack: Tpuctl) -> Callable[..., Any]:
     return enable
 
 
-async def test_missing_data_disk_fails_before_changes(
-    make_node: MakeStack,
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"extra": "controller: {image: ubuntu-1404-lts}\n"},
+            r"controller\.image is ubuntu-1404-lts",
+        ),
+        ({"tpu": "data_disks: [{name: nowhere}]"}, "no disk nowhere"),
+    ],
+    ids=["image", "disk"],
+)
+async def test_missing_resource_fails_before_changes(
+    make_node: MakeStack, settings: dict[str, str], message: str
 ) -> None:
-    stack = make_node(tpu="data_disks: [{name: nowhere}]")
+    stack = make_node(**settings)
     await stack.cloud.call("APIs", _enable_apis(stack))
-    with pytest.raises(NotFound, match="no disk nowhere"):
+    with pytest.raises(NotFound, match=message):
         await provision(stack)
     assert await remaining_resources(stack) == []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.projects import Project, provision
 from tests.support.stack_checks import call, check_made, check_nothing_left, check_second_up
 from tpuctl.api import Down, Tpuctl
@@ -54,9 +55,7 @@ async def test_independent_resources_are_created_in_parallel(
     """The firewall rule is created while the service account is still pending."""
     fault = remote_control.add_fault(null_cloud, "hold", method="CreateServiceAccount")["id"]
     bringing_up = asyncio.create_task(provision(make_stub_stack()))
-    async with asyncio.timeout(60):
-        while "firewall" not in finished(events):
-            await asyncio.sleep(0.02)
+    await async_until(lambda: "firewall" in finished(events), "the firewall")
     assert not {"account", "node"} & finished(events)
     await asyncio.to_thread(remote_control.release, null_cloud, fault)
     await bringing_up

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from tests.support.http_server import QuietHandler
 
 JOB = Path(__file__).resolve().parents[2] / "templates" / "jobs" / "bert-pretraining"
 ROOT = "/computeMetadata/v1/instance/"
@@ -46,7 +48,7 @@ class Metadata:
         self.requests: list[str] = []
         metadata = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 where = urlsplit(self.path)
                 key, query = where.path.removeprefix(ROOT), parse_qs(where.query)
@@ -63,9 +65,6 @@ class Metadata:
                 self.send_header("ETag", str(hash(value)))
                 self.end_headers()
                 self.wfile.write(value.encode())
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True

@@ -8,13 +8,11 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.http_server import serving_http
+from tests.support.http_server import QuietHandler, serving_http
 from tpuctl.model.logs.log_metrics import MetricReader
 
 pytestmark = [pytest.mark.long, pytest.mark.tensorflow, pytest.mark.timeout(900)]
@@ -30,16 +28,13 @@ SMALL = [
 LINES = [1, *range(EVERY, STEPS + 1, EVERY)]
 
 
-class Slice(BaseHTTPRequestHandler):
+class Slice(QuietHandler):
     """The metadata server of a machine with eight chips, of which the CPU simulates two."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"v5litepod-8")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tests.support.http_server import serving_http
+from tests.support.http_server import QuietHandler, serving_http
 
 
 def test_documents_are_separated_by_empty_lines(job: SimpleNamespace) -> None:
@@ -75,7 +73,7 @@ def test_chips_are_detected_by_device_files(job: SimpleNamespace, tmp_path: Path
     assert job.devices.has_chips(tmp_path)
 
 
-class Metadata(BaseHTTPRequestHandler):
+class Metadata(QuietHandler):
     """Responds like a machine's metadata server, which requires its header."""
 
     def do_GET(self) -> None:
@@ -84,9 +82,6 @@ class Metadata(BaseHTTPRequestHandler):
         self.send_response(200 if right and is_right_path else 403)
         self.end_headers()
         self.wfile.write(b"v3-8\n")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.polling import async_until
 from tests.support.processes import await_end
-from tpuctl.errors import OperationFailed, Refused, Usage
+from tpuctl.errors import OperationFailed, Refused, TpuctlError, Usage
 from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.model.events import Event
 from tpuctl.preflight.compile.compilation import CompileRequest, compile_step, settings_of
@@ -103,47 +103,40 @@ async def test_compiler_answers_successive_queries(folder: Path) -> None:
         await tpu.stop()
 
 
+TORCH = "PyTorch is not supported by --compile"
+
+
 @pytest.mark.parametrize(
-    ("type_name", "batch", "summary"),
+    ("text", "type_name", "batch", "kind", "summary"),
     [
-        (None, None, "No TPU type to compile for"),
-        ("v3-9", None, "Unknown TPU type"),
-        ("v3-8", 12, "Invalid batch size"),
-        ("v3-8", 0, "Invalid batch size"),
-        ("v3-8", -8, "Invalid batch size"),
+        ("print()", None, None, Usage, "No TPU type to compile for"),
+        ("print()", "v3-9", None, Usage, "Unknown TPU type"),
+        ("print()", "v3-8", 12, Usage, "Invalid batch size"),
+        ("print()", "v3-8", 0, Usage, "Invalid batch size"),
+        ("print()", "v3-8", -8, Usage, "Invalid batch size"),
+        ("import tensorflow", "tpu7x-8", None, Refused, "TensorFlow does not support this TPU"),
+        ("import jax", "v4-384", None, Refused, "Topology of the TPU type unknown"),
+        ("import jax", "tpu8t-16", None, Refused, "TPU is not sold yet"),
+        ("import torch", "v5litepod-4", None, Refused, TORCH),
+        ("import torch_xla\nimport torch", "v5litepod-4", None, Refused, TORCH),
     ],
 )
-async def test_invalid_request_fails_before_install(
+async def test_what_cannot_be_compiled_is_refused_before_install(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    text: str,
     type_name: str | None,
     batch: int | None,
+    kind: type[TpuctlError],
     summary: str,
 ) -> None:
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
     script = tmp_path / "train.py"
-    script.write_text("print()", "utf-8")
-    with pytest.raises(Usage, match=summary):
-        await compile_script(script, (), None, ignore_event, type_name=type_name, batch=batch)
-    assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "type_name", "reason"),
-    [
-        ("import tensorflow", "tpu7x-8", "TensorFlow does not support this TPU"),
-        ("import jax", "v4-384", "Topology of the TPU type unknown"),
-        ("import jax", "tpu8t-16", "TPU is not sold yet"),
-    ],
-)
-async def test_what_no_compiler_knows_is_refused_before_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, type_name: str, reason: str
-) -> None:
-    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
-    script = tmp_path / "train.py"
     script.write_text(text, "utf-8")
-    with pytest.raises(Refused, match=reason):
-        await compile_script(script, (), None, ignore_event, type_name=type_name)
+    with pytest.raises(kind, match=summary) as caught:
+        await compile_script(script, (), None, ignore_event, type_name=type_name, batch=batch)
+    if summary == TORCH:
+        assert "tpuctl rehearse SCRIPT" in caught.value.diagnostics[0].hint
     assert not (tmp_path / "cache").exists()
 
 
@@ -170,16 +163,3 @@ def test_topology_has_the_hosts_of_the_machine_type(
     settings = settings_of(request, folder, folder, folder, "vm")
     expected = {"topology_name": f"{type_name}:{topology}", **options}
     assert settings["compile"]["topology"] == expected
-
-
-@pytest.mark.parametrize("imports", ["import torch", "import torch_xla\nimport torch"])
-async def test_torch_is_refused_before_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str
-) -> None:
-    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "cache"))
-    script = tmp_path / "train.py"
-    script.write_text(imports, "utf-8")
-    with pytest.raises(Refused, match="PyTorch is not supported by --compile") as caught:
-        await compile_script(script, (), None, ignore_event, type_name="v5litepod-4")
-    assert "tpuctl rehearse SCRIPT" in caught.value.diagnostics[0].hint
-    assert not (tmp_path / "cache").exists()

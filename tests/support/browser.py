@@ -6,7 +6,6 @@ chromedevtools.github.io/devtools-protocol: one WebSocket, so that tests need no
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -69,14 +68,6 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-
-    async def save_screenshot(self, path: Path) -> None:
-        """A picture of the whole page, to look at."""
-        size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
-        answer = await self.call(
-            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1}
-        )
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""

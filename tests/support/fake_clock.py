@@ -16,3 +16,13 @@ class FakeClock:
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.time += seconds
+
+
+class InstantClock:
+    """A clock with instant sleeps, which always shows the same time."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        pass

@@ -10,6 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 POLL = 0.01  # seconds until it stops; by default half a second
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler that does not log requests."""
+
+    def log_message(self, *_: object) -> None: ...
+
+
 @contextmanager
 def serving_http(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
     """Serve requests on a free port of loopback until the end of the block."""

@@ -47,10 +47,3 @@ def proportional_memory(pid: int, *, of_files: bool = True) -> int:
         match = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         total += int(match[1]) * 1024 if match else 0
     return total
-
-
-def resident_memory(pid: int) -> int:
-    """Of one process, in bytes."""
-    text = Path(f"/proc/{pid}/status").read_text("ascii")
-    match = re.search(r"VmRSS:\s+(\d+) kB", text)
-    return int(match[1]) * 1024 if match else 0

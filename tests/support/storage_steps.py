@@ -49,7 +49,7 @@ class Step:
 
     def take(self, step: dict[str, Any]) -> None:
         verb = step.pop("do")
-        error, says = step.pop("error", None), step.pop("says", "")
+        error, says = step.pop("error", None), self.filled(step.pop("says", ""))
         has, label = step.pop("has", None), step.pop("as", "")
         expected = {key: self.filled(value) for key, value in step.items()}
         try:
@@ -68,9 +68,9 @@ class Step:
     def filled(self, value: Any) -> Any:
         """The value with references to earlier results replaced."""
         if isinstance(value, dict):
-            return {key: self.filled(each) for key, each in value.items()}
+            return {key: self.filled(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.filled(each) for each in value]
+            return [self.filled(item) for item in value]
         if not isinstance(value, str):
             return value
         if value.startswith("!$"):
@@ -189,7 +189,8 @@ class Step:
         self, name: str, sources: list[Any], set: dict[str, Any] | None = None, **more: Any
     ) -> Result:
         blobs = [
-            self.blob(*each) if isinstance(each, list) else self.blob(each) for each in sources
+            self.blob(*source) if isinstance(source, list) else self.blob(source)
+            for source in sources
         ]
         blob = _prepared(self.blob(name), set)
         blob.compose(blobs, **more)
@@ -255,7 +256,10 @@ class Step:
 
     def get_policy(self, **more: Any) -> Result:
         policy = self.bucket.get_iam_policy(requested_policy_version=3, **more)
-        return {"etag": policy.etag, "roles": sorted(each["role"] for each in policy.bindings)}
+        return {
+            "etag": policy.etag,
+            "roles": sorted(binding["role"] for binding in policy.bindings),
+        }
 
     def grant(self, role: str, member: str, condition: Any = None, etag: str = "") -> Result:
         policy = self.bucket.get_iam_policy(requested_policy_version=3)

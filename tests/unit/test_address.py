@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.support.http_server import serving_http
+from tests.support.http_server import QuietHandler, serving_http
 from tpuctl.cloud import address
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.errors import Unreachable
@@ -21,7 +20,7 @@ def serving(*answers: str) -> Iterator[tuple[str, ...]]:
         servers = []
         for answer in answers:
 
-            class Service(BaseHTTPRequestHandler):
+            class Service(QuietHandler):
                 body = answer.encode()
 
                 def do_GET(self) -> None:
@@ -29,9 +28,6 @@ def serving(*answers: str) -> Iterator[tuple[str, ...]]:
                     self.send_header("Content-Length", str(len(self.body)))
                     self.end_headers()
                     self.wfile.write(self.body)
-
-                def log_message(self, format: str, *args: object) -> None:
-                    pass
 
             servers.append(stack.enter_context(serving_http(Service)))
         yield tuple(f"http://127.0.0.1:{server.server_port}" for server in servers)

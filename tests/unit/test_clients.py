@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_clock import InstantClock
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Transient
@@ -24,16 +25,6 @@ CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("global_operations", "wait", (), {"project": "my-project", "operation": "o"}),
     ("storage", "get_bucket", ("b",), {}),
 ]
-
-
-class InstantClock:
-    """A clock with instant sleeps."""
-
-    def now(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

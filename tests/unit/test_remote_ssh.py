@@ -239,9 +239,9 @@ async def test_interrupted_put_leaves_no_partial_file(
     await transport.put(b"n" * 20_000_000, "data", progress=cut)
     assert seen == [b"old"]
     assert (server.home / "data").read_bytes() == b"n" * 20_000_000
-    async with asyncio.timeout(20):
-        while [path.name for path in server.home.iterdir()] != ["data"]:
-            await asyncio.sleep(0.02)
+    await async_until(
+        lambda: [path.name for path in server.home.iterdir()] == ["data"], "the end of the copy"
+    )
 
 
 async def test_run_retries_after_dropped_connection(

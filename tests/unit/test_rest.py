@@ -5,29 +5,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
+from tests.support.fake_clock import InstantClock
+from tests.support.http_server import QuietHandler
 from tpuctl.cloud.classification import NodesClosed
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import GOOGLE, Endpoint
 from tpuctl.cloud.rest import Rest
 from tpuctl.errors import Conflict, Denied, QuotaExceeded, TpuctlError, Transient
 from tpuctl.resources.base import Query
-
-
-class InstantClock:
-    """A clock with instant sleeps."""
-
-    def now(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        pass
 
 
 class Api:
@@ -38,7 +30,7 @@ class Api:
         self.requests: list[tuple[str, str, str, bytes]] = []
         api = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def answer(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(size)
@@ -52,9 +44,6 @@ class Api:
                 self.wfile.write(content)
 
             do_GET = do_POST = answer
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
@@ -144,7 +133,7 @@ async def test_reasons_of_compute_engine_are_read(api: Api) -> None:
 def test_every_page_of_an_aggregated_list_is_read(api: Api) -> None:
     page = {"items": {"zones/us-central1-b": {"disks": [{"name": "a"}]}, "zones/z": {}}}
     first, last = {**page, "nextPageToken": "t+1"}, {"items": {"zones/z": {"disks": [{}, {}]}}}
-    api.answers = [(200, json.dumps(each).encode()) for each in (first, last)]
+    api.answers = [(200, json.dumps(answer).encode()) for answer in (first, last)]
     cloud = api.cloud()
     listed = list(Query(cloud, "my-project", "bert", {"timeout": 5.0}).aggregated("disks"))
     cloud.client("rest").close()

@@ -58,86 +58,6 @@ def test_batch_shapes_of_single_lines(line: str, tmp_path: Path) -> None:
     check(tmp_path, line + "\n")
 
 
-def test_datasets_are_followed_through_functions(tmp_path: Path) -> None:
-    source = """
-def prepare(records, training):
-    if training:
-        records = records.shuffle(9)
-    return records.batch(8).prefetch(2)  # TPU201 cost
-
-def eval_data(records):
-    return records.map(abs).batch(8)
-
-def endless(records):
-    records = records.repeat()
-    return records.shuffle(9).batch(8)
-
-train = prepare(data, True)
-"""
-    check(tmp_path, source)
-
-
-def test_tokenizer_in_mapped_function(tmp_path: Path) -> None:
-    source = """
-def encode(rows):
-    return tokenizer(rows["text"], padding=True)  # TPU202 cost
-
-def all_at_once(texts):
-    return tokenizer(texts, padding=True)
-
-encoded = rows.map(encode, batched=True)
-whole = all_at_once(texts)
-"""
-    check(tmp_path, source)
-
-
-def test_collators_are_allowed_for_fixed_length(tmp_path: Path) -> None:
-    source = """
-collate = DataCollatorForLanguageModeling(tokenizer)
-
-def encode(rows):
-    return tokenizer(rows["text"], padding="max_length", max_length=128)
-"""
-    check(tmp_path, source)
-
-
-NUMBERS = """
-@tf.function
-def step(x, rate, flag=False):
-    return x * rate
-
-@tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
-def fixed(rate):
-    return rate
-
-def plain(x, rate):
-    return x * rate
-
-def train(x, data):
-    seen = 0
-    for epoch in range(9):
-        rate = 0.1 * math.exp(-epoch)
-        step(x, rate)  # TPU204 cost
-        step(x, tf.constant(rate))
-        step(x, 0.1)
-        step(x, 0.1, flag=epoch > 3)
-        fixed(rate)
-        plain(x, rate)
-        for number, batch in enumerate(data):
-            seen += 1
-            step(batch, seen)  # TPU204 cost
-            step(batch, rate=number)  # TPU204 cost
-            step(batch, tf.cast(number, tf.float32))
-            step(batch, batch)
-            step(batch, batch.numpy())
-    step(x, 3)
-"""
-
-
-def test_changing_python_numbers_are_reported(tmp_path: Path) -> None:
-    check(tmp_path, NUMBERS)
-
-
 def test_no_findings_without_tensorflow(tmp_path: Path) -> None:
     source = "import jax\n\ndata = rows.shuffle(3).map(abs).batch(8)\n"
     RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
@@ -175,3 +95,74 @@ def train(paths, model):
     model.fit(rows)
 """
     RuleChecker(tmp_path, *CODES).assert_marked(source, Target("vm", "2.18.0", 8))
+
+
+PROGRAMS = {
+    "datasets in functions": """
+def prepare(records, training):
+    if training:
+        records = records.shuffle(9)
+    return records.batch(8).prefetch(2)  # TPU201 cost
+
+def eval_data(records):
+    return records.map(abs).batch(8)
+
+def endless(records):
+    records = records.repeat()
+    return records.shuffle(9).batch(8)
+
+train = prepare(data, True)
+""",
+    "tokenizer in a mapped function": """
+def encode(rows):
+    return tokenizer(rows["text"], padding=True)  # TPU202 cost
+
+def all_at_once(texts):
+    return tokenizer(texts, padding=True)
+
+encoded = rows.map(encode, batched=True)
+whole = all_at_once(texts)
+""",
+    "collator for a fixed length": """
+collate = DataCollatorForLanguageModeling(tokenizer)
+
+def encode(rows):
+    return tokenizer(rows["text"], padding="max_length", max_length=128)
+""",
+    "numbers that change": """
+@tf.function
+def step(x, rate, flag=False):
+    return x * rate
+
+@tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+def fixed(rate):
+    return rate
+
+def plain(x, rate):
+    return x * rate
+
+def train(x, data):
+    seen = 0
+    for epoch in range(9):
+        rate = 0.1 * math.exp(-epoch)
+        step(x, rate)  # TPU204 cost
+        step(x, tf.constant(rate))
+        step(x, 0.1)
+        step(x, 0.1, flag=epoch > 3)
+        fixed(rate)
+        plain(x, rate)
+        for number, batch in enumerate(data):
+            seen += 1
+            step(batch, seen)  # TPU204 cost
+            step(batch, rate=number)  # TPU204 cost
+            step(batch, tf.cast(number, tf.float32))
+            step(batch, batch)
+            step(batch, batch.numpy())
+    step(x, 3)
+""",
+}
+
+
+@pytest.mark.parametrize("source", PROGRAMS.values(), ids=PROGRAMS)
+def test_findings_in_programs_match_markers(source: str, tmp_path: Path) -> None:
+    check(tmp_path, source)

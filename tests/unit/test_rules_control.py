@@ -59,8 +59,8 @@ def test_autograph_converts_conditionals_and_loops(lines: str, tmp_path: Path) -
     check(tmp_path, f"@tf.function\ndef step(x: tf.Tensor):\n    {lines}\n    return x\n")
 
 
-def test_value_set_in_one_branch(tmp_path: Path) -> None:
-    source = """
+PROGRAMS = {
+    "value set in one branch": """
 @tf.function
 def step(x: tf.Tensor):
     if tf.reduce_sum(x) > 0:  # TPU001 error
@@ -84,11 +84,32 @@ def whole(x: tf.Tensor):
     if tf.reduce_sum(x) > 0:
         return x
     return -x
-"""
-    check(tmp_path, source)
+""",
+    "tensor that grows in a loop": """
+@tf.function
+def step(x: tf.Tensor):
+    words = x[:1]
+    for i in tf.range(4):
+        words = tf.concat([words, x[:1]], 0)  # TPU002 error
+    for i in range(4):
+        words = tf.concat([words, x[:1]], 0)
+    for i in tf.range(4):
+        tf.autograph.experimental.set_loop_options(shape_invariants=[(words, [None, 8])])
+        words = tf.concat([words, x[:1]], 0)
+    return words
+""",
+    "plain Python": """
+def train(data):
+    for x in data:
+        loss = tf.reduce_sum(x)
+        if loss > 3:
+            break
+        while tf.reduce_sum(x) < 9:
+            x = x * 2
 
-
-OFF = """
+data = data.map(lambda x: x if tf.reduce_sum(x) > 0 else -x)
+""",
+    "disabled autograph, decorated": """
 @tf.function(autograph=False)
 def step(x: tf.Tensor, rounds: int):
     while tf.reduce_sum(x) < 9:  # TPU002 error
@@ -111,10 +132,8 @@ def step(x: tf.Tensor, rounds: int):
 
 def helper(x):
     return x if tf.reduce_sum(x) > 0 else -x  # TPU001 error
-"""
-
-
-SAME_NAME = """
+""",
+    "disabled autograph, under its own name": """
 def step(x: tf.Tensor):
     if tf.reduce_sum(x) > 0:  # TPU001 error
         x = -x
@@ -122,15 +141,8 @@ def step(x: tf.Tensor):
 
 step = tf.function(step, autograph=False)
 step(tf.ones([8]))
-"""
-
-
-@pytest.mark.parametrize("source", [OFF, SAME_NAME], ids=["decorated", "under its own name"])
-def test_disabled_autograph(tmp_path: Path, source: str) -> None:
-    check(tmp_path, source)
-
-
-GRADIENTS = """
+""",
+    "gradients through loops": """
 cell = tf.Variable(tf.eye(4))
 
 @tf.function
@@ -164,40 +176,10 @@ def inner(x):
     while tf.reduce_sum(x) < 9:  # TPU003 error
         x = x * x
     return x
-"""
+""",
+}
 
 
-def test_gradients_through_loops(tmp_path: Path) -> None:
-    check(tmp_path, GRADIENTS)
-
-
-def test_tensor_growing_in_loop(tmp_path: Path) -> None:
-    source = """
-@tf.function
-def step(x: tf.Tensor):
-    words = x[:1]
-    for i in tf.range(4):
-        words = tf.concat([words, x[:1]], 0)  # TPU002 error
-    for i in range(4):
-        words = tf.concat([words, x[:1]], 0)
-    for i in tf.range(4):
-        tf.autograph.experimental.set_loop_options(shape_invariants=[(words, [None, 8])])
-        words = tf.concat([words, x[:1]], 0)
-    return words
-"""
-    check(tmp_path, source)
-
-
-def test_plain_python_has_no_findings(tmp_path: Path) -> None:
-    source = """
-def train(data):
-    for x in data:
-        loss = tf.reduce_sum(x)
-        if loss > 3:
-            break
-        while tf.reduce_sum(x) < 9:
-            x = x * 2
-
-data = data.map(lambda x: x if tf.reduce_sum(x) > 0 else -x)
-"""
+@pytest.mark.parametrize("source", PROGRAMS.values(), ids=PROGRAMS)
+def test_findings_in_programs_match_markers(source: str, tmp_path: Path) -> None:
     check(tmp_path, source)

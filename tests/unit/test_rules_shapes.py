@@ -57,21 +57,6 @@ def test_dynamic_shapes_in_a_step(body: str, tmp_path: Path) -> None:
     RuleChecker(tmp_path, *CODES).assert_marked(program(body), NEW)
 
 
-def test_pipeline_and_plain_python_are_allowed(tmp_path: Path) -> None:
-    source = (
-        HEAD
-        + """
-def prepare(ids):
-    ids = tf.boolean_mask(ids, ids > 0)
-    return tf.unique(ids[ids > 3])[0][: tf.reduce_max(ids)]
-
-data = data.map(prepare).map(lambda ids: tf.where(ids > 0))
-kept = tf.boolean_mask(table, table > 0)
-"""
-    )
-    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
-
-
 @pytest.mark.parametrize(
     ("line", "rewrite"),
     [
@@ -94,10 +79,16 @@ def test_hint_uses_names_from_source(line: str, rewrite: str, tmp_path: Path) ->
     assert finding.edits == ()  # with an empty mask the mean would differ
 
 
-def test_helper_is_inferred_from_arguments(tmp_path: Path) -> None:
-    source = (
-        HEAD
-        + """
+PROGRAMS = {
+    "pipeline and plain Python": """
+def prepare(ids):
+    ids = tf.boolean_mask(ids, ids > 0)
+    return tf.unique(ids[ids > 3])[0][: tf.reduce_max(ids)]
+
+data = data.map(prepare).map(lambda ids: tf.where(ids > 0))
+kept = tf.boolean_mask(table, table > 0)
+""",
+    "helper with its callers' arguments": """
 class Pool(keras.layers.Layer):
     def call(self, x, lengths):
         return self.cut(x, 4) + self.cut(x, tf.shape(x)[1]) + self.cut(x, lengths[0])
@@ -112,6 +103,10 @@ class Fixed(keras.layers.Layer):
 
     def cut(self, x, end):
         return x[:, :end]
-"""
-    )
-    RuleChecker(tmp_path, *CODES).assert_marked(source, NEW)
+""",
+}
+
+
+@pytest.mark.parametrize("source", PROGRAMS.values(), ids=PROGRAMS)
+def test_findings_in_programs_match_markers(source: str, tmp_path: Path) -> None:
+    RuleChecker(tmp_path, *CODES).assert_marked(HEAD + source, NEW)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler
 
 import pytest
 import requests
 
-from tests.support.http_server import serving_http
+from tests.support.http_server import QuietHandler, serving_http
 from tpuctl.cloud.server_clock import ServerClock
 
 
@@ -17,15 +16,13 @@ def clock_after(*dates: str) -> ServerClock:
     """The clock after responses with these Date headers."""
     remaining = iter(dates)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response_only(200)
             if date := next(remaining):
                 self.send_header("Date", date)
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
 
     clock = ServerClock()
     with serving_http(Handler) as server, requests.Session() as session:

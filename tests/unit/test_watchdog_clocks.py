@@ -9,20 +9,19 @@ import json
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.http_server import serving_http
+from tests.support.http_server import QuietHandler, serving_http
 from tpuctl.jobs.shipped.watchdog import watchdog
 
 HOUR, MONTH = 3600.0, 30 * 24 * 3600.0
 TIME = time.time
 
 
-class Google(BaseHTTPRequestHandler):
+class Google(QuietHandler):
     """Metadata, the TPU, and the guest attributes of a peer, which are queried by POST."""
 
     created = ""
@@ -52,8 +51,6 @@ class Google(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.do_GET()
-
-    def log_message(self, *_: Any) -> None: ...
 
 
 @pytest.fixture

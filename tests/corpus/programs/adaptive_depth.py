@@ -17,7 +17,3 @@ def step(x):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, 6]))
-
-
-if __name__ == "__main__":
-    train()

@@ -37,7 +37,3 @@ def random_boxes(count):
 def train():
     for _ in range(2):
         step(tf.random.normal([12, 8]), random_boxes(12), random_boxes(3))
-
-
-if __name__ == "__main__":
-    train()

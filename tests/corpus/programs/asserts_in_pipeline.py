@@ -22,7 +22,3 @@ def train():
     data = tf.data.Dataset.from_tensor_slices(tf.random.normal([8, 5])).map(checked)
     for x in data.batch(4, drop_remainder=True):
         step(x)
-
-
-if __name__ == "__main__":
-    train()

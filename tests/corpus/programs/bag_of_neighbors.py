@@ -25,7 +25,3 @@ def step(adjacency):
 def train():
     for _ in range(2):
         step(tf.random.uniform([10, 10]))
-
-
-if __name__ == "__main__":
-    train()

@@ -19,7 +19,3 @@ def train():
     for start in range(0, len(features), BATCH):
         batch = features[order[start : start + BATCH]]
         step(tf.constant(batch[batch[:, 0] > -1]))
-
-
-if __name__ == "__main__":
-    train()

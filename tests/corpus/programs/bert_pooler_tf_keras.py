@@ -29,7 +29,3 @@ def train():
     x = np.random.randint(0, 50, (8, LENGTH))
     y = np.random.randint(0, 2, 8)
     model.fit(x, y, batch_size=4, epochs=1)
-
-
-if __name__ == "__main__":
-    train()

@@ -37,7 +37,3 @@ def train():
         ids = tf.random.uniform([4, 12], 0, 40, tf.int32)
         labels = tf.where(tf.random.uniform([4, 12]) < 0.3, -100, ids % 5)
         train_step(ids, labels)
-
-
-if __name__ == "__main__":
-    train()

@@ -39,7 +39,3 @@ def train():
     data = tf.data.Dataset.from_tensor_slices({"input_ids": ids, "labels": labels})
     for batch in strategy.experimental_distribute_dataset(data.batch(4, drop_remainder=True)):
         print("loss:", train_step(batch).numpy())
-
-
-if __name__ == "__main__":
-    train()

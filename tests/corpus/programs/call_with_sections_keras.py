@@ -36,7 +36,3 @@ model.compile("adam", "mse")
 def train():
     inputs = {"x": np.random.rand(8, 5, 6), "mask": np.ones((8, 5), "int32")}
     model.fit(inputs, np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -24,7 +24,3 @@ def step(states, targets):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, 8]), tf.random.uniform([4, 1], 0, 50, tf.int64))
-
-
-if __name__ == "__main__":
-    train()

@@ -30,7 +30,3 @@ model.compile("adam", "mse")
 
 def train():
     model.fit(np.random.rand(8, 6, 8), np.random.rand(8, 6, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

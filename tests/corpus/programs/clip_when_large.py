@@ -18,7 +18,3 @@ def step(x, y):
 def train():
     for _ in range(3):
         step(tf.random.normal([4, 6]), tf.random.normal([4, 3]))
-
-
-if __name__ == "__main__":
-    train()

@@ -31,7 +31,3 @@ class Loop:
 
 def train():
     Loop().run(2)
-
-
-if __name__ == "__main__":
-    train()

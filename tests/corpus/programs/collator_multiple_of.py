@@ -26,7 +26,3 @@ def train():
     for start in range(0, 4, 2):
         batch = collate(encoded[start : start + 2])
         step(batch["input_ids"], batch["attention_mask"])
-
-
-if __name__ == "__main__":
-    train()

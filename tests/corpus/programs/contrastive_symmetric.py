@@ -28,7 +28,3 @@ def train():
     text_head.build((4, 5))
     for _ in range(2):
         step(tf.random.normal([4, 6]), tf.random.normal([4, 5]))
-
-
-if __name__ == "__main__":
-    train()

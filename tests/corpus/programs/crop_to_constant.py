@@ -21,7 +21,3 @@ def step(ids, training=True):
 def train():
     for _ in range(2):
         step(tf.random.uniform([4, 6], 0, 10, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

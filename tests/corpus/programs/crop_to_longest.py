@@ -18,7 +18,3 @@ def train():
     for longest in (3, 5, 6):
         mask = tf.sequence_mask([1, 2, longest, 1], 6, tf.int32)
         step(mask * tf.random.uniform([4, 6], 1, 10, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

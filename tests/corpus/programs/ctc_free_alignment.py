@@ -23,7 +23,3 @@ def step(frames, labels):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, 8, 6]), tf.random.uniform([4, 3], 1, 5, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

@@ -39,7 +39,3 @@ model.compile(optimizer=keras.optimizers.Adam(1e-3))
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4, epochs=2)
-
-
-if __name__ == "__main__":
-    train()

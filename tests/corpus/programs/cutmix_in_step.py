@@ -35,7 +35,3 @@ def train():
     for _ in range(2):
         labels = tf.one_hot(tf.random.uniform([4], 0, 3, tf.int32), 3)
         train_on(tf.random.normal([4, 8, 8, 1]), labels)
-
-
-if __name__ == "__main__":
-    train()

@@ -14,7 +14,3 @@ def epoch(data):
 
 def train():
     epoch(examples)
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ def step(raw):
 def train():
     for _ in range(2):
         step(tf.constant([b"abcd", b"efgh", b"ijkl"]))
-
-
-if __name__ == "__main__":
-    train()

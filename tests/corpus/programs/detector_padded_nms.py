@@ -18,7 +18,3 @@ def train():
         corners = tf.random.uniform([20, 2], 0, 0.5)
         boxes = tf.concat([corners, corners + 0.3], axis=1)
         detect(boxes, tf.random.uniform([20]))
-
-
-if __name__ == "__main__":
-    train()

@@ -25,7 +25,3 @@ model.compile(
 def train():
     data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(20)
     model.fit(data.batch(BATCH, drop_remainder=True).repeat(), steps_per_epoch=3, epochs=2)
-
-
-if __name__ == "__main__":
-    train()

@@ -18,7 +18,3 @@ model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True
 def train():
     data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(10).batch(4)
     model.fit(data, epochs=1)
-
-
-if __name__ == "__main__":
-    train()

@@ -18,7 +18,3 @@ def train():
         loss = strategy.run(replica_step, args=(x,))
         if loss > 1e3:
             break
-
-
-if __name__ == "__main__":
-    train()

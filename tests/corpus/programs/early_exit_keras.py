@@ -23,7 +23,3 @@ model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=Tru
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.randint(0, 4, 8), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

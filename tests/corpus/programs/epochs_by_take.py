@@ -27,7 +27,3 @@ def train():
     for _ in range(2):
         for x in Pipeline(4).build():
             step(x)
-
-
-if __name__ == "__main__":
-    train()

@@ -16,7 +16,3 @@ act = tf.function(choose, autograph=False)
 def train():
     for _ in range(2):
         act(tf.random.normal([4, 4]), tf.constant(0.5))
-
-
-if __name__ == "__main__":
-    train()

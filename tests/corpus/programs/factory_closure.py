@@ -21,7 +21,3 @@ def train():
     step = make_step(tf.Variable(tf.ones([5, 2])), tf.keras.optimizers.Adam(), clip=1.0)
     for _ in range(2):
         step(tf.random.normal([4, 5]), tf.random.normal([4, 2]))
-
-
-if __name__ == "__main__":
-    train()

@@ -23,7 +23,3 @@ def train():
     step = make_step(tf.Variable(tf.ones([5, 2])), make_loss(0.5))
     for _ in range(2):
         step(tf.random.normal([4, 5]), tf.random.normal([4, 2]))
-
-
-if __name__ == "__main__":
-    train()

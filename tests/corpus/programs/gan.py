@@ -46,7 +46,3 @@ def train():
     model = Adversaries()
     model.compile(keras.optimizers.Adam(1e-3), keras.optimizers.Adam(1e-3))
     model.fit(np.random.rand(8, 4).astype("float32"), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -22,7 +22,3 @@ model.compile(optimizer="adam", loss="mse")
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

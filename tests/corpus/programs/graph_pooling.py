@@ -17,7 +17,3 @@ def step(nodes, graph_of):
 def train():
     for _ in range(2):
         step(tf.random.normal([6, 5]), tf.random.uniform([6], 0, GRAPHS, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

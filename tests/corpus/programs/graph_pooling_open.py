@@ -16,7 +16,3 @@ def step(nodes, graph_of):
 def train():
     for count in (2, 3):
         step(tf.random.normal([6, 5]), tf.random.uniform([6], 0, count, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

@@ -25,7 +25,3 @@ def generate(prompt):
 def train():
     for _ in range(2):
         print(generate(tf.zeros([4, 1], tf.int32)).numpy())
-
-
-if __name__ == "__main__":
-    train()

@@ -12,7 +12,3 @@ model.compile(optimizer=keras.optimizers.Adam(1e-3), loss="mse")
 def train():
     data = tf.data.Dataset.from_tensor_slices((np.random.rand(8, 7, 5), np.random.rand(8, 1)))
     model.fit(data.batch(4, drop_remainder=True), epochs=1)
-
-
-if __name__ == "__main__":
-    train()

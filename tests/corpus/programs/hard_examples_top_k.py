@@ -16,7 +16,3 @@ model.compile("adam", loss=hardest_half)
 def train():
     data = tf.data.Dataset.from_tensor_slices((np.random.rand(8, 5), np.random.rand(8, 1)))
     model.fit(data.batch(4, drop_remainder=True))
-
-
-if __name__ == "__main__":
-    train()

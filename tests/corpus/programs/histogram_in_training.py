@@ -20,7 +20,3 @@ def train():
     for _ in range(2):
         logs = step(tf.random.normal([6, 5]))
         print({name: value.numpy() for name, value in logs.items()})
-
-
-if __name__ == "__main__":
-    train()

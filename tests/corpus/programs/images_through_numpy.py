@@ -26,7 +26,3 @@ model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=Tru
 
 def train():
     model.fit(dataset(), epochs=1)
-
-
-if __name__ == "__main__":
-    train()

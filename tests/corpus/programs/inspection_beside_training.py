@@ -26,7 +26,3 @@ def train():
     for _ in range(2):
         labels = tf.random.uniform([6], 0, 2, tf.int32)
         report(step(tf.random.normal([6, 5]), labels), labels)
-
-
-if __name__ == "__main__":
-    train()

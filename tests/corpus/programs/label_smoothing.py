@@ -29,7 +29,3 @@ def train():
     for _ in range(3):
         loss = trainer.step(tf.random.normal([4, 5]), tf.random.uniform([4], 0, 3, tf.int32))
         print(f"{trainer.counter.numpy()}: {loss.numpy():.3f}")
-
-
-if __name__ == "__main__":
-    train()

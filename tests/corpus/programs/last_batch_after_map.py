@@ -28,7 +28,3 @@ def train():
     data = prepare(tf.data.Dataset.from_tensor_slices(tf.random.normal([10, 5])), training=True)
     for x in strategy.experimental_distribute_dataset(data):
         step(x)
-
-
-if __name__ == "__main__":
-    train()

@@ -30,7 +30,3 @@ def train():
             tf.sequence_mask(lengths, 6),
             rate=0.1,
         )
-
-
-if __name__ == "__main__":
-    train()

@@ -23,7 +23,3 @@ def step(states, durations):
 def train():
     for _ in range(2):
         step(tf.random.normal([6, 5]), tf.random.uniform([6], 1, 4, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

@@ -21,7 +21,3 @@ def train():
     ranker = Ranker()
     for _ in range(2):
         ranker.step(tf.random.normal([6, 5]), tf.constant([0, 0, 0, 1, 1, 2]))
-
-
-if __name__ == "__main__":
-    train()

@@ -26,7 +26,3 @@ def train():
     data = data.map(encode).map(lambda ids: tf.ensure_shape(ids, [3]))
     for ids in data.batch(2, drop_remainder=True):
         step(ids)
-
-
-if __name__ == "__main__":
-    train()

@@ -21,7 +21,3 @@ def step(keys):
 def train():
     for _ in range(2):
         step(tf.constant([10, 30, 50], tf.int64))
-
-
-if __name__ == "__main__":
-    train()

@@ -15,7 +15,3 @@ model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=Tru
 def train():
     tokens = np.random.randint(1, 20, (8, 8))
     model.fit(tokens[:, :-1], tokens[:, 1:], batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

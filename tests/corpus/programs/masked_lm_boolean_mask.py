@@ -27,7 +27,3 @@ def train():
         ids = tf.random.uniform([4, 16], 0, VOCABULARY, tf.int32)
         labels = tf.where(tf.random.uniform([4, 16]) < 0.2, ids, -100)
         step(ids, labels)
-
-
-if __name__ == "__main__":
-    train()

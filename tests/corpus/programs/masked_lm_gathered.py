@@ -34,7 +34,3 @@ def batches():
 def train():
     for batch in batches():
         print("loss", float(step(*batch)))
-
-
-if __name__ == "__main__":
-    train()

@@ -24,7 +24,3 @@ model.compile("adam", masked_loss, metrics=[masked_accuracy], jit_compile="auto"
 def train():
     x, y = np.random.rand(8, 5), np.random.randint(-1, 3, (8, 1))
     model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True))
-
-
-if __name__ == "__main__":
-    train()

@@ -18,7 +18,3 @@ def step(x, slots):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, 5]), tf.constant([0, 3, 7, 9]))
-
-
-if __name__ == "__main__":
-    train()

@@ -27,7 +27,3 @@ model.compile("adam", "mse", metrics=[MaskedAccuracy()])
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.randint(-1, 3, (8, 1)), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

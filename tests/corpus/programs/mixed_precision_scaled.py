@@ -16,7 +16,3 @@ model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)), "m
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -19,7 +19,3 @@ model.compile(loss=implicit_loss, optimizer=keras.optimizers.Adam(1e-2))
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -27,7 +27,3 @@ def sample(first):
 def train():
     for _ in range(2):
         sample(tf.zeros([4, 1], tf.int32))
-
-
-if __name__ == "__main__":
-    train()

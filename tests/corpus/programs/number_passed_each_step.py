@@ -15,7 +15,3 @@ def step(x, y, number):
 def train():
     for number in range(4):
         step(tf.random.normal([4, 5]), tf.random.normal([4, 2]), number)
-
-
-if __name__ == "__main__":
-    train()

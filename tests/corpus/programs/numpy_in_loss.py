@@ -23,7 +23,3 @@ def train():
     for _ in range(2):
         loss, quality = step(tf.random.normal([8, 6]), tf.random.normal([8]))
         print(float(loss), float(quality))
-
-
-if __name__ == "__main__":
-    train()

@@ -39,7 +39,3 @@ def train():
     data = data.batch(4, drop_remainder=True).repeat()
     iterator = iter(strategy.experimental_distribute_dataset(data))
     train_steps(iterator, tf.constant(3))
-
-
-if __name__ == "__main__":
-    train()

@@ -37,7 +37,3 @@ def train():
         write_records(Path(folder, "train.tfrecord"))
         for x in dataset(Path(folder, "train.tfrecord")):
             step(x)
-
-
-if __name__ == "__main__":
-    train()

@@ -22,7 +22,3 @@ def step(serialized):
 def train():
     for _ in range(2):
         step(tf.constant([record([1.0, 2.0, 3.0, 4.0, 5.0])] * 4))
-
-
-if __name__ == "__main__":
-    train()

@@ -33,7 +33,3 @@ def train():
     for _ in range(2):
         actions = tf.random.uniform([4, 5], 0, 3, tf.int32)
         policy.update(tf.random.normal([4, 5, 4]), actions, tf.random.normal([4, 5]))
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ def step(x):
 def train():
     for x in input_fn({"batch_size": 4, "drop_remainder": True}):
         step(x)
-
-
-if __name__ == "__main__":
-    train()

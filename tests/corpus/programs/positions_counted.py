@@ -16,7 +16,3 @@ def step(mask):
 def train():
     for _ in range(2):
         step(tf.random.uniform([4, 4]) < 0.7)
-
-
-if __name__ == "__main__":
-    train()

@@ -22,7 +22,3 @@ def step(ids):
 def train():
     for _ in range(2):
         step(tf.random.uniform([4, 6], 0, 20, tf.int32))
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ def train():
     for number in range(2):
         loss = step(tf.random.normal([4, 5]), tf.random.normal([4, 2]))
         tf.print("step", number, "loss", loss)
-
-
-if __name__ == "__main__":
-    train()

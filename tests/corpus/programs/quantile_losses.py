@@ -28,7 +28,3 @@ model.compile(optimizer="rmsprop", loss=Pinball([0.1, 0.5, 0.9]))
 
 def train():
     model.fit(np.random.rand(8, 4), np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -16,7 +16,3 @@ def step(flat, lengths):
 def train():
     step(tf.constant([1, 2, 3, 4, 5]), tf.constant([2, 3]))
     step(tf.constant([1, 2, 3, 4, 5]), tf.constant([4, 1]))
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ def step(ids):
 def train():
     for ids in batches():
         step(ids)
-
-
-if __name__ == "__main__":
-    train()

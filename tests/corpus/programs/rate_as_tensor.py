@@ -18,7 +18,3 @@ def train():
     for number in range(4):
         step(tf.random.normal([4, 5]), schedule(number), training=True)
         step(tf.random.normal([4, 5]), tf.convert_to_tensor(0.1 / (number + 1)), training=True)
-
-
-if __name__ == "__main__":
-    train()

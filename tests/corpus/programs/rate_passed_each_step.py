@@ -19,7 +19,3 @@ def train():
     for epoch in range(3):
         rate = 0.1 * math.exp(-0.1 * epoch)
         loop.step(tf.random.normal([4, 5]), rate=rate)
-
-
-if __name__ == "__main__":
-    train()

@@ -16,7 +16,3 @@ def step(x, y):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, 5]), tf.random.normal([4, 2]))
-
-
-if __name__ == "__main__":
-    train()

@@ -16,7 +16,3 @@ def train():
     data = data.repeat().shuffle(10).batch(4)
     for x in data.take(5):
         step(x)
-
-
-if __name__ == "__main__":
-    train()

@@ -32,7 +32,3 @@ def step(sequence):
 def train():
     for _ in range(2):
         step(tf.random.normal([4, STEPS, 6]))
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ model.compile(keras.optimizers.SGD(Warmup(1e-3, 10.0)), "mse")
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -22,7 +22,3 @@ def step(x):
 def train():
     for _ in range(3):
         step(tf.random.normal([4, 3, 4]))
-
-
-if __name__ == "__main__":
-    train()

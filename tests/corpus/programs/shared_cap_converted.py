@@ -15,7 +15,3 @@ def step(x):
 def train():
     for _ in range(2):
         step(tf.random.normal([6, 5]))
-
-
-if __name__ == "__main__":
-    train()

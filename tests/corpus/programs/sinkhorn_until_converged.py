@@ -25,7 +25,3 @@ def step(target):
 def train():
     for _ in range(2):
         step(tf.random.uniform([5, 5]))
-
-
-if __name__ == "__main__":
-    train()

@@ -23,7 +23,3 @@ def train():
         ends = tf.random.uniform([4], 3, 7, tf.int32)
         answerable = tf.constant([True, False, True, True])
         span_step(tf.random.normal([4, 7, 6]), ends - 2, ends, answerable)
-
-
-if __name__ == "__main__":
-    train()

@@ -17,7 +17,3 @@ def train():
     indices = tf.constant([[0, 1], [1, 3], [2, 7]], tf.int64)
     for _ in range(2):
         step(indices, tf.random.normal([3]))
-
-
-if __name__ == "__main__":
-    train()

@@ -20,7 +20,3 @@ def truncated_normal_by_rejection(shape_like):
 def train():
     for _ in range(2):
         truncated_normal_by_rejection(tf.zeros([4, 5]))
-
-
-if __name__ == "__main__":
-    train()

@@ -29,7 +29,3 @@ def train():
     data = tf.data.Dataset.from_tensor_slices(ids).batch(4, drop_remainder=True)
     for batch in strategy.experimental_distribute_dataset(data):
         distributed_step(batch)
-
-
-if __name__ == "__main__":
-    train()

@@ -37,7 +37,3 @@ def train():
         loss = train_step(iterator)
         if number % 2 == 0:
             print(number, loss.numpy())
-
-
-if __name__ == "__main__":
-    train()

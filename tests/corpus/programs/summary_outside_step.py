@@ -21,7 +21,3 @@ def train():
             tf.summary.scalar("loss", loss, step=number)
             if not tf.math.is_finite(loss):
                 break
-
-
-if __name__ == "__main__":
-    train()

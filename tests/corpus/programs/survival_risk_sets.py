@@ -21,7 +21,3 @@ model.compile("adam", CoxLoss())
 def train():
     targets = np.stack([np.random.rand(8), np.tile([0.0, 1.0], 4)], axis=1)
     model.fit(np.random.rand(8, 5), targets, batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

@@ -19,7 +19,3 @@ def dataset():
 
 def train():
     model.fit(dataset(), epochs=1)
-
-
-if __name__ == "__main__":
-    train()

@@ -28,7 +28,3 @@ def train():
         labels = tf.random.uniform([4, 9], 0, 5, tf.int32)
         labels = tf.where(tf.random.uniform([4, 9]) < 0.3, -100, labels)
         step(tf.random.normal([4, 9, 6]), labels)
-
-
-if __name__ == "__main__":
-    train()

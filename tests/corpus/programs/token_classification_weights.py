@@ -35,7 +35,3 @@ def train():
     x = tf.random.normal([8, 9, 6])
     y = tf.where(tf.random.uniform([8, 9]) < 0.3, -100, 2)
     model.fit(x, y, batch_size=4, epochs=1)
-
-
-if __name__ == "__main__":
-    train()

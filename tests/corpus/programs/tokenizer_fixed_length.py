@@ -31,7 +31,3 @@ def train():
     texts = ["good bad", "bad bad bad", "good good bad good good", "bad"]
     for start in range(0, 4, 2):
         step(encode(texts[start : start + 2])["input_ids"])
-
-
-if __name__ == "__main__":
-    train()

@@ -24,7 +24,3 @@ def step(ids):
 def train():
     for batch in batches(["good bad", "bad bad bad", "good good bad good good", "bad"]):
         step(batch["input_ids"])
-
-
-if __name__ == "__main__":
-    train()

@@ -28,7 +28,3 @@ class OutlierTrainer(Trainer):
 
 def train():
     OutlierTrainer().fit(2)
-
-
-if __name__ == "__main__":
-    train()

@@ -31,7 +31,3 @@ model.compile("adam", "mse")
 def train():
     x = np.random.rand(8, 6)
     model.fit(x, x, batch_size=4)
-
-
-if __name__ == "__main__":
-    train()

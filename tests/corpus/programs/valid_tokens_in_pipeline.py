@@ -28,7 +28,3 @@ def step(ids):
 def train():
     for ids in batches():
         step(ids)
-
-
-if __name__ == "__main__":
-    train()

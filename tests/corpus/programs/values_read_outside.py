@@ -25,7 +25,3 @@ def train():
     kinds = tf.unique(tf.constant([1, 2, 1])).y
     large = tf.boolean_mask(weights, weights > 0)
     print(np.mean(seen), best, kinds[: int(kinds[0])], large.shape, tf.where(weights > 1))
-
-
-if __name__ == "__main__":
-    train()

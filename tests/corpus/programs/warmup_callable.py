@@ -30,7 +30,3 @@ model.compile(keras.optimizers.AdamW(Warmup(1e-3, 10), clipnorm=1.0), "mse")
 
 def train():
     model.fit(np.random.rand(8, 5), np.random.rand(8, 1), batch_size=4, callbacks=[Printer()])
-
-
-if __name__ == "__main__":
-    train()

@@ -25,7 +25,3 @@ def train():
     optimizer.build(dense.trainable_variables)
     for _ in range(2):
         step(features, labels)
-
-
-if __name__ == "__main__":
-    train()

@@ -16,7 +16,3 @@ model.compile("adam", "mse")
 
 def train():
     model.fit(texts, tf.random.uniform([4, 1]), batch_size=2)
-
-
-if __name__ == "__main__":
-    train()

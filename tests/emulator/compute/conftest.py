@@ -30,7 +30,7 @@ class Engine:
         if name not in self._clients:
             camel = "".join(part.capitalize() for part in name.split("_"))
             client = getattr(compute_v1, f"{camel}Client")
-            self._clients[name] = self.cloud.keep(client(**self.cloud.options()))
+            self._clients[name] = self.cloud.client(client)
         return self._clients[name]
 
     def wait(self, operation: Any) -> Any:

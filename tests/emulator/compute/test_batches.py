@@ -46,12 +46,8 @@ def test_batch_answers_each_part_separately(engine: Any) -> None:
         as_part(3, "GET", "/nothing"),
     ]
     body = "\n".join([*parts, f"--{BOUNDARY}--"])
-
-    def run() -> Any:
-        headers = {"Content-Type": f'multipart/mixed; boundary="{BOUNDARY}"'}
-        return engine.cloud.request("POST", "/batch/compute/v1", data=body, headers=headers)
-
-    answer = run()
+    headers = {"Content-Type": f'multipart/mixed; boundary="{BOUNDARY}"'}
+    answer = engine.cloud.request("POST", "/batch/compute/v1", data=body, headers=headers)
     assert answer.status_code == 200
     boundary = answer.headers["Content-Type"].partition("boundary=")[2]
     first, second, third = answer.text.split(f"--{boundary}")[1:4]

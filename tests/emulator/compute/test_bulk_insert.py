@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
+from tests.support.polling import async_until
+
 BASE = "projects/local-project/zones/europe-west4-a/instances"
 NAMES = ("head", "worker-1", "worker-2")
 
@@ -50,9 +52,7 @@ def test_bulk_insert_creates_named_instances(engine: Any) -> None:
 async def test_bulk_operation_ends_when_all_machines_run(engine: Any) -> None:
     engine.cloud.host.gate.clear()
     operation = await asyncio.to_thread(begin, engine, resource_of(engine))
-    async with asyncio.timeout(20):
-        while engine.cloud.host.called.count("boot") < len(NAMES):
-            await asyncio.sleep(0.01)
+    await async_until(lambda: engine.cloud.host.called.count("boot") >= len(NAMES), "all boots")
     request = {**engine.in_zone, "operation": operation.name}
     assert (await asyncio.to_thread(engine.zone_operations.get, request)).status.name == "RUNNING"
     engine.cloud.host.gate.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -62,19 +61,18 @@ def test_unknown_zone_is_rejected(engine: Any) -> None:
     assert "Invalid value for field 'zone': 'europe-west4-z'. Unknown zone." in caught.value.message
 
 
-async def test_org_policy_denies_external_address(engine: Any) -> None:
-    registry = engine.cloud.server.registry
-    registry.settings.put("policies", ["compute.vmExternalIpAccess"])
+def test_org_policy_denies_external_address(engine: Any) -> None:
+    engine.cloud.put_setting("policies", ["compute.vmExternalIpAccess"])
     with pytest.raises(exceptions.PreconditionFailed) as caught:
-        await asyncio.to_thread(engine.insert, engine.controller())
-    number = registry.projects.require("local-project")["number"]
+        engine.insert(engine.controller())
+    number = engine.cloud.project_number
     assert caught.value.message.endswith(
         f"Constraint constraints/compute.vmExternalIpAccess violated for project {number}. "
         f"Add instance {NAME} to the constraint to use external IP with it."
     )
     assert caught.value.errors[0]["reason"] == "conditionNotMet"
     inside = engine.controller(network_interfaces=[{"network": "global/networks/default"}])
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(inside)))
+    engine.wait_ok(engine.insert(inside))
 
 
 def test_unknown_service_account_fails_operation(engine: Any) -> None:
@@ -101,7 +99,7 @@ def test_stockout_fails_operation(engine: Any) -> None:
         "resources available to fulfill the request.  Try a different zone, or try again later."
     )
     assert done.http_error_status_code == 503
-    (info,) = [each.error_info for each in error.error_details if each.error_info.reason]
+    (info,) = [detail.error_info for detail in error.error_details if detail.error_info.reason]
     assert (info.reason, info.metadatas["vmType"]) == (
         "resource_availability",
         "n1-standard-2",
@@ -111,41 +109,37 @@ def test_stockout_fails_operation(engine: Any) -> None:
     engine.wait_ok(engine.insert(engine.controller()))  # the fault fires once
 
 
-async def test_regional_quota(engine: Any) -> None:
-    settings = engine.cloud.server.registry.settings
-    settings.put("quota", {"CPUS": {"europe-west4": 4}})
+def test_regional_quota(engine: Any) -> None:
+    engine.cloud.put_setting("quota", {"CPUS": {"europe-west4": 4}})
 
     def quotas() -> dict[str, tuple[float, float]]:
         region = engine.regions.get(engine.in_region, timeout=60)
-        return {each.metric: (each.usage, each.limit) for each in region.quotas}
+        return {quota.metric: (quota.usage, quota.limit) for quota in region.quotas}
 
-    def run() -> None:
-        assert quotas()["CPUS"] == (0, 4)
-        for name in ("first", "second"):
-            engine.wait_ok(engine.insert(engine.controller(name)))
-        assert quotas()["CPUS"] == (4, 4)
-        assert quotas()["INSTANCES"][0] == 2
-        assert quotas()["IN_USE_ADDRESSES"][0] == 2
-        assert quotas()["SSD_TOTAL_GB"][0] == 100
-        done = engine.wait(engine.insert(engine.controller("third")))
-        (error,) = done.error.errors
-        assert (error.code, done.http_error_status_code) == ("QUOTA_EXCEEDED", 403)
-        assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
-        (info,) = [each.quota_info for each in error.error_details]
-        assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
-        # A stopped machine keeps its disk, but uses neither CPUs nor an address.
-        which = {**engine.in_zone, "instance": "first"}
-        engine.wait_ok(engine.instances.stop_unary(which, timeout=60))
-        assert quotas()["CPUS"][0] == 2
-        assert quotas()["IN_USE_ADDRESSES"][0] == 1
-        assert quotas()["SSD_TOTAL_GB"][0] == 100
-        engine.wait_ok(engine.insert(engine.controller("third")))
-        other_zone = {"project": "local-project", "zone": "us-central1-b"}
-        far = engine.controller("far", "us-central1-b")
-        request = {**other_zone, "instance_resource": far}
-        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
-
-    await asyncio.to_thread(run)
+    assert quotas()["CPUS"] == (0, 4)
+    for name in ("first", "second"):
+        engine.wait_ok(engine.insert(engine.controller(name)))
+    assert quotas()["CPUS"] == (4, 4)
+    assert quotas()["INSTANCES"][0] == 2
+    assert quotas()["IN_USE_ADDRESSES"][0] == 2
+    assert quotas()["SSD_TOTAL_GB"][0] == 100
+    done = engine.wait(engine.insert(engine.controller("third")))
+    (error,) = done.error.errors
+    assert (error.code, done.http_error_status_code) == ("QUOTA_EXCEEDED", 403)
+    assert error.message == "Quota 'CPUS' exceeded.  Limit: 4.0 in region europe-west4."
+    (info,) = [detail.quota_info for detail in error.error_details]
+    assert (info.limit, dict(info.dimensions)) == (4, {"region": "europe-west4"})
+    # A stopped machine keeps its disk, but uses neither CPUs nor an address.
+    which = {**engine.in_zone, "instance": "first"}
+    engine.wait_ok(engine.instances.stop_unary(which, timeout=60))
+    assert quotas()["CPUS"][0] == 2
+    assert quotas()["IN_USE_ADDRESSES"][0] == 1
+    assert quotas()["SSD_TOTAL_GB"][0] == 100
+    engine.wait_ok(engine.insert(engine.controller("third")))
+    other_zone = {"project": "local-project", "zone": "us-central1-b"}
+    far = engine.controller("far", "us-central1-b")
+    request = {**other_zone, "instance_resource": far}
+    engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
 
 
 def test_disk_quota(engine: Any) -> None:
@@ -166,12 +160,11 @@ def test_protected_instance_cannot_be_deleted(engine: Any) -> None:
     assert "protected against deletion" in caught.value.message
 
 
-async def test_compute_requires_enabled_api(make_cloud: Any, make_engine: Any) -> None:
-    cloud = await make_cloud()
-    engine = make_engine(cloud)
+def test_compute_requires_enabled_api(new_cloud: Any, make_engine: Any) -> None:
+    engine = make_engine(new_cloud)
     with pytest.raises(exceptions.Forbidden) as caught:
-        await asyncio.to_thread(engine.insert, engine.controller())
+        engine.insert(engine.controller())
     assert "Compute Engine API has not been used in project" in caught.value.message
     with pytest.raises(exceptions.Forbidden):
         request = {"project": "local-project", "family": "mine"}
-        await asyncio.to_thread(engine.images.get_from_family, request)
+        engine.images.get_from_family(request)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
+from tests.support.polling import async_until
+
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
 
@@ -151,24 +153,21 @@ def test_instance_stop_start_delete(engine: Any) -> None:
         engine.disks.get({**engine.in_zone, "disk": "controller"})
 
 
-async def test_delete_aborts_pending_insert(make_cloud: Any, make_engine: Any) -> None:
-    cloud = await make_cloud()
-    cloud.enable("compute")
-    cloud.host.gate.clear()
-    engine = make_engine(cloud)
+def test_delete_aborts_pending_insert(engine: Any) -> None:
+    engine.cloud.host.gate.clear()
     which = {**engine.in_zone, "instance": "controller"}
-    insertion = await asyncio.to_thread(engine.insert, engine.controller())
-    deletion = await asyncio.to_thread(engine.instances.delete_unary, which)
-    assert (await asyncio.to_thread(engine.get)).status == "STOPPING"
+    insertion = engine.insert(engine.controller())
+    deletion = engine.instances.delete_unary(which)
+    assert engine.get().status == "STOPPING"
     with pytest.raises(exceptions.BadRequest):
-        await asyncio.to_thread(engine.instances.delete_unary, which)
-    cloud.host.gate.set()
-    await asyncio.to_thread(engine.wait_ok, deletion)
-    code, _ = await asyncio.to_thread(engine.wait_error, insertion)
+        engine.instances.delete_unary(which)
+    engine.cloud.in_loop(engine.cloud.host.gate.set)
+    engine.wait_ok(deletion)
+    code, _ = engine.wait_error(insertion)
     assert code == "RESOURCE_NOT_READY"
     with pytest.raises(exceptions.NotFound):
-        await asyncio.to_thread(engine.get)
-    assert not cloud.host.running
+        engine.get()
+    assert not engine.cloud.host.running
 
 
 def test_failed_boot_leaves_no_instance(engine: Any) -> None:
@@ -177,11 +176,7 @@ def test_failed_boot_leaves_no_instance(engine: Any) -> None:
     assert code == "INTERNAL_ERROR"
     assert "no such image" in text
     assert engine.cloud.host.discarded == [NAME]
-
-    def look() -> list[Any]:
-        return [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)]
-
-    assert look() == []
+    assert [*engine.instances.list(engine.in_zone), *engine.disks.list(engine.in_zone)] == []
 
 
 def test_instance_and_project_ssh_keys_are_merged(engine: Any) -> None:
@@ -258,25 +253,21 @@ def test_labels_and_tags_require_fingerprints(engine: Any) -> None:
         engine.instances.set_tags_unary(request, timeout=60)
 
 
-async def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
+def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     which = {**engine.in_zone, "instance": "controller"}
 
     def query(path: str) -> Any:
         return engine.instances.get_guest_attributes({**which, "query_path": path}, timeout=60)
 
-    await asyncio.to_thread(lambda: engine.wait_ok(engine.insert(engine.controller())))
+    engine.wait_ok(engine.insert(engine.controller()))
     with pytest.raises(exceptions.NotFound) as caught:
-        await asyncio.to_thread(query, "hostkeys/")
+        query("hostkeys/")
     text = "The resource 'hostkeys/' of type 'Guest Attribute' was not found."
     assert caught.value.message.endswith(text)
-
-    def allow() -> None:
-        item = {"key": "enable-guest-attributes", "value": "TRUE"}
-        request = {"project": "local-project", "metadata_resource": {"items": [item]}}
-        engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
-
-    await asyncio.to_thread(allow)
-    (item,) = (await asyncio.to_thread(query, "hostkeys/")).query_value.items
+    item = {"key": "enable-guest-attributes", "value": "TRUE"}
+    request = {"project": "local-project", "metadata_resource": {"items": [item]}}
+    engine.wait_ok(engine.projects.set_common_instance_metadata_unary(request, timeout=60))
+    (item,) = query("hostkeys/").query_value.items
     assert (item.namespace, item.key) == ("hostkeys", "ssh-ed25519")
     assert item.value == engine.cloud.host.guest_attributes(NAME)["hostkeys"]["ssh-ed25519"]
 
@@ -323,9 +314,7 @@ async def test_restart_reboots_machines_and_resumes_operations(
     restarted = await make_cloud()
     engine = make_engine(restarted)
     await asyncio.to_thread(engine.wait_ok, operation)
-    async with asyncio.timeout(20):
-        while restarted.host.count_running() < 2:
-            await asyncio.sleep(0.01)
+    await async_until(lambda: restarted.host.count_running() >= 2, "two machines running")
     assert {name.rpartition("/")[2] for name in restarted.host.running} == {"first", "second"}
 
 

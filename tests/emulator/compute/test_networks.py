@@ -103,17 +103,6 @@ def test_custom_subnetworks(engine: Any) -> None:
 
 def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
     parent = "projects/local-project/locations/europe-west4-a"
-
-    def make_node() -> str:
-        node = tpu_v2.Node(
-            accelerator_type="v3-8",
-            runtime_version="tpu-ubuntu2204-base",
-            network_config={"network": "used"},
-        )
-        client = engine.cloud.tpu()
-        client.create_node(parent=parent, node_id="n", node=node, timeout=60).result(timeout=60)
-        return f"{parent}/nodes/n"
-
     make_network(engine, "used")
     controller = engine.controller(network_interfaces=[{"network": "global/networks/used"}])
     engine.wait_ok(engine.insert(controller))
@@ -125,7 +114,14 @@ def test_network_in_use_cannot_be_deleted(engine: Any) -> None:
     )
     instance = {**engine.in_zone, "instance": "controller"}
     engine.wait_ok(engine.instances.delete_unary(instance, timeout=60))
-    name = make_node()
+    node = tpu_v2.Node(
+        accelerator_type="v3-8",
+        runtime_version="tpu-ubuntu2204-base",
+        network_config={"network": "used"},
+    )
+    client = engine.cloud.tpu()
+    client.create_node(parent=parent, node_id="n", node=node, timeout=60).result(timeout=60)
+    name = f"{parent}/nodes/n"
     _, text = engine.wait_error(delete_network(engine, "used"))
     assert text.endswith(f"is already being used by '{name}'")
     engine.cloud.tpu().delete_node(name=name, timeout=60).result(timeout=60)

@@ -92,10 +92,7 @@ def test_image_families(engine: Any, project: str, family: str) -> None:
 
 
 def test_every_node_version_has_image(engine: Any) -> None:
-    def run() -> set[str]:
-        return {image.family for image in engine.images.list({"project": "ml-images"})}
-
-    families = run()
+    families = {image.family for image in engine.images.list({"project": "ml-images"})}
     expected = {version.version for version in catalog.node_versions() if version.tensorflow}
     assert len(families) == len(expected)
     assert "tf-2-11-1" in families

@@ -25,15 +25,12 @@ from tests.support.tpu_instances import TPU7X_IMAGE, V6E, V6E_IMAGE, WHICH, tpu_
 def test_instance_is_a_tpu(
     engine: Any, machine_type: str, zone: str, image: str, accelerator: str
 ) -> None:
-    def run() -> Any:
-        request = tpu_instance(machine_type, zone=zone, image=image)
-        engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
-        key = {"project": PROJECT, "zone": zone}
-        disk = engine.disks.get({**key, "disk": "bert-tpu"}, timeout=60)
-        assert disk.size_gb == 10
-        return engine.instances.get({**key, "instance": "bert-tpu"}, timeout=60)
-
-    instance = run()
+    request = tpu_instance(machine_type, zone=zone, image=image)
+    engine.wait_ok(engine.instances.insert_unary(request, timeout=60))
+    key = {"project": PROJECT, "zone": zone}
+    disk = engine.disks.get({**key, "disk": "bert-tpu"}, timeout=60)
+    assert disk.size_gb == 10
+    instance = engine.instances.get({**key, "instance": "bert-tpu"}, timeout=60)
     assert instance.status == "RUNNING"
     spec = engine.cloud.host.specs[f"projects/{PROJECT}/zones/{zone}/instances/bert-tpu"]
     assert (spec.kind, spec.machine_type) == ("instance", machine_type)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.polling import async_until
 from tpuctl.emulator.machines.isolation.fork_server import ForkServer
 from tpuctl.emulator.machines.programs.processes import Init
 
@@ -72,9 +73,7 @@ async def test_fork_server_is_restarted_after_it_ended(
     first = await Init.start(None, fork_server)
     old = parent_of(first.pid)
     os.kill(old, signal.SIGKILL)
-    async with asyncio.timeout(20):
-        while Path(f"/proc/{old}").exists():
-            await asyncio.sleep(0.01)
+    await async_until(lambda: not Path(f"/proc/{old}").exists(), "the end of the process")
     second = await Init.start(None, fork_server)
     assert await run(second, "exit 4") == 4
     await first.stop(0)
@@ -87,8 +86,6 @@ async def test_machines_end_with_fork_server(booted: Any) -> None:
     init = booted.host._machines[name]._init
     os.kill(parent_of(init.pid), signal.SIGKILL)
     await asyncio.wait_for(init.ended.wait(), 20)
-    async with asyncio.timeout(20):
-        while Path(f"/proc/{init.pid}").exists():
-            await asyncio.sleep(0.01)
+    await async_until(lambda: not Path(f"/proc/{init.pid}").exists(), "the end of the machine")
     answer = await booted.run("pgrep -c sleep")
     assert answer.out.strip() == "0", "leftovers of the previous init process"

@@ -134,12 +134,9 @@ async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageSto
     """Whatever local cloud has the machine: here it is not the user's own."""
     path = images.path_of(None)
     elsewhere = lab.home / "elsewhere"
-
-    def keep_reason() -> str:
-        return next(item.keep_reason for item in cache_items(elsewhere) if item.path == path)
-
     await lab.boot()
-    assert keep_reason() == "in use"
+    reasons = {item.path: item.keep_reason for item in cache_items(elsewhere)}
+    assert reasons[path] == "in use"
 
 
 def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
