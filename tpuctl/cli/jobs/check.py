@@ -352,8 +352,11 @@ def _fix_once(state: State, report: Report) -> bool:
         name = display_path(rewrite.path)
         problem = write(rewrite)
         if problem:
-            hint = "Make the file writable, or fix it by hand as the check suggests:\n"
-            state.warn(Diagnostic("Not fixed", problem, f"{hint}    tpuctl check", name))
+            hint = (
+                "Make the file writable, or fix it by hand as the check suggests:\n"
+                "    tpuctl check"
+            )
+            state.warn(Diagnostic("Not fixed", problem, hint, name))
             continue
         has_changed = True
         codes = sorted({finding.code for finding in fixes.findings if finding.path == rewrite.path})
