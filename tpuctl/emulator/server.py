@@ -24,8 +24,8 @@ from tpuctl.emulator.wire.google_api import GoogleApi
 from tpuctl.emulator.wire.grpc_server import RpcServer
 from tpuctl.emulator.wire.http import HttpHandler
 from tpuctl.emulator.wire.http_request import Request, json_response
-from tpuctl.emulator.wire.iap_tunnels import METHODS as TUNNEL_METHODS
-from tpuctl.emulator.wire.iap_tunnels import Tunnels
+from tpuctl.emulator.wire.iap.tunnels import METHODS as TUNNEL_METHODS
+from tpuctl.emulator.wire.iap.tunnels import Tunnels
 from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.protocol_switch import ProtocolSwitch
 from tpuctl.emulator.wire.registry import Registry

@@ -353,8 +353,7 @@ def _fix_once(state: State, report: Report) -> bool:
         problem = write(rewrite)
         if problem:
             hint = (
-                "Make the file writable, or fix it by hand as the check suggests:\n"
-                "    tpuctl check"
+                "Make the file writable, or fix it by hand as the check suggests:\n    tpuctl check"
             )
             state.warn(Diagnostic("Not fixed", problem, hint, name))
             continue

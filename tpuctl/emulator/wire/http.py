@@ -18,7 +18,7 @@ from tpuctl.emulator.state.errors import ApiError, internal, invalid
 from tpuctl.emulator.wire.batch import Part, answer_batch
 from tpuctl.emulator.wire.discovery import documents
 from tpuctl.emulator.wire.http_request import Request, json_response
-from tpuctl.emulator.wire.iap_tunnels import ROOT, Tunnels
+from tpuctl.emulator.wire.iap.tunnels import ROOT, Tunnels
 from tpuctl.emulator.wire.routes import NoSuchPath, Router
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.local_cloud.api_folders import without_folder

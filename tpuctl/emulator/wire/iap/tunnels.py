@@ -21,7 +21,7 @@ from aiohttp import web
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.wire.http_request import Request
-from tpuctl.emulator.wire.iap_session import Close, Session
+from tpuctl.emulator.wire.iap.session import Close, Session
 from tpuctl.emulator.wire.network_policy import NetworkPolicy
 from tpuctl.emulator.wire.registry import Registry
 

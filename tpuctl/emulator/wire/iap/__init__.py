@@ -1,0 +1,1 @@
+"""Tunnels of the Identity-Aware Proxy to the machines."""
