@@ -144,8 +144,8 @@ class CloudKind(ResourceKind):
     # Names are from github.com/iann0036/iam-dataset (gcp/); what each call needs is from its
     # reference ("IAM Permissions" on cloud.google.com/compute/docs/reference and its siblings).
     permissions: ClassVar[str] = ""
-    # An action that the first `up` in an ordinary project does not need, and its purpose.
-    optional: ClassVar[tuple[str, str]] = ("", "")
+    # The purposes of actions that the first `up` in an ordinary project does not need.
+    optional: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:

@@ -22,8 +22,7 @@ READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage
 
 def path_of(permission: Permission) -> str:
     """The optional feature that a permission is for; "" if every first `up` needs it."""
-    action, path = kind_of(permission.kind).optional
-    return path if permission.action == action else ""
+    return kind_of(permission.kind).optional.get(permission.action, "")
 
 
 def custom_role(stack: Stack) -> CustomRole:

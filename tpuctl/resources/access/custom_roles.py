@@ -99,10 +99,9 @@ class ProjectRole(StackResource):
         update iam.roleAdmin iam.roles.update
         update:deleted iam.roleAdmin iam.roles.undelete
     """
-    optional = (
-        "update",
-        "extending a custom role of another stack, or restoring a deleted one",
-    )
+    optional: ClassVar = {
+        "update": "extending a custom role of another stack, or restoring a deleted one"
+    }
 
     after = frozenset({"apis/needed"})
     role: ClassVar[str]  # its ID

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import is_tpu_machine
 from tpuctl.cloud.clients import Cloud
@@ -78,7 +78,7 @@ class Controller(LabeledResource):
         update:ssh-keys,limits,metadata compute.instanceAdmin.v1 compute.zoneOperations.get
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
-    optional = ("update", STACK_UPDATE)
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

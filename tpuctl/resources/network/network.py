@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
@@ -48,7 +48,7 @@ class Network(StackResource):
         create compute.networkAdmin compute.networks.create compute.networks.delete
         create compute.networkAdmin compute.globalOperations.get
     """
-    optional = ("create", "creating a network if the project has no `default`")
+    optional: ClassVar = {"create": "creating a network if the project has no `default`"}
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:
@@ -207,7 +207,7 @@ class Firewall(StackResource):
         update compute.securityAdmin compute.firewalls.update compute.networks.updatePolicy
         update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
     """
-    optional = ("update", "allowing a new address")
+    optional: ClassVar = {"update": "allowing a new address"}
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
@@ -30,7 +30,7 @@ class PrivateAccess(StackResource):
         update compute.networkAdmin compute.subnetworks.setPrivateIpGoogleAccess
         update compute.networkAdmin compute.regionOperations.get
     """
-    optional = ("update", "enabling Private Google Access")
+    optional: ClassVar = {"update": "enabling Private Google Access"}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import storage_price
 from tpuctl.cloud.clients import Cloud
@@ -39,7 +39,10 @@ class Bucket(StackResource):
         update:labels storage.admin storage.buckets.update
         delete storage.admin storage.buckets.delete
     """
-    optional = ("delete", "`down --delete-bucket`")
+    optional: ClassVar = {
+        "update": "labeling a bucket again",
+        "delete": "`down --delete-bucket`",
+    }
 
     @classmethod
     def from_inventory(

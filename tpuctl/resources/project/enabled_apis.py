@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
@@ -47,7 +47,7 @@ class Services(StackResource):
         update serviceusage.serviceUsageAdmin serviceusage.services.enable
         update serviceusage.serviceUsageAdmin serviceusage.operations.get
     """
-    optional = ("update", "enabling APIs")
+    optional: ClassVar = {"update": "enabling APIs"}
 
     @property
     def name(self) -> str:

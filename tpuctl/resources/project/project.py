@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.operations import long_operation
@@ -41,7 +41,7 @@ class Project(StackResource):
         read browser resourcemanager.projects.get
         update billing.projectManager resourcemanager.projects.createBillingAssignment
     """
-    optional = ("update", "linking the billing account")
+    optional: ClassVar = {"update": "linking the billing account"}
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:

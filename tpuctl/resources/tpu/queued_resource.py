@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import Capacity
 from tpuctl.cloud.clients import Cloud
@@ -109,7 +109,7 @@ class QueuedNodes(StackResource):
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
-    optional = ("update", STACK_UPDATE)
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.cloud.operations import compute_error
 from tpuctl.engine.resource import Report
@@ -90,7 +90,7 @@ class TpuGroup(MachineNode):
         update:labels,tags,ssh-keys,limits,metadata compute.viewer compute.zoneOperations.get
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
-    optional = ("update", STACK_UPDATE)
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

@@ -6,7 +6,7 @@ Slices of several hosts are groups (`tpu_group`), which share the base class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.catalog import is_tpu_machine
 from tpuctl.engine.resource import Report
@@ -89,7 +89,7 @@ class TpuInstance(MachineNode):
         update:labels,tags,ssh-keys,limits,metadata compute.viewer compute.zoneOperations.get
         update:ssh-keys,limits,metadata iam.serviceAccountUser iam.serviceAccounts.actAs
     """
-    optional = ("update", STACK_UPDATE)
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

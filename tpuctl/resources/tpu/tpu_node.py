@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
@@ -54,7 +54,7 @@ class TpuNode(SshNode, TpuApiNode):
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
-    optional = ("update", STACK_UPDATE)
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:

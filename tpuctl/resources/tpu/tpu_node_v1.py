@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import AcceleratorType, Runtime, base_runtime, node_cidr_prefix, runtimes
 from tpuctl.cloud.classification import NodesClosed, RangeTaken
@@ -16,7 +16,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.resources.base import Query, time_of
+from tpuctl.resources.base import STACK_UPDATE, Query, time_of
 from tpuctl.resources.network.cidr import free_range, ranges_in_use
 from tpuctl.resources.network.network import Network, network_differences
 from tpuctl.resources.tpu.node_lifecycle import CREATE_SECONDS, DEAD_STATES, TpuApiNode, capacity_of
@@ -41,6 +41,7 @@ class RemoteNode(TpuApiNode):
         create compute.viewer compute.subnetworks.list
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
+    optional: ClassVar = {"update": STACK_UPDATE}
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
