@@ -262,8 +262,13 @@ def in_processes(
         problem = "a worker process died, most likely out of memory: try fewer --processes"
         raise JobError(problem) from error
     finally:
-        for process in active_children():
+        workers = active_children()
+        for process in workers:
             process.terminate()  # after Ctrl-C, what they do could take a minute
+        for process in workers:
+            process.join()
+        # The pool would wait for the rest of a result that one of them was sending.
+        pool._result_queue._writer.close()
         pool.shutdown(cancel_futures=True)
 
 
