@@ -259,16 +259,12 @@ def in_processes(
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool as error:
-        problem = "a worker process died, most likely out of memory: try fewer --processes"
-        raise JobError(problem) from error
+        raise JobError("a worker died, most likely out of memory: try fewer --processes") from error
     finally:
-        workers = active_children()
-        for process in workers:
+        for process in active_children():
             process.terminate()  # after Ctrl-C, what they do could take a minute
-        for process in workers:
             process.join()
-        # The pool would wait for the rest of a result that one of them was sending.
-        pool._result_queue._writer.close()
+        pool._result_queue._writer.close()  # or it waits for the rest of what one was sending
         pool.shutdown(cancel_futures=True)
 
 
