@@ -75,6 +75,12 @@ def check_processes_import_only_what_they_need() -> None:
     assert list(in_processes(is_imported, names, 2)) == [False, True]
 
 
+def check_end_while_results_are_sent() -> None:
+    results = in_processes(bytes, [100_000_000] * 6, 2)  # sending one takes a while
+    assert len(next(results)) == 100_000_000
+    results.close()  # nobody sends the rest of the next ones: without an end, the test times out
+
+
 def check_interruption() -> None:
     """Ctrl-C reaches every process in the terminal's group; only the caller reports it."""
     with subprocess.Popen(
@@ -117,5 +123,6 @@ if __name__ == "__main__":
     check_bounds()
     check_failures()
     check_processes_import_only_what_they_need()
+    check_end_while_results_are_sent()
     check_interruption()
     print("checked")
