@@ -81,7 +81,7 @@ soak: $(VENV)/.installed
 
 # What failed beside others, alone: a defect fails again, and what the load of the machine did is
 # printed as such. It is work to do, but no reason to hold back a change.
-again: $(VENV)/.installed
+again: check
 	@echo "Once more, one by one: what failed. What passes now depends on other tests or their load" >&2
 	$(BIN)/pytest -v --exitfirst --last-failed --last-failed-no-failures none --timeout 1800
 

@@ -24,8 +24,7 @@ def test_make_targets_select_expected_tests() -> None:
 
 
 def test_nothing_else_deselects_tests() -> None:
-    assert (ROOT / ".ci" / "run").read_text().splitlines()[-3:] == [
-        "make check",
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-2:] == [
         "make test || make again",
         "make soak || make again",
     ]
