@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpuctl.errors import Refused, Usage
-from tpuctl.jobs.installation import named_files, read_installation
+from tpuctl.jobs.requirements.installation import named_files, read_installation
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.requirement_files import required
 from tpuctl.model.stack.schema import JobSection

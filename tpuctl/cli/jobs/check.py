@@ -311,7 +311,7 @@ def _require_safe_folder(scripts: Sequence[Path]) -> None:
 def _require_installation(stack: Stack, scripts: Sequence[Path]) -> None:
     """Reject dependencies and wheels that `run` would reject, in its folder."""
     from tpuctl.catalog import host_architecture
-    from tpuctl.jobs.installation import read_installation
+    from tpuctl.jobs.requirements.installation import read_installation
     from tpuctl.preflight.submit_gate import check_wheels
 
     for script in scripts or [Path()]:

@@ -14,8 +14,8 @@ from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.jobs.secret_versions import require_secrets
 from tpuctl.flows.machines.controller import first_access, node_variables
 from tpuctl.jobs.bundle import Bundle
-from tpuctl.jobs.installation import named_files, read_installation
 from tpuctl.jobs.launch import FirstAccess
+from tpuctl.jobs.requirements.installation import named_files, read_installation
 from tpuctl.model.jobs.attempt import Placement, Retries
 from tpuctl.model.jobs.hang import JobLimits
 from tpuctl.model.jobs.installation import Installation

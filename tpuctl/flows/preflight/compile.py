@@ -266,7 +266,7 @@ async def _bundle(script: Path, stack: Stack | None, emit: Emit) -> Bundle:
     """What a job with the script would upload."""
     from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.bundle import build_bundle
-    from tpuctl.jobs.installation import named_files, read_installation
+    from tpuctl.jobs.requirements.installation import named_files, read_installation
     from tpuctl.model.stack.schema import JobSection
 
     job = stack.file.job if stack is not None else JobSection()
@@ -364,7 +364,7 @@ async def _install(
 ) -> Packages:
     """A Python with the job's packages on top, without its TensorFlow if the image has one."""
     from tpuctl.cloud.threads import in_thread
-    from tpuctl.jobs.installation import read_installation
+    from tpuctl.jobs.requirements.installation import read_installation
     from tpuctl.model.stack.schema import JobSection
     from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
 

@@ -366,13 +366,19 @@ class JobSection(Section):
         description="Framework, which selects the runtime and the workers; auto: from the "
         "requirements and the imports of the scripts in the stack's folder, else tensorflow.",
     )
+    python: str = Field(
+        "auto",
+        min_length=1,
+        description="Python of the job: image (the machine's), or a version or range that the job "
+        "brings, such as 3.12 or >=3.12,<3.14. auto: what the script's metadata (PEP 723), "
+        ".python-version, uv.lock or pyproject.toml ask for, else the image's.",
+    )
     requirements: str | None = Field(
         "auto",
-        description="Requirements to install on each worker: a requirements file, or a "
-        "pyproject.toml "
-        "with optional extras: pyproject.toml[tpu]. auto: requirements.txt, else pyproject.toml, "
-        "if "
-        "it exists; null: none.",
+        description="Requirements to install on each worker: a lock (uv.lock, pylock.toml), a "
+        "requirements file, or a pyproject.toml; with extras and dependency groups of a project: "
+        "uv.lock[tpu], pyproject.toml[tpu]. auto: the script's metadata (PEP 723), uv.lock, "
+        "pylock.toml, requirements.txt, or pyproject.toml, the first that exists; null: none.",
     )
     wheels: str | None = Field(
         "auto",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.errors import Usage
-from tpuctl.jobs.dependency_sources import DependencySources
+from tpuctl.jobs.requirements.dependency_sources import DependencySources
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.model.stack.schema import JobSection

@@ -1,0 +1,1 @@
+"""What a job installs: read from its folder, decided before the upload."""

@@ -1,0 +1,136 @@
+"""The Python that a job asks for, and what says so: the stack file, an option, or its own files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from tpuctl.errors import Usage
+from tpuctl.files import is_file
+from tpuctl.model.scripts.script_metadata import read_script_metadata
+
+AUTO, IMAGE = "auto", "image"
+# As `.python-version`, uv and pyenv write it; a release level only to be named in the error.
+VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(?P<rest>\S*)")
+
+
+@dataclass(frozen=True)
+class PythonRequest:
+    """Which Pythons a job may run on.
+
+    `exact` is the version if one was named, as in "3.12" or "3.12.7". `where` names the key, the
+    option, or file and line.
+    """
+
+    specifier: SpecifierSet
+    where: str
+    exact: str = ""
+    is_image: bool = False  # of the machine's image, whatever its version
+
+    def allows(self, version: str) -> bool:
+        """Whether a version satisfies it. A minor version alone, as of an image, does if one of
+        its releases may."""
+        if self.is_image:
+            return True
+        if version.count(".") > 1:
+            return self.specifier.contains(version)
+        if self.exact:
+            return version == ".".join(self.exact.split(".")[:2])
+        return any(self.specifier.contains(f"{version}.{patch}") for patch in range(40))
+
+    def __str__(self) -> str:
+        return f"Python {self.exact or self.specifier}" if not self.is_image else "image's Python"
+
+
+def parse_python(text: str, where: str) -> PythonRequest:
+    """The request of a setting: `image`, a version, or a range. Raises Usage."""
+    value = text.strip()
+    if value == IMAGE:
+        return PythonRequest(SpecifierSet(), where, is_image=True)
+    match = VERSION.fullmatch(value)
+    if match and not match["rest"] and "." in match["version"]:
+        version = match["version"]
+        is_minor = version.count(".") == 1
+        return PythonRequest(
+            SpecifierSet(f"=={version}.*" if is_minor else f"=={version}"), where, version
+        )
+    if match and not match["rest"]:
+        return PythonRequest(SpecifierSet(f"=={value}.*"), where)
+    try:
+        return PythonRequest(SpecifierSet(value), where)
+    except InvalidSpecifier:
+        raise Usage(
+            "Invalid Python version",
+            f"{where}: {value!r} is neither a version of CPython nor a range of versions",
+            where=where,
+            hint="Use a version or a range:\n    3.12\n    3.12.7\n    >=3.12,<3.14",
+        ) from None
+
+
+def request_of(setting: str, folder: Path, script: Path | None = None) -> PythonRequest | None:
+    """What a job asks for: `setting` is job.python, or else what its files say, in this order: the
+    script's metadata (PEP 723), .python-version, requires-python of uv.lock or pyproject.toml.
+    None if nothing says anything. Raises Usage for what is no version."""
+    if setting != AUTO:
+        return parse_python(setting, "job.python")
+    return next(_requests(folder, script), None)
+
+
+def _requests(folder: Path, script: Path | None) -> Iterator[PythonRequest]:
+    metadata = read_script_metadata(script)
+    if metadata is not None and script is not None:
+        value = metadata.document.get("requires-python")
+        if isinstance(value, str):
+            lines = script.read_text("utf-8-sig").split("\n")
+            yield parse_python(value, f"{script}:{_line(lines, 'requires-python', metadata.line)}")
+    pinned = folder / ".python-version"
+    if is_file(pinned):
+        for number, line in enumerate(_text(pinned).split("\n"), 1):
+            word = line.partition("#")[0].strip()
+            if word and not word.startswith(("pypy", "graalpy", "system")):
+                yield parse_python(word, f"{pinned}:{number}")
+                break
+    for name, *keys in (
+        ("uv.lock", "requires-python"),
+        ("pyproject.toml", "project", "requires-python"),
+    ):
+        file = folder / name
+        value = _value(file, keys)
+        if isinstance(value, str):
+            first = _line(_text(file).split("\n"), keys[-1], 1)
+            yield parse_python(value, f"{file}:{first}")
+
+
+def _value(file: Path, keys: list[str]) -> Any:
+    """A key of a TOML file; None if it has none, or is no TOML, which its other readers report."""
+    try:
+        value: Any = tomllib.loads(_text(file)) if is_file(file) else None
+    except tomllib.TOMLDecodeError:
+        return None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", "replace")
+
+
+def _line(lines: list[str], key: str, default: int) -> int:
+    pattern = re.compile(rf"\s*#?\s*{key}\s*=")
+    return next((n for n, line in enumerate(lines, 1) if pattern.match(line)), default)
+
+
+def version_key(version: str) -> Version:
+    """For sorting; what is no version comes first."""
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return Version("0")
