@@ -109,6 +109,7 @@ class Plan(Response):
     api: Literal["tpu", "compute"] = source("stack.api")
     runtime: str = source("stack.runtime.version")
     framework: str | None = source("stack.framework.framework")
+    python: str | None = ABSENT
     changes: list[Change] = source("plan.changes")
     price_per_hour: Number | None = source("stack.price.per_hour")
     price_as_of: str | None = source("stack.price.read")
@@ -116,6 +117,12 @@ class Plan(Response):
     fallback_costs: Annotated[dict[str, Cost], BeforeValidator(_by_candidate_key)]
     race: Race | None = source("race_cost")
     quota: Quota
+
+    @classmethod
+    def of(cls, prepared: Prepared, python: PythonChoice) -> Plan:
+        """A plan, and the Python that jobs bring; null if it is the image's."""
+        version = None if python.build is None else python.build.version
+        return cls.from_object(prepared, python=version)
 
 
 class Resource(Response):
