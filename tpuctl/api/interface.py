@@ -331,18 +331,18 @@ class Tpuctl:
         from tpuctl.flows.jobs.run import prepare
         from tpuctl.jobs.jobset import JobSetSettings
 
+        stack = self.stack.with_python(python)
         submission = prepare(
-            exportable(self.stack),
+            exportable(stack),
             script,
             arguments,
             cloud=self.cloud_name,
             emit=self.emit,
             form=form,
             check=check,
-            python=python,
         )
         return await export_jobset(
-            self.stack,
+            stack,
             submission,
             settings or JobSetSettings(),
             name,
@@ -362,9 +362,7 @@ class Tpuctl:
     ) -> JobRecord:
         """Check the script, upload its folder and start it on the workers; see `submission`."""
         return await self.start(
-            self.submission(
-                script, arguments, form=form, folder=folder, check=check, python=python
-            )
+            self.submission(script, arguments, form=form, folder=folder, check=check, python=python)
         )
 
     async def start(self, submission: Submission) -> JobRecord:

@@ -30,12 +30,12 @@ def choose_python(
     builds: Callable[[], Sequence[PythonBuild]],
     problem: Callable[[str], str | None],
 ) -> PythonChoice:
-    """The image's Python, a minor version as in "3.10", if that is allowed; otherwise the newest
+    """The image's Python, a minor version as in "3.10" or unknown, if that is allowed; otherwise the newest
     build that is, and for whose minor version the requirements have no `problem`.
 
     `builds` lists what exists for the workers' platform. Raises Refused.
     """
-    if request is None or request.is_image or request.allows_image(image):
+    if request is None or request.is_image or (image and request.allows_image(image)):
         return PythonChoice(where="" if request is None else request.where)
     existing = builds()
     candidates = _newest_by_minor(build for build in existing if request.allows(build.version))

@@ -131,4 +131,3 @@ def _text(file: Path) -> str:
 def _line(lines: list[str], key: str, default: int) -> int:
     pattern = re.compile(rf"\s*#?\s*{key}\s*=")
     return next((n for n, line in enumerate(lines, 1) if pattern.match(line)), default)
-

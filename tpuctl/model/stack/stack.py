@@ -222,9 +222,7 @@ class Stack:
         if not python:
             return self
         job = self.file.job.model_copy(update={"python": python})
-        return replace(
-            self, file=self.file.model_copy(update={"job": job}), python_where=where
-        )
+        return replace(self, file=self.file.model_copy(update={"job": job}), python_where=where)
 
     def for_framework(self, choice: FrameworkChoice | None) -> Stack:
         """The same stack for a script of this framework, unless the stack file sets one.

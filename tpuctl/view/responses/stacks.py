@@ -31,6 +31,8 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from tpuctl.flows.stack.plan import Prepared
+    from tpuctl.jobs.requirements.python_choice import PythonChoice
     from tpuctl.model.events import JobEnded
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobRecord
