@@ -43,6 +43,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonMi
         for name, value in served.variables.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+        monkeypatch.setenv("UV_HTTP_RETRIES", "0")  # their delays
         yield served
 
 
