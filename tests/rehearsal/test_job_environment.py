@@ -239,9 +239,20 @@ def test_uv_keeps_packages_of_the_image(job: Job, image: Path) -> None:
     make_wheel(image_wheels, "tensorflow_tpu", "2.18.0", module="tensorflow", requires=["numeric"])
     make_wheel(image_wheels, "numeric", "1.0")
     make_wheel(image_wheels, "replaced", "1.0")
-    command = [uv_program(), "pip", "install", "--offline", "--quiet", "--target", str(site)]
+    make_wheel(image_wheels, "dependent", "1.0", requires=["lacking"])
+    command = [
+        uv_program(),
+        "pip",
+        "install",
+        "--no-deps",
+        "--offline",
+        "--quiet",
+        "--target",
+        str(site),
+    ]
     subprocess.run([*command, *image_wheels.iterdir()], check=True)
-    job.wheel("needing", "1.0", requires=["tensorflow>=2", "numeric", "replaced>=2"])
+    job.wheel("needing", "1.0", requires=["tensorflow>=2", "numeric", "replaced>=2", "dependent"])
+    job.wheel("lacking", "1.0")
     job.wheel("numeric", "2.0")
     job.wheel("replaced", "2.0")
     packages = job.install(
@@ -251,7 +262,8 @@ def test_uv_keeps_packages_of_the_image(job: Job, image: Path) -> None:
     )
     [folder] = packages.python.parents[1].glob("lib/python*/site-packages")
     assert {path.name for path in folder.glob("*.dist-info")} == {
-        *("needing-1.0.dist-info", "replaced-2.0.dist-info", "tensorflow-2.18.0.dist-info")
+        *("needing-1.0.dist-info", "replaced-2.0.dist-info", "tensorflow-2.18.0.dist-info"),
+        "lacking-1.0.dist-info",
     }
     program = "import numeric, replaced, tensorflow; print(numeric.__version__, "
     program += "replaced.__version__, tensorflow.from_wheel)"

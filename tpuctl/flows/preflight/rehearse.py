@@ -295,14 +295,22 @@ class RehearsalRun:
 
     @property
     def _left_out_notes(self) -> tuple[str, ...]:
-        """What the packages of the lock were replaced by, which only TPUs can use."""
+        """Which packages of the lock, that only TPUs use, were left out or replaced."""
+        from tpuctl.flows.preflight.job_interpreter import CPU_PACKAGES
+
         lock = self.submission.installation.lock
         if lock is None or self.packages is None or not self.packages.left_out:
             return ()
-        return (
-            f"{', '.join(self.packages.left_out)} of {lock.path} not installed: only TPUs can use "
-            "them, and a CPU's package is used if there is one",
-        )
+        notes = []
+        for package in self.packages.left_out:
+            name, _, version = package.partition(" ")
+            instead = CPU_PACKAGES[name]
+            notes.append(
+                f"{instead} {version} replaces {package} of {lock.path}, which runs on TPUs only"
+                if instead
+                else f"{package} of {lock.path} was not installed: only TPUs use it"
+            )
+        return tuple(notes)
 
     async def prepare(self) -> None:
         """Copy what a worker gets, install the job's packages for its Python or else the runtime's,

@@ -45,6 +45,14 @@ IDENTITY = (
     "import json, platform, sys; "
     "print(json.dumps([sys.version, sys.prefix, platform.machine(), *platform.libc_ver()]))"
 )
+# Prints the packages of a Python, with what they depend on.
+METADATA = """
+import importlib.metadata, json
+print(json.dumps([
+    [each.metadata["Name"], each.version, each.read_text("METADATA") or each.read_text("PKG-INFO")]
+    for each in importlib.metadata.distributions() if each.metadata["Name"]
+]))
+"""
 STUB = "{0}/METADATA,,\n{0}/RECORD,,\n"  # RECORD of a package that is the image's
 
 
@@ -88,7 +96,7 @@ class _Image:
     """The Python below an environment; without packages unless it is an image."""
 
     identity: str
-    packages: tuple[str, ...] = ()  # as `name==version`
+    packages: tuple[tuple[str, str, str], ...] = ()  # name, version, metadata
     paths: tuple[str, ...] = ()
     tensorflow: Mapping[str, Any] | None = None
 
@@ -198,8 +206,10 @@ class _Creation:
             (self.folder / name).write_text(program(name), "utf-8")
         text = await self.output(python, str(self.folder / "environment.py"), "probe")
         values = json.loads(text)
-        packages, paths = values["packages"], values["paths"]
-        return _Image(text, tuple(packages), tuple(paths), values["tensorflow"])
+        packages = json.loads(await self.output(python, "-c", METADATA)) if self.has_uv else []
+        return _Image(
+            text, tuple(map(tuple, packages)), tuple(values["paths"]), values["tensorflow"]
+        )
 
     async def requirements(self) -> Requirements | None:
         """What the job requires; None if nothing."""
@@ -389,15 +399,14 @@ class _Creation:
             )
 
 
-def _write_stubs(packages: Path, names: Iterable[str]) -> Iterable[Path]:
+def _write_stubs(packages: Path, distributions: Iterable[tuple[str, str, str]]) -> Iterable[Path]:
     """Let uv, which sees only the environment's folder, count packages of the image as
     installed."""
-    for text in names:
-        name, _, version = text.partition("==")
-        stub = packages / f"{name.replace('-', '_')}-{version}.dist-info"
-        if name and not stub.exists():
+    for name, version, metadata in distributions:
+        stub = packages / f"{canonicalize_name(name).replace('-', '_')}-{version}.dist-info"
+        if not stub.exists():
             stub.mkdir()
-            (stub / "METADATA").write_text(_metadata(name, version), "utf-8")
+            (stub / "METADATA").write_text(metadata or _metadata(name, version), "utf-8")
             (stub / "RECORD").write_text(STUB.format(stub.name), "utf-8")
             yield stub
 
