@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.flows.test_rehearse import WITHOUT_TENSORFLOW, RehearseCommand
+from tests.flows.test_rehearse_jax import COMPILED
 from tests.support.prerequisites import skip_or_fail
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused, Usage
+from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.flows.preflight.job_interpreter import job_interpreter, uv_program
 from tpuctl.flows.preflight.rehearse import RehearsalOptions
 from tpuctl.interpreters import Interpreter, find
@@ -144,6 +146,45 @@ async def test_same_version_is_preferred_among_those_of_a_minor() -> None:
     assert interpreter.version == version
     command = [interpreter.path, "-I", "-c", "import platform; print(platform.python_version())"]
     assert subprocess.check_output(command, text=True).strip() == version
+
+
+@pytest.mark.soak  # installs JAX once
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("requirement", ["jax[tpu]", "jax"])
+async def test_step_is_compiled_by_the_locks_jax_on_the_jobs_python(
+    tmp_path: Path, requirement: str
+) -> None:
+    """JAX 0.12 needs Python 3.12; without libtpu in the lock, the one for its JAX is added."""
+    script = tmp_path / "train.py"
+    script.write_text(COMPILED, "utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nname = "demo"\nversion = "1"\nrequires-python = ">=3.12"\n'
+        f'dependencies = ["{requirement}>=0.12"]\n',
+        "utf-8",
+    )
+    command = [uv_program(), "lock", "--quiet", "--python", python_3_12().path]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    installation = Installation(
+        lock=LockFile(path="uv.lock", form="uv"), python=build_of(python_3_12().version)
+    )
+    report = await compile_script(
+        script, (), None, print, type_name="v5litepod-4", batch=128, installation=installation
+    )
+    assert (report.exit_code, report.function) == (0, "train_step"), report
+    assert report.jax is not None and report.jax.startswith("0.12.")
+    assert report.requested is not None and report.requested.sizes is not None
+    assert report.variable_bytes == 3 * 4 * 4 * (512 * 512 + 512)
+
+
+async def test_tensorflow_of_the_compiler_does_not_run_on_every_python(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import tensorflow\n", "utf-8")
+    installation = Installation(python=build_of("3.13.5"))
+    with pytest.raises(Refused, match="does not run on the job's Python") as caught:
+        await compile_script(script, (), None, print, type_name="v3-8", installation=installation)
+    [diagnostic] = caught.value.diagnostics
+    assert "requires Python 3.11 or 3.12, and the job runs on Python 3.13" in diagnostic.detail
+    assert "--python 3.12" in diagnostic.hint
 
 
 def test_project_is_rehearsed_as_its_files_say(

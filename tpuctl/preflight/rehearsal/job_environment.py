@@ -248,18 +248,18 @@ class _Creation:
 
     async def locked(self, lock: LockFile) -> Requirements:
         code = self.request.code
-        chosen = [f"--extra={name}" for name in lock.extras]
-        chosen += [f"--group={name}" for name in lock.groups]
+        selection = [f"--extra={name}" for name in lock.extras]
+        selection += [f"--group={name}" for name in lock.groups]
         file, cwd = self.folder / "pylock.toml", code
         if lock.form == "pylock":
             cwd = (code / lock.path).parent
             text = (code / lock.path).read_text("utf-8")
         else:
-            scope = ["--no-emit-local", "--no-default-groups", *chosen]
+            scope = ["--no-emit-local", "--no-default-groups", *selection]
             if lock.form == "script":
-                scope, chosen = ["--script", str(code / lock.script)], []
+                scope, selection = ["--script", str(code / lock.script)], []
             else:
-                cwd, chosen = (code / lock.path).parent, []
+                cwd, selection = (code / lock.path).parent, []
             command = ["export", "--frozen", "--format=pylock.toml", f"--output-file={file}"]
             await self.run([self.request.uv, *command, "--no-header", *scope], cwd)
             text = file.read_text("utf-8")
@@ -267,9 +267,9 @@ class _Creation:
         text, removed = without_packages(text, excluded)
         file = cwd / f"pylock.tpuctl-{_digest(text)}.toml"  # beside what it names
         file.write_text(text, "utf-8")
-        inputs = (text.replace(str(code), ""), *chosen, *sorted(removed))
+        inputs = (text.replace(str(code), ""), *selection, *sorted(removed))
         return Requirements(
-            ("-r", str(file), *chosen),
+            ("-r", str(file), *selection),
             cwd,
             inputs,
             tuple(" ".join(entry).strip() for entry in removed.items()),
