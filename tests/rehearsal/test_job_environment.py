@@ -308,7 +308,7 @@ def test_uv_finds_packages_where_pip_would(
 
 def test_packages_of_a_pylock_are_left_out_with_all_their_tables() -> None:
     head = 'lock-version = "1.0"\n\n'
-    kept = '[[packages]]\nname = "jax"\nversion = "0.12.1"\n\n'
+    remaining = '[[packages]]\nname = "jax"\nversion = "0.12.1"\n\n'
     left_out = '[[packages]]\nname = "LibTPU"\nversion = "0.0.50"\n[[packages.wheels]]\nurl = "x"\n'
-    text, removed = without_packages(head + left_out + kept, CPU_PACKAGES)
-    assert (text, removed) == (head + kept, {"libtpu": "0.0.50"})
+    text, removed = without_packages(head + left_out + remaining, CPU_PACKAGES)
+    assert (text, removed) == (head + remaining, {"libtpu": "0.0.50"})

@@ -166,7 +166,7 @@ def index_variables(config: str, variables: Mapping[str, str]) -> dict[str, str]
 def without_packages(pylock: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
     """A pylock.toml without these packages, and the versions of those that it had."""
     head, *tables = PACKAGE_TABLE.split(pylock)
-    kept, removed = [head], {}
+    remaining, removed = [head], {}
     for table in tables:
         text = f"[[packages]]{table}"
         package = tomllib.loads(text)["packages"][0]
@@ -174,8 +174,8 @@ def without_packages(pylock: str, names: Collection[str]) -> tuple[str, dict[str
         if name in names:
             removed[str(name)] = str(package.get("version", ""))
         else:
-            kept.append(text)
-    return "".join(kept), removed
+            remaining.append(text)
+    return "".join(remaining), removed
 
 
 class _Creation:
