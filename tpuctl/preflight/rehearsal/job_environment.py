@@ -255,7 +255,7 @@ class _Creation:
             cwd = (code / lock.path).parent
             text = (code / lock.path).read_text("utf-8")
         else:
-            scope = ["--no-emit-local", "--no-default-groups", *selection]
+            scope = ["--no-emit-workspace", "--no-emit-local", "--no-default-groups", *selection]
             if lock.form == "script":
                 scope, selection = ["--script", str(code / lock.script)], []
             else:
