@@ -23,6 +23,7 @@ from tpuctl.preflight.rehearsal.job_environment import (
     EnvironmentRequest,
     create_environment,
     index_variables,
+    needs_pip,
     without_packages,
 )
 from tpuctl.preflight.rehearsal.job_packages import Packages
@@ -312,3 +313,23 @@ def test_packages_of_a_pylock_are_left_out_with_all_their_tables() -> None:
     left_out = '[[packages]]\nname = "LibTPU"\nversion = "0.0.50"\n[[packages.wheels]]\nurl = "x"\n'
     text, removed = without_packages(head + left_out + remaining, CPU_PACKAGES)
     assert (text, removed) == (head + remaining, {"libtpu": "0.0.50"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain\n", False),
+        ("plain --hash=sha256:0 --hash=sha256:1  # --pre\n-e .\n--find-links wheels\n", False),
+        ("--extra-index-url https://mirror.test/simple\n--no-index\n", False),
+        ("--pre\nplain\n", True),
+        ("plain --config-settings a=b\n", True),
+        ("-r included.txt\n", True),
+    ],
+)
+def test_options_that_only_pip_knows_are_recognized(
+    tmp_path: Path, text: str, expected: bool
+) -> None:
+    (tmp_path / "included.txt").write_text("-r requirements.txt\n--use-pep517\n", "utf-8")
+    file = tmp_path / "requirements.txt"
+    file.write_text(text, "utf-8")
+    assert needs_pip(file) == expected

@@ -37,6 +37,13 @@ POLL_SECONDS = 0.5
 # The rest of a requirements file is in the bundle: then a change of the bundle counts.
 FILE_REFERENCE = re.compile(r"(?m)^\s*(-r|-c|-e|--(requirement|constraint|editable)|\.|/)|file:|"
                             r"\.(whl|gz|zip)\s*$")  # fmt: skip
+INCLUDE = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")
+# Options in requirements files that uv refuses or ignores.
+PIP_OPTION = re.compile(
+    r"(?m)(?:^|\s)--(?!(?:requirement|constraint|editable|(?:extra-)?index-url|find-links|no-index|"
+    r"no-binary|only-binary|prefer-binary|require-hashes|trusted-host|hash)\b)[a-z]"
+)
+COMMENT = re.compile(r"(?m)(^|\s)#.*$")
 PACKAGE_TABLE = re.compile(r"(?m)^\[\[packages\]\][ \t]*$")
 # Settings of uv that decide nothing about what is installed.
 IRRELEVANT = re.compile(r"UV_(CACHE|LINK|NO_PROGRESS|PREVIEW|PYTHON|.*_(USERNAME|PASSWORD))")
@@ -114,7 +121,7 @@ async def create_environment(
     image = await creation.image()
     requirements = await creation.requirements()
     inputs = () if requirements is None else requirements.inputs
-    uses = "uv" if request.installation.uv or request.installation.lock else "pip"
+    uses = "uv" if creation.has_uv else "pip"
     key = _digest(image.identity, str(request.is_image), uses, *inputs)
     home = request.home / ".tpuctl" / "envs" / key
     await creation.once(home, lambda: creation.build(home, image, requirements))
@@ -163,6 +170,21 @@ def index_variables(config: str, variables: Mapping[str, str]) -> dict[str, str]
     return {name: value for name, value in result.items() if name not in variables}
 
 
+def needs_pip(file: Path) -> bool:
+    """Whether a requirements file, or one that it includes, has options that only pip knows."""
+    files, read = [file], set[Path]()
+    while files:
+        path = files.pop()
+        if path in read or not path.is_file():
+            continue
+        read.add(path)
+        text = COMMENT.sub("", path.read_text("utf-8", "replace"))
+        if PIP_OPTION.search(text):
+            return True
+        files += [(path.parent / name).resolve() for name in INCLUDE.findall(text)]
+    return False
+
+
 def without_packages(pylock: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
     """A pylock.toml without these packages, and the versions of those that it had."""
     head, *tables = PACKAGE_TABLE.split(pylock)
@@ -186,7 +208,10 @@ class _Creation:
     ) -> None:
         self.request, self.folder, self.report = request, folder, report
         self.installation = request.installation
-        self.has_uv = self.installation.uv is not None or self.installation.lock is not None
+        self.has_uv = self.installation.lock is not None or (
+            self.installation.uv is not None
+            and not needs_pip(request.code / (self.installation.requirements or ""))
+        )
         variables = pip_variables(request.variables)
         self.variables = {
             **variables,
