@@ -18,7 +18,7 @@ from tests.support.projects import provision
 from tests.support.python_mirror import PythonMirror, python_mirror
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import Conflict, Refused
+from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.interpreters import current
 from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
@@ -124,10 +124,10 @@ async def test_what_cannot_be_downloaded_is_left_to_a_machine(
     assert stored.uv is not None
     assert stored.uv.sha256 is not None
     [warning] = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
-    assert warning.summary == f"Cannot download Python {python_of(wanted).version} here"
+    assert warning.summary == f"Cannot download Python {python_of(wanted).version}"
     assert "UV_PYTHON_INSTALL_MIRROR" in warning.hint
     assert not [*archives_folder().glob("cpython*.tar.gz")]
-    with pytest.raises(Refused):
+    with pytest.raises(RemoteFailed):
         await ensure_tools(wanted, store, events.append, have_internet=False)
 
     archive.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from tpuctl.model.jobs.installation import PythonBuild
 from tpuctl.model.scripts.python_request import parse_python, request_of
 
 VERSIONS = ("3.14.2", "3.14.1", "3.13.9", "3.12.11", "3.12.7", "3.11.14", "3.10.19")
-IMAGE = "3.10"
+IMAGE_PYTHON = "3.10"
 SCRIPT = """\
 import os
 # /// script
@@ -38,7 +38,7 @@ def fits(minor: str) -> str | None:
     return None
 
 
-def chosen(setting: str, image: str = IMAGE) -> str | None:
+def chosen(setting: str, image: str = IMAGE_PYTHON) -> str | None:
     choice = choose_python(parse_python(setting, "--python"), image, builds, fits)
     return choice.build.version if choice.build is not None else None
 
@@ -74,14 +74,16 @@ def test_newest_for_which_requirements_resolve() -> None:
     def problem(minor: str) -> str | None:
         return None if minor == "3.12" else f"no wheel for {minor}"
 
-    choice = choose_python(parse_python(">=3.11", "pyproject.toml:4"), IMAGE, builds, problem)
+    choice = choose_python(
+        parse_python(">=3.11", "pyproject.toml:4"), IMAGE_PYTHON, builds, problem
+    )
     assert str(choice) == "Python 3.12.11 (pyproject.toml:4)"
 
 
 def test_requirements_that_fit_none_are_refused_with_each_reason() -> None:
     request = parse_python(">=3.12,<3.14", "pyproject.toml:4")
     with pytest.raises(Refused) as refusal:
-        choose_python(request, IMAGE, builds, lambda minor: f"no wheel for {minor}")
+        choose_python(request, IMAGE_PYTHON, builds, lambda minor: f"no wheel for {minor}")
     [problem] = refusal.value.diagnostics
     assert problem.where == "pyproject.toml:4"
     assert "Python 3.13: no wheel for 3.13\nPython 3.12: no wheel for 3.12" in problem.detail

@@ -57,7 +57,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
                 command = f"up{' --race' * race}"
             state.suggest(f"{state.command_prefix} {command}")
 
-    state.answer(lambda: responses.stacks.Plan.of(prepared, python), show)
+    state.answer(lambda: responses.stacks.Plan.of(prepared, python.version), show)
     if error is not None:
         raise error
 

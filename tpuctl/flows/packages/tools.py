@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.engine.step import Step, step
-from tpuctl.errors import Conflict, Diagnostic, NotFound, Refused, RemoteFailed, TpuctlError
+from tpuctl.errors import Conflict, Diagnostic, NotFound, RemoteFailed, TpuctlError
 from tpuctl.jobs.requirements.tool_archives import fetch_archive, sha256_of
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.jobs.installation import Installation, PythonBuild, Tool
+from tpuctl.model.jobs.installation import Installation, Tool
 from tpuctl.model.text.names import TOOLS
 from tpuctl.units import decimal_size, transferred
 
@@ -31,7 +32,7 @@ async def ensure_tools(
     with their checksums.
 
     What this computer cannot download, a machine does, so that its checksum remains unknown;
-    unless the machines do not `have_internet`: then Refused is raised. Raises Conflict if the
+    unless the machines do not `have_internet`: then RemoteFailed is raised. Raises Conflict if the
     content is not that of the job's earlier attempts.
     """
     if not installation.tools:
@@ -52,10 +53,9 @@ async def ensure_tools(
             with step(emit, STEP, "store", tool.key) as progress:
                 tools[tool.key] = await _store(tool, store, progress)
         except RemoteFailed as error:
-            problem = _not_downloaded(tool, error)
-            if not have_internet:
-                raise Refused(problem.summary, problem.detail, hint=problem.hint) from error
-            emit(WarningIssued(problem))
+            if not have_internet:  # nothing has started yet
+                raise
+            emit(WarningIssued(_not_downloaded(error)))
     python, uv = installation.python, installation.uv
     return installation.model_copy(
         update={
@@ -110,16 +110,7 @@ def _report_sent(progress: Step, done: int, total: int) -> None:
     progress.report_bytes(done, total, transferred(done, total))
 
 
-def _not_downloaded(tool: Tool, error: RemoteFailed) -> Diagnostic:
-    is_python = isinstance(tool, PythonBuild)
-    name = f"Python {tool.version}" if is_python else f"uv {tool.version}"
-    setting = (
-        "a mirror that this computer can reach:\n    export UV_PYTHON_INSTALL_MIRROR=URL"
-        if is_python
-        else "an index that has it:\n    export UV_DEFAULT_INDEX=URL"
-    )
-    return Diagnostic(
-        f"Cannot download {name} here",
-        f"{error.diagnostics[0].detail}\nOne of the machines downloads it, if it can.",
-        hint=f"If the machines cannot either, set a proxy (HTTPS_PROXY), or {setting}",
-    )
+def _not_downloaded(error: RemoteFailed) -> Diagnostic:
+    problem = error.diagnostics[0]
+    detail = f"{problem.detail}\nOne of the machines downloads it, if it can."
+    return replace(problem, detail=detail)

@@ -84,7 +84,12 @@ async def _download(build: PythonBuild, scratch: Path, report: Callable[[int], N
     archives = [path for path in kept.glob("*") if path.is_file()] if kept.is_dir() else []
     if status != 0 or len(archives) != 1:
         reason = " ".join(line.removeprefix("error: ") for line in tail) or "no archive"
-        raise RemoteFailed("Cannot download Python", f"{build.request}: {reason}")
+        raise RemoteFailed(
+            f"Cannot download Python {build.version}",
+            f"{build.request}: {reason}",
+            hint="Set a proxy (HTTPS_PROXY), or a mirror that can be reached:\n"
+            "    export UV_PYTHON_INSTALL_MIRROR=URL",
+        )
     return archives[0]
 
 

@@ -20,6 +20,11 @@ class PythonChoice:
     build: PythonBuild | None = None
     where: str = ""
 
+    @property
+    def version(self) -> str | None:
+        """The version that the job brings; None for the image's."""
+        return self.build.version if self.build is not None else None
+
     def __str__(self) -> str:
         return f"Python {self.build.version} ({self.where})" if self.build is not None else ""
 

@@ -69,7 +69,12 @@ def _install_wheel(tool: Tool, architecture: str, target: str) -> None:
     try:
         run_uv([*command, *options, "--target", target, f"uv=={tool.version}"])
     except UvFailed as error:
-        raise RemoteFailed("Cannot download uv", error.output.strip()) from error
+        raise RemoteFailed(
+            f"Cannot download uv {tool.version}",
+            error.output.strip(),
+            hint="Set a proxy (HTTPS_PROXY), or an index that has it:\n"
+            "    export UV_DEFAULT_INDEX=URL",
+        ) from error
 
 
 def _pack(program: Path, target: Path) -> None:

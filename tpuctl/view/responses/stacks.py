@@ -31,8 +31,6 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tpuctl.flows.stack.plan import Prepared
-    from tpuctl.jobs.requirements.python_choice import PythonChoice
     from tpuctl.model.events import JobEnded
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobRecord
@@ -121,10 +119,9 @@ class Plan(Response):
     quota: Quota
 
     @classmethod
-    def of(cls, prepared: Prepared, python: PythonChoice) -> Plan:
-        """A plan, and the Python that jobs bring; null if it is the image's."""
-        version = None if python.build is None else python.build.version
-        return cls.from_object(prepared, python=version)
+    def of(cls, prepared: object, python: str | None) -> Plan:
+        """A plan, and the version of the Python that jobs bring; None if it is the image's."""
+        return cls.from_object(prepared, python=python)
 
 
 class Resource(Response):
