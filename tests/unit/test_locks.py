@@ -14,14 +14,15 @@ import pytest
 from tests.support.wheels import make_wheel
 from tpuctl.errors import Refused, TpuctlError, Usage
 from tpuctl.jobs.requirements.installation import named_files, read_installation
-from tpuctl.jobs.requirements.locks import find_uv, installable, lock_problem
+from tpuctl.jobs.requirements.locks import installable, lock_problem
+from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.model.jobs.installation import Installation, LockFile
 from tpuctl.model.scripts.framework import framework_in
 from tpuctl.model.scripts.lock_files import read_lock
 from tpuctl.model.scripts.requirement_files import declared, included_files, required
 from tpuctl.model.stack.schema import JobSection
 
-X86, ARM = "x86_64-manylinux_2_31", "aarch64-manylinux_2_35"
+X86, ARM = "x86_64-manylinux_2_31", "aarch64"
 BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
 PROJECT = """[project]
 name = "app"
@@ -68,7 +69,7 @@ def folder(tmp_path: Path, wheels: Path) -> Path:
 
 
 def uv(folder: Path, *arguments: str) -> None:
-    command = [str(find_uv()), *arguments, "--offline", "--python", sys.executable]
+    command = [uv_path(), *arguments, "--offline", "--python", sys.executable]
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
 
@@ -203,6 +204,26 @@ def test_lock_in_a_subfolder(monorepo: Path) -> None:
     assert install.lock is not None
     assert lock_problem(install.lock, monorepo, "3.12", ARM) is None
     assert installable(install.lock, monorepo, "3.12", X86)
+
+
+def test_member_of_a_workspace_whose_lock_is_not_uploaded_is_refused(monorepo: Path) -> None:
+    member = monorepo / "packages/core"
+    error = problem_of(member)
+    assert isinstance(error, Refused)
+    assert where(error) == f"{member / 'pyproject.toml'}:1"
+    assert str(monorepo / "uv.lock") in str(error)
+    assert read(member, requirements="pyproject.toml").dependencies == ("einops",)
+    (monorepo / "other").mkdir()
+    (monorepo / "other/pyproject.toml").write_text(PROJECT.partition("[tool.uv]")[0])
+    assert read(monorepo / "other").dependencies
+
+
+def test_reading_a_lock_writes_nothing_into_the_folder(monorepo: Path) -> None:
+    before = sorted(monorepo.rglob("*"))
+    lock = read(monorepo).lock
+    assert lock is not None
+    assert lock_problem(lock, monorepo, "3.13", "x86_64") is None
+    assert sorted(monorepo.rglob("*")) == before
 
 
 def test_workspace_without_a_project_installs_its_members(folder: Path) -> None:
@@ -396,6 +417,23 @@ def test_lock_that_does_not_match_its_project(folder: Path) -> None:
     read(folder)
     project.write_text(PROJECT.replace('  "tabulate",\n', ""))
     assert "tabulate is in the lock, and no longer required" in str(problem_of(folder))
+
+
+def test_index_of_this_computer_is_no_difference(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock of another index than the one that uv is told on this computer."""
+    text = PROJECT.partition("[tool.uv]")[0]
+    (folder / "pyproject.toml").write_text(text)
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    uv(folder, "lock")
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.delenv("UV_FIND_LINKS")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    assert read(folder).lock is not None
+    (folder / "pyproject.toml").write_text(text.replace('"tabulate"', '"einops"'))
+    problem_of(folder)
 
 
 def test_lock_is_compared_without_a_python_that_it_allows(folder: Path) -> None:
