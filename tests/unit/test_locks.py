@@ -346,6 +346,26 @@ def test_exact_versions_and_lines_of_a_lock(folder: Path) -> None:
     assert with_group - by_name.keys() == {"grain"}
 
 
+def test_extras_and_groups_of_a_project_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    listed = declared(tmp_path, "pyproject.toml[fast, data]")
+    assert [(each.name, each.line) for each in listed] == [
+        ("jax", 6),
+        ("tabulate", 7),
+        ("einops", 11),
+        ("grain", 15),
+    ]
+
+
+def test_default_groups_of_a_pylock(tmp_path: Path) -> None:
+    text = PYLOCK.replace("'tpu' in extras", "'usual' in dependency_groups").replace(
+        '["data"]', '["data", "usual"]\ndefault-groups = ["usual"]'
+    )
+    (tmp_path / "pylock.toml").write_text(text)
+    assert [each.name for each in required(tmp_path)] == ["jax", "libtpu"]
+    assert [each.name for each in required(tmp_path, "pylock.toml[data]")] == ["jax"]
+
+
 def test_framework_is_that_of_direct_dependencies(folder: Path) -> None:
     lock_project(folder, PROJECT.replace('"tabulate"', '"loader"').replace("jax[tpu]", "jax"))
     assert "tensorflow" in {requirement.name for requirement in declared(folder)}
@@ -397,6 +417,20 @@ def test_versions_for_some_pythons_are_conditional_and_windows_is_left_out(tmp_p
     ]
     (tmp_path / "uv.lock").write_text(UV_LOCK.replace(">=3.10", ">=3.12", 1))
     assert [each.text for each in required(tmp_path)] == ["numpy==2.1.0"]
+
+
+def test_conflicting_extras(folder: Path) -> None:
+    make_wheel(folder / "wheels", "grain", "2.0")
+    text = PROJECT.replace('fast = ["einops"]', 'fast = ["grain==1.0"]\nnew = ["grain==2.0"]')
+    lock_project(folder, text + 'conflicts = [[{extra = "fast"}, {extra = "new"}]]\n')
+    for extra, version in (("fast", "1.0"), ("new", "2.0")):
+        listed = required(folder, f"uv.lock[{extra}]")
+        assert [each.text for each in listed if each.name == "grain"] == [f"grain=={version}"]
+    both = read(folder, requirements="uv.lock[fast, new]").lock
+    assert both is not None
+    problem = lock_problem(both, folder, "3.12", "x86_64")
+    assert problem is not None
+    assert problem.where == "job.requirements"
 
 
 # Locks that cannot be obeyed -------------------------------------------------------------------
@@ -593,7 +627,7 @@ CONDA = "name: a\ndependencies:\n  - python=3.12\n  - pip:\n    - jax\n"
     ("name", "text", "command"),
     [
         ("poetry.lock", "[[package]]\n", "poetry export --format requirements.txt"),
-        ("pdm.lock", "[[package]]\n", "pdm export --format requirements"),
+        ("pdm.lock", "[[package]]\n", "pdm export --prod --format requirements"),
         ("Pipfile.lock", "{}\n", "pipenv requirements --hash > requirements.txt"),
         ("pixi.lock", "version: 6\n", "pixi run python -m pip list --format=freeze"),
         ("conda-lock.yml", "version: 1\n", "conda run python -m pip list --format=freeze"),

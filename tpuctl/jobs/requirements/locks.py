@@ -11,6 +11,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tpuctl.model.scripts.lock_files import (
     UV_LOCK,
     Lock,
     LockedPackage,
+    LockForm,
     allows_python,
     read_lock,
     remake,
@@ -216,7 +218,7 @@ def _require_current(lock: Lock) -> None:
     """Refuse a lock that does not match its project or script. Says nothing if uv cannot tell."""
     if lock.form == "pylock":
         return
-    stale, matches = next(_stale(lock), None), _matches(lock)
+    stale, matches = next(_stale(lock), None), _matches(lock.path, lock.form, _content(lock))
     if matches is True or (matches is None and stale is None):
         return
     locked = PROJECT if lock.form == "uv" else lock.path.with_suffix("").name
@@ -229,15 +231,26 @@ def _require_current(lock: Lock) -> None:
     )
 
 
-def _matches(lock: Lock) -> bool | None:
-    """Whether a lock matches, as uv finds without an index; None if it cannot tell."""
+def _content(lock: Lock) -> tuple[str, ...]:
+    """What uv compares: a lock, and the files that it was written for."""
+    folders = [package.folder for package in lock.packages if package.folder is not None]
+    files = [lock.path.parent / folder / PROJECT for folder in (".", *folders)]
+    if lock.form == "script":
+        files.append(lock.path.with_suffix(""))
+    return (lock.text, *(_read(file) for file in files if is_file(file)))
+
+
+@lru_cache(maxsize=8)  # a command reads a job's dependencies several times
+def _matches(path: Path, form: LockForm, _: tuple[str, ...]) -> bool | None:
+    """Whether a lock of this content matches, as uv finds without an index; None if it cannot
+    tell."""
     if find_uv() is None:
         return None
-    script = ("--script", lock.path.with_suffix("").name) if lock.form == "script" else ()
+    script = ("--script", path.with_suffix("").name) if form == "script" else ()
     arguments = ("lock", "--check", "--offline", *script, "--verbose")
     for python in (("--python", sys.executable), ()):  # ours, or else one that the project allows
         try:
-            run_uv([*arguments, *python], cwd=lock.path.parent, variables=NO_DOWNLOADS)
+            run_uv([*arguments, *python], cwd=path.parent, variables=NO_DOWNLOADS)
         except UvFailed as error:
             reason = MISMATCH.search(error.output)
             if reason is not None:
@@ -443,6 +456,14 @@ def _explained(lock: Lock, text: str, minor: str, platform: str) -> Diagnostic |
 def _unreadable(lock: Lock, text: str) -> Diagnostic:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     reason = next((line for line in lines if line.startswith("error:")), "uv cannot read it")
+    if "incompatible with the declared conflicts" in reason:
+        return Diagnostic(
+            "Extras cannot be installed together",
+            reason.removeprefix("error:").strip(),
+            "Set fewer of them in job.requirements:\n"
+            f"    job: {{requirements: '{lock.path.name}[NAME]'}}",
+            "job.requirements",
+        )
     return Diagnostic(
         "Invalid lock",
         reason.removeprefix("error:").strip(),
