@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.wheels import make_wheel
 from tpuctl.errors import Refused, TpuctlError, Usage
+from tpuctl.jobs.file_selection import FileRules
 from tpuctl.jobs.requirements.installation import named_files, read_installation
 from tpuctl.jobs.requirements.locks import installable, lock_problem
 from tpuctl.jobs.requirements.uv_program import uv_path
@@ -268,6 +269,37 @@ def test_script_with_its_lock(folder: Path) -> None:
     error = problem_of(folder, script)
     assert where(error) == f"{script}:3"
     assert "uv lock --script train.py" in error.diagnostics[0].hint
+
+
+def test_path_of_a_script_is_built(monorepo: Path) -> None:
+    script = monorepo / "train.py"
+    source = '# [tool.uv.sources]\n# ext = { path = "libs/ext", editable = true }\n# ///\n'
+    script.write_text(
+        SCRIPT.replace('"tabulate"', '"ext"').replace("# ///\nimport", f"{source}import")
+    )
+    uv(monorepo, "lock", "--script", "train.py")
+    install = read(monorepo, script)
+    assert (install.project, install.members) == (None, ("libs/ext",))
+    # Without a lock, pip is given the folder.
+    script.with_name("train.py.lock").unlink()
+    with pytest.raises(Refused, match="find-links"):
+        read(monorepo, script)
+    install = read_installation(JobSection(wheels="wheels"), monorepo, script)
+    assert install.packages == ("jax[tpu]", "./libs/ext")
+
+
+def test_files_of_a_lock_are_uploaded_even_if_ignored(monorepo: Path) -> None:
+    (monorepo / ".tpuctlignore").write_text("uv.lock\npyproject.toml\nlibs/\n")
+    (monorepo / "libs/ext/data").mkdir()
+    (monorepo / "libs/ext/data/train.bin").touch()
+    (monorepo / "train.py").touch()
+    include = named_files(JobSection(), read(monorepo, requirements="uv.lock[fast]"))
+    names = {entry.name for entry in FileRules(monorepo, include).select().entries}
+    assert names >= {
+        *("uv.lock", "pyproject.toml", "libs/ext/pyproject.toml", "libs/ext/src/ext/__init__.py"),
+        *("packages/core/pyproject.toml", "libs/wheel_only-1.0-py3-none-any.whl"),
+    }
+    assert "libs/ext/data/train.bin" not in names
 
 
 PYLOCK = """lock-version = "1.0"
