@@ -111,8 +111,8 @@ def test_lock_comes_before_requirements_and_without_default_groups(folder: Path)
     (folder / "requirements.txt").write_text("tabulate\n")
     assert lock == LockFile(path="uv.lock", form="uv")
     assert read(folder) == Installation(lock=lock)  # no package: nothing to build
-    chosen = read(folder, requirements="uv.lock[fast, data]").lock
-    assert chosen == LockFile(path="uv.lock", form="uv", extras=("fast",), groups=("data",))
+    with_sets = read(folder, requirements="uv.lock[fast, data]").lock
+    assert with_sets == LockFile(path="uv.lock", form="uv", extras=("fast",), groups=("data",))
     assert named_files(JobSection(), read(folder)) == ("/uv.lock", "/pyproject.toml")
     # Without its project, it says nothing under `auto`.
     (folder / "pyproject.toml").unlink()
