@@ -41,9 +41,8 @@ def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequ
     if target.requirements is not None or target.installs_more or _installs(project):
         return
     files = list(_files(project.root))
-    image_modules = (
-        WITH_TENSORFLOW if target.tensorflow is not None or not target.image else set[str]()
-    )
+    has_tensorflow = target.tensorflow is not None or not target.image
+    image_modules = WITH_TENSORFLOW if has_tensorflow and not target.brings_python else set[str]()
     missing = sorted(_imported(project) - image_modules) if files else []
     if not missing:
         return

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 
 AUTO, IMAGE = "auto", "image"
+MAX_PATCH = 40  # more releases than a minor version has
 # As `.python-version`, uv and pyenv write it; a release level only to be named in the error.
 VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(?P<rest>\S*)")
 
@@ -35,18 +35,21 @@ class PythonRequest:
     is_image: bool = False  # of the machine's image, whatever its version
 
     def allows(self, version: str) -> bool:
-        """Whether a version satisfies it. A minor version alone, as of an image, does if one of
-        its releases may."""
-        if self.is_image:
-            return True
-        if version.count(".") > 1:
-            return self.specifier.contains(version)
-        if self.exact:
-            return version == ".".join(self.exact.split(".")[:2])
-        return any(self.specifier.contains(f"{version}.{patch}") for patch in range(40))
+        """Whether a version satisfies it."""
+        return self.is_image or self.specifier.contains(version)
+
+    def allows_minor(self, minor: str) -> bool:
+        """Whether a release of a minor version ("3.10") may satisfy it."""
+        return any(self.allows(f"{minor}.{patch}") for patch in range(MAX_PATCH))
+
+    def allows_image(self, minor: str) -> bool:
+        """Whether any release of a minor version satisfies it, as that of an image, of which only
+        the minor version is known. A lower bound may be within the minor version (">=3.10.4"):
+        images have late releases."""
+        return self.allows(f"{minor}.{MAX_PATCH}") and self.exact.count(".") < 2
 
     def __str__(self) -> str:
-        return f"Python {self.exact or self.specifier}" if not self.is_image else "image's Python"
+        return "the image's Python" if self.is_image else f"Python {self.exact or self.specifier}"
 
 
 def parse_python(text: str, where: str) -> PythonRequest:
@@ -74,12 +77,14 @@ def parse_python(text: str, where: str) -> PythonRequest:
         ) from None
 
 
-def request_of(setting: str, folder: Path, script: Path | None = None) -> PythonRequest | None:
-    """What a job asks for: `setting` is job.python, or else what its files say, in this order: the
-    script's metadata (PEP 723), .python-version, requires-python of uv.lock or pyproject.toml.
-    None if nothing says anything. Raises Usage for what is no version."""
+def request_of(
+    setting: str, folder: Path, script: Path | None = None, *, where: str = "job.python"
+) -> PythonRequest | None:
+    """What a job asks for: `setting`, of the key or option `where`, or else what its files say, in
+    this order: the script's metadata (PEP 723), .python-version, requires-python of uv.lock or
+    pyproject.toml. None if nothing says anything. Raises Usage for what is no version."""
     if setting != AUTO:
-        return parse_python(setting, "job.python")
+        return parse_python(setting, where)
     return next(_requests(folder, script), None)
 
 
@@ -126,11 +131,3 @@ def _text(file: Path) -> str:
 def _line(lines: list[str], key: str, default: int) -> int:
     pattern = re.compile(rf"\s*#?\s*{key}\s*=")
     return next((n for n, line in enumerate(lines, 1) if pattern.match(line)), default)
-
-
-def version_key(version: str) -> Version:
-    """For sorting; what is no version comes first."""
-    try:
-        return Version(version)
-    except InvalidVersion:
-        return Version("0")

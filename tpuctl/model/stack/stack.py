@@ -44,6 +44,7 @@ from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
 PLACEHOLDER_TYPE = "v2-8"
+RUNTIME_PYTHON = "3.10"  # of the TPU API's software versions, which have Ubuntu 22.04
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Stack:
     bucket_location: str
     user: str
     problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
+    python_where: str = "job.python"  # the key or option that sets the Python of its jobs
 
     def require_valid(self) -> None:
         """Raise InvalidStack with all problems that prevent creating it."""
@@ -131,6 +133,11 @@ class Stack:
         if not self.is_compute:
             return self.node_runtime
         return Runtime(self.machine.image, None, (self.accelerator.generation,), "any")
+
+    @property
+    def image_python(self) -> str:
+        """The Python of the workers' software, as in "3.10"."""
+        return self.machine.python if self.is_compute else RUNTIME_PYTHON
 
     @property
     def folder(self) -> Path:
@@ -209,6 +216,13 @@ class Stack:
     @property
     def region(self) -> str:
         return region_of(self.zone)
+
+    def with_python(self, python: str, where: str = "--python") -> Stack:
+        """The same stack, whose jobs run on this Python (as job.python); "" leaves it as it is."""
+        if not python:
+            return self
+        job = self.file.job.model_copy(update={"python": python})
+        return replace(self, file=self.file.model_copy(update={"job": job}), python_where=where)
 
     def for_framework(self, choice: FrameworkChoice | None) -> Stack:
         """The same stack for a script of this framework, unless the stack file sets one.
