@@ -93,8 +93,7 @@ def _no_such_python(request: PythonRequest) -> Refused:
     minors = python_minors()
     return Refused(
         "No such Python",
-        f"{request.where} asks for {request}, and there is none: jobs can bring Python "
-        f"{minors[0]} to {minors[-1]}",
+        f"{request} does not exist: jobs can bring Python {minors[0]} to {minors[-1]}",
         hint=f"Ask for one that exists, for example\n    job: {{python: '{minors[-3]}'}}",
         where=request.where,
     )

@@ -51,7 +51,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         return
     importing = _first_import(project)
     if importing is None and target.brings_python:
-        importing = _keras_import(project)
+        importing = _keras_import(project, target)
     if importing is None:
         return
     module = project.script
@@ -99,11 +99,11 @@ def _not_brought(
         others and needed == "tensorflow"  # whether it exists for that Python: TPU505
     ):
         return
-    whose = f"does not see the image's TensorFlow: {target.python_text}"
+    because = f"{target.python_text}, which does not see the image's packages"
     if others:
-        yield from _without_tpu(others, f"the job {whose}")
+        yield from _without_tpu(others, because)
         return
-    text = f"no requirement installs TensorFlow, and the job {whose}"
+    text = f"no requirement installs TensorFlow, and {because}"
     is_certain = is_driver and not target.installs_more
     severity = RULE.severity if is_certain else Severity.risk
     hint = _which_exist(needed, target)
@@ -143,8 +143,11 @@ def _which_exist(package: str, target: Target) -> str:
     )
 
 
-def _keras_import(project: Project) -> ast.stmt | None:
-    """The script's import of Keras that always runs, unless the project sets its backend."""
+def _keras_import(project: Project, target: Target) -> ast.stmt | None:
+    """The script's import of Keras that always runs, unless it may have another backend."""
+    packages = required(project.root, target.requirements, project.script.path)
+    if {"jax", "torch"} & {package.name for package in packages}:
+        return None
     if any("KERAS_BACKEND" in text for text in project.texts):
         return None
     return _first_import(project, ("keras",))

@@ -16,6 +16,7 @@ from tpuctl.catalog import runtimes
 from tpuctl.errors import Usage
 from tpuctl.model.scripts.requirement_files import allows
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded
@@ -383,15 +384,22 @@ def _excluded(
     """A finding if no patch of a Python that the job may run on meets the clauses."""
     if not isinstance(clauses, str) or "||" in clauses:
         return
-    for python in target.pythons or (target.python,):
-        if allows(clauses, f"{python}.0") or allows(clauses, f"{python}.99"):
-            return
+    if any(_allows_minor(clauses, python) for python in target.pythons or (target.python,)):
+        return
     lines = path.read_text("utf-8", "replace").split("\n")
     pattern = re.compile(rf"^[#\s]*{key}\s*=")
     line = next((number for number, text in enumerate(lines, 1) if pattern.match(text)), 1)
     text = f"{key} is {clauses}, and {target.python_text}"
-    hint = "Change one of them."
-    if not target.brings_python:
-        hint = "Lower it if the code runs there, or let the job bring its Python:\n"
-        hint += "    job: {python: auto}"
+    fitting = [minor for minor in python_minors() if _allows_minor(clauses, minor)]
+    hint = "Change it to what the code runs on."
+    if fitting:
+        current = python_version(target.python)
+        newer = (minor for minor in fitting if python_version(minor) > current)
+        hint = "Change it if the code runs there, or set the job's Python:\n"
+        hint += f"    job: {{python: '{next(newer, fitting[-1])}'}}"
     yield Finding(RULE.code, severity, path, line, 0, text, hint)
+
+
+def _allows_minor(clauses: str, minor: str) -> bool:
+    """Whether some patch of a Python meets the clauses."""
+    return allows(clauses, f"{minor}.0") or allows(clauses, f"{minor}.99")
