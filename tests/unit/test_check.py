@@ -105,7 +105,7 @@ def test_target_of_stack_on_compute_engine(
     assert (target.replicas, target.workers, target.python) == (replicas, workers, python)
     assert target.tensorflow is None
     assert target.image.startswith("ubuntu-os-accelerator-images/")
-    assert (target.requirements, target.installs_more) == ("pyproject.toml", True)
+    assert (target.requirements, target.installs_more) == ("pyproject.toml[tpu]", True)
 
 
 STACK = """
@@ -158,7 +158,10 @@ NAMES = {
         ),
         (
             "",
-            {"lock": 'version = 1\nrequires-python = "==3.12.*"\n', "project": PROJECT},
+            {
+                "lock": 'version = 1\nrequires-python = "==3.12.*"\n[[package]]\nname = "a"\n',
+                "project": PROJECT,
+            },
             ("3.12",),
             "requires-python, {}/uv.lock:2",
         ),

@@ -132,6 +132,69 @@ def test_advice_names_the_job_python(
     assert setting == (f"{{python: '{advised}'}}" if advised else "")
 
 
+LOCK = """version = 1
+revision = 3
+requires-python = ">=3.11"
+
+[[package]]
+name = "a"
+version = "0"
+source = { virtual = "." }
+dependencies = [
+    { name = "jax", extra = ["tpu"] },
+]
+
+[package.optional-dependencies]
+more = [
+    { name = "tensorflow-cpu" },
+]
+
+[[package]]
+name = "jax"
+version = "0.12.0"
+source = { registry = "https://example.com/simple" }
+dependencies = [
+    { name = "jaxlib" },
+]
+
+[package.optional-dependencies]
+tpu = [
+    { name = "libtpu" },
+]
+
+[[package]]
+name = "jaxlib"
+version = "0.12.0"
+source = { registry = "https://example.com/simple" }
+
+[[package]]
+name = "libtpu"
+version = "0.0.50"
+source = { registry = "https://example.com/simple" }
+
+[[package]]
+name = "tensorflow-cpu"
+version = "2.20.0"
+source = { registry = "https://example.com/simple" }
+"""
+
+
+def test_exact_versions_of_a_lock_are_judged(tmp_path: Path) -> None:
+    files = {"pyproject.toml": '[project]\nname = "a"\nversion = "0"\n', "uv.lock": LOCK}
+    checker = RuleChecker(tmp_path, "TPU505")
+    reported = checker.findings("", bringing("3.11"), files)
+    assert {(each.path.name, each.severity) for each in reported} == {("uv.lock", "error")}
+    assert reported[0].line == LOCK.split("\n").index('version = "0.12.0"') + 1
+    assert reported[0].message.startswith("jax[tpu]==0.12.0 needs Python 3.12 or later")
+    assert reported[0].hint == (
+        "Lock a release for Python 3.11, or set the job's Python:\n    job: {python: '3.12'}"
+    )
+    assert checker.findings("", bringing("3.12"), files) == []
+    # The script's own requirements stand for those of the folder.
+    script = '# /// script\n# dependencies = ["jax[tpu]==0.6.2"]\n# ///\n'
+    assert checker.findings(script, Target(), files) == []
+
+
 def test_no_python_for_all_requirements(tmp_path: Path) -> None:
     """Each of them has releases for a Python that the job may bring, but not for the same one."""
     files = {"requirements.txt": "jax==0.12.0\nlibtpu==0.0.50\ntensorflow==2.15.1\n"}

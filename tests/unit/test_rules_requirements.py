@@ -263,7 +263,11 @@ def test_python_required_by_metadata(tmp_path: Path, clauses: str, is_excluded: 
 @pytest.mark.parametrize(
     ("name", "text", "severity"),
     [
-        ("uv.lock", 'version = 1\nrequires-python = ">=3.12"\n', "error"),
+        (
+            "uv.lock",
+            'version = 1\nrequires-python = ">=3.12"\n[[package]]\nname = "a"\n',
+            "error",
+        ),
         ("pylock.toml", 'lock-version = "1.0"\nrequires-python = ">=3.12"\n', "error"),
         ("pyproject.toml", '[project]\nrequires-python = ">=3.12"\n[build-system]\n', "error"),
         ("pyproject.toml", '[project]\nrequires-python = ">=3.12"\n', "risk"),
@@ -275,6 +279,8 @@ def test_files_that_exclude_the_job_python(
 ) -> None:
     checker = RuleChecker(tmp_path, "TPU507")
     source, files = (text, {}) if name == "train.py" else ("", {name: text})
+    if name == "uv.lock":
+        files["pyproject.toml"] = '[project]\nname = "a"\n'
     for pythons, whose in (((), "the image has Python 3.10"), (("3.11",), "runs on Python 3.11")):
         target = Target(image=BASE.image)
         if pythons:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from tpuctl.catalog import runtimes
 from tpuctl.errors import Refused, Usage
 from tpuctl.files import is_generated_folder
+from tpuctl.model.scripts.dependency_sets import split_setting
+from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.python_request import AUTO, PythonRequest, request_of
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.framework_wheels import python_minors
@@ -111,7 +113,9 @@ def _asked_by(request: PythonRequest) -> str:
 def _image_target(stack: Stack) -> Target:
     """The machines that a stack's jobs run on, with their image's software."""
     accelerator, job = stack.accelerator, stack.file.job
-    file, bracket, _ = (job.requirements or "").partition("[")
+    requirements = job.requirements or AUTO
+    file, names = split_setting(requirements)
+    is_lock = form_of(Path(file)) is not None  # which has its extras, too
     return Target(
         stack.file.tpu.kind,
         stack.runtime.tensorflow,
@@ -120,8 +124,8 @@ def _image_target(stack: Stack) -> Target:
         accelerator.generation,
         stack.runtime.version,
         stack.image_python,
-        requirements=None if file in ("", "auto") else file,
-        installs_more=bool(bracket or job.setup),
+        requirements=None if requirements == AUTO else requirements,
+        installs_more=bool((names and not is_lock) or job.setup),
     )
 
 

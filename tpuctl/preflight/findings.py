@@ -33,7 +33,7 @@ class Target:
     python: str = "3.10"  # of the job: the image's, or the one it brings, at least
     pythons: tuple[str, ...] = ()  # if it brings one: those that it may be
     asked_by: str = ""  # what asks for that Python, such as `pyproject.toml:4`
-    requirements: str | None = None  # the job's file; None for the usual ones
+    requirements: str | None = None  # job.requirements; None for the usual ones
     installs_more: bool = False  # the job also installs packages by a command or extras
 
     @cached_property

@@ -1,7 +1,7 @@
 """Notes about dependencies in files that jobs do not install, such as environment.yml.
 
-Jobs install `requirements.txt`, `pyproject.toml`, and the metadata in a script, or what
-`job.requirements` names.
+Jobs install what the metadata in a script lists, a lock (`uv.lock`, `pylock.toml`),
+`requirements.txt`, or `pyproject.toml`, or what `job.requirements` names.
 """
 
 from __future__ import annotations

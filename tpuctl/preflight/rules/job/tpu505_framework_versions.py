@@ -206,7 +206,7 @@ def _python_hint(requirement: Requirement, target: Target, advised: str | None) 
     ]
     extras = requirement.text.removesuffix(requirement.clauses.strip())
     use = f"Use {extras}<={older[0]}" if older else ""
-    if requirement.path.suffix in (".lock", ".toml") and requirement.path.name != "pyproject.toml":
+    if requirement.is_locked:
         use = f"Lock a release for Python {target.python}"
     if advised is None:
         return f"{use}." if use else "Use releases that support the same Python."

@@ -104,7 +104,8 @@ def _not_brought(
         yield from _without_tpu(others, because)
         return
     text = f"no requirement installs TensorFlow, and {because}"
-    is_certain = is_driver and not target.installs_more
+    is_locked = any(package.is_locked for package in packages)  # then those are all
+    is_certain = (is_driver or is_locked) and not target.installs_more
     severity = RULE.severity if is_certain else Severity.risk
     hint = _which_exist(needed, target)
     yield finding_at(RULE, project.script, importing, text, hint, severity=severity)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.catalog import runtimes
-from tpuctl.errors import Usage
-from tpuctl.model.scripts.requirement_files import allows
-from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.lock_files import form_of
+from tpuctl.model.scripts.requirement_files import PROJECT, allows
 from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target, python_version
@@ -57,7 +57,6 @@ settings = tomllib.loads(Path("settings.toml").read_text())
     target=Target(image="tpu-ubuntu2204-base"),
 )
 OLDER = ("tpu-vm-base", "tpu-vm-v4-base", "tpu-vm-cos-stable")  # whose Python is not documented
-LOCKS = ("uv.lock", "pylock.toml")
 Version = tuple[int, int]
 # Names by the version that added them (docs.python.org, "New in version" of each; those of 3.11 to
 # 3.13 were also compared with the interpreters). A module of its own stands alone.
@@ -332,27 +331,23 @@ def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
 
 def _required(project: Project, target: Target) -> Iterator[Finding]:
     """Files that exclude the job's Python. pip and uv refuse to install such a project or lock."""
-    script = project.script.path
-    try:
-        metadata = read_script_metadata(script)
-    except Usage:
-        metadata = None
+    metadata = metadata_of(project)
     if metadata is not None:
         clauses = metadata.document.get("requires-python")
+        script = project.script.path
         yield from _excluded(script, clauses, "requires-python", target, Severity.risk)
-    name = target.requirements or _default_requirements(project.root)
-    if Path(name).name in LOCKS:
-        lock = project.root / name
-        clauses = _document(lock).get("requires-python")
-        severity = Severity.risk if target.installs_more else Severity.error
-        yield from _excluded(lock, clauses, "requires-python", target, severity)
-    file = project.root / (target.requirements or "pyproject.toml")
-    if file.name != "pyproject.toml" or not file.is_file():
+    certain = Severity.risk if target.installs_more else Severity.error
+    installed = requirements_file(project, target.requirements)
+    if installed is not None and form_of(installed) is not None:
+        clauses = _document(installed).get("requires-python")
+        yield from _excluded(installed, clauses, "requires-python", target, certain)
+    file = project.root / PROJECT
+    if target.requirements is not None and installed is not None and form_of(installed) is None:
+        file = installed
+    if file.name != PROJECT or not file.is_file():
         return
     document = _document(file)
-    is_installed = target.requirements is not None or name == "pyproject.toml"
-    is_error = is_installed and "build-system" in document and not target.installs_more
-    severity = Severity.error if is_error else Severity.risk
+    severity = certain if installed == file and "build-system" in document else Severity.risk
     metadata_table = document.get("project")
     if isinstance(metadata_table, dict):
         clauses = metadata_table.get("requires-python")
@@ -363,12 +358,6 @@ def _required(project: Project, target: Target) -> Iterator[Finding]:
     if isinstance(dependencies, dict) and isinstance(dependencies.get("python"), str):
         clauses = re.sub(r"\^", ">=", dependencies["python"])
         yield from _excluded(file, clauses, "python", target, severity)
-
-
-def _default_requirements(root: Path) -> str:
-    """What `job.requirements: auto` reads of a folder, apart from the script's metadata."""
-    names = (*LOCKS, "requirements.txt")
-    return next((name for name in names if (root / name).is_file()), "pyproject.toml")
 
 
 def _document(file: Path) -> dict[str, Any]:
