@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.stack.down import Teardown
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.jobs.jobset import JobSetSettings
+    from tpuctl.jobs.requirements.python_choice import PythonChoice
     from tpuctl.model.jobs.comparison import Comparison
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobKind, JobRecord, JobStatus, JobSummary
@@ -170,6 +171,15 @@ class Tpuctl:
         candidate = None if zone is None else self.stack.in_zone(zone).candidate
         return await plan(self.context, candidate, race=race)
 
+    def job_python(self) -> PythonChoice:
+        """The Python of jobs with the files of the stack's folder, without a script's metadata.
+
+        Asks the package index if it has to choose. Raises Usage and Refused.
+        """
+        from tpuctl.flows.packages.job_python import stack_python
+
+        return stack_python(self.stack, self.cloud_name)
+
     async def up(
         self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
     ) -> Prepared:
@@ -261,16 +271,18 @@ class Tpuctl:
         form: JobKind = "script",
         folder: Path | None = None,
         check: bool = True,
+        python: str = "",
         timeout: float | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Prepare a submission, without network access. Raises Usage, or Refused if the check
+        """Prepare a submission, without access to Google. Raises Usage, or Refused if the check
         finds errors.
 
         `script` is the path of a script or, depending on `form`, a module name or the first word
-        of a command, run in `folder`, which is uploaded (default: the current folder). The job is
-        stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets
-        to their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
+        of a command, run in `folder`, which is uploaded (default: the current folder). `python` is
+        the job's, instead of `job.python` in the stack file. The job is stopped after `timeout`
+        seconds, counted over all attempts. `secrets` maps further secrets to their source, like
+        `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
         """
         from tpuctl.flows.jobs.run import prepare
 
@@ -283,6 +295,7 @@ class Tpuctl:
             form=form,
             folder=folder,
             check=check,
+            python=python,
             timeout=timeout,
             secrets=secrets,
         )
@@ -307,6 +320,7 @@ class Tpuctl:
         *,
         form: JobKind = "script",
         check: bool = True,
+        python: str = "",
         upload: bool = True,
     ) -> ExportedJobSet:
         """The same job as `submission` for GKE, as a manifest, with its bundle in the bucket.
@@ -317,8 +331,9 @@ class Tpuctl:
         from tpuctl.flows.jobs.run import prepare
         from tpuctl.jobs.jobset import JobSetSettings
 
+        stack = self.stack.with_python(python)
         submission = prepare(
-            exportable(self.stack),
+            exportable(stack),
             script,
             arguments,
             cloud=self.cloud_name,
@@ -327,7 +342,7 @@ class Tpuctl:
             check=check,
         )
         return await export_jobset(
-            self.stack,
+            stack,
             submission,
             settings or JobSetSettings(),
             name,
@@ -343,10 +358,11 @@ class Tpuctl:
         form: JobKind = "script",
         folder: Path | None = None,
         check: bool = True,
+        python: str = "",
     ) -> JobRecord:
         """Check the script, upload its folder and start it on the workers; see `submission`."""
         return await self.start(
-            self.submission(script, arguments, form=form, folder=folder, check=check)
+            self.submission(script, arguments, form=form, folder=folder, check=check, python=python)
         )
 
     async def start(self, submission: Submission) -> JobRecord:
@@ -575,7 +591,7 @@ class Tpuctl:
 
     @asynccontextmanager
     async def notebook(
-        self, folder: Path | None = None, port: int | None = None
+        self, folder: Path | None = None, port: int | None = None, *, python: str = ""
     ) -> AsyncIterator[OpenNotebook]:
         """JupyterLab on worker 0, forwarded to this machine while in the block.
 
@@ -585,7 +601,7 @@ class Tpuctl:
         from tpuctl.flows.jobs.notebook import notebook_submission, open_notebook, start_notebook
         from tpuctl.flows.jobs.run import start, wait_until_running
 
-        submission = notebook_submission(self.stack, folder, self.cloud_name)
+        submission = notebook_submission(self.stack, folder, self.cloud_name, python)
         record = await start_notebook(self.context, submission, start, wait_until_running)
         is_local = self.endpoint.is_local
         async with open_notebook(self.context, record, port, shares_loopback=is_local) as server:

@@ -44,6 +44,7 @@ def job(
     stack: str | Path = STACK_FILE,
     cloud: Literal["google", "local"] = "google",
     check: bool = True,
+    python: str = "",
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]:
     """Decorate a function whose `run` calls it on the stack's machines, as a job.
 
@@ -56,12 +57,13 @@ def job(
     in a notebook; `tpuctl.yaml` may also be in a folder above it, as for commands.
 
     The function's module is uploaded with its folder, like the script of `tpuctl run`, and checked
-    unless `check` is false. Calling the function itself runs it here. Raises Usage for a function
-    that machines cannot import: a lambda, a method, or one defined in a function.
+    unless `check` is false. It runs on the Python that `python` asks for, as `job.python` in the
+    stack file: "3.12", or the image's. Calling the function itself runs it here. Raises Usage for
+    a function that machines cannot import: a lambda, a method, or one defined in a function.
     """
 
     def decorate(function: Callable[P, R]) -> RemoteFunction[P, R]:
-        return RemoteFunction(function, Path(stack), cloud, check=check)
+        return RemoteFunction(function, Path(stack), cloud, check=check, python=python)
 
     return decorate
 
@@ -83,11 +85,13 @@ class RemoteFunction(Generic[P, R]):
         cloud: Literal["google", "local"],
         *,
         check: bool,
+        python: str,
     ) -> None:
         self._function = _require_importable(function)
         self._stack = stack
         self._cloud = cloud
         self._check = check
+        self._python = python
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -107,7 +111,8 @@ class RemoteFunction(Generic[P, R]):
         inspect.signature(self._function).bind(*args, **kwargs)  # TypeError, before the upload
         with _hints(), BlockingTpuctl(self._stack_file(), cloud=self._cloud) as stack:
             _require_guard(self._function)
-            with _submission(stack.api, self._function, (args, kwargs), check=self._check) as ready:
+            calling = stack.api, self._function, (args, kwargs)
+            with _submission(*calling, check=self._check, python=self._python) as ready:
                 record = stack.wait_for(stack.api.start(ready))
             return self._wait(stack, record)
 
@@ -229,7 +234,12 @@ class _Place:
 
 @contextmanager
 def _submission(
-    api: Tpuctl, function: FunctionType, arguments: tuple[Any, ...], *, check: bool
+    api: Tpuctl,
+    function: FunctionType,
+    arguments: tuple[Any, ...],
+    *,
+    check: bool,
+    python: str,
 ) -> Iterator[Submission]:
     """A job that calls the function with positional and keyword arguments."""
     import pickle
@@ -268,7 +278,12 @@ def _submission(
         names = (script, "call.json", "arguments.pickle")
         additions = {f"{FOLDER}/{name}": scratch / name for name in names}
         submission = prepare_program(
-            api.stack, place.program, cloud=api.cloud_name, emit=api.emit, check=check
+            api.stack,
+            place.program,
+            cloud=api.cloud_name,
+            emit=api.emit,
+            check=check,
+            python=python,
         )
         yield replace(
             submission,

@@ -28,7 +28,7 @@ from tpuctl.model.jobs.attempt import Retries
 from tpuctl.model.jobs.job import EXIT_RETRY, JobRecord
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
-from tpuctl.model.text.names import BUNDLES, STACK_LABEL
+from tpuctl.model.text.names import BUNDLES, STACK_LABEL, TOOLS
 
 DEFAULT_IMAGE = "python:3.12"
 CONTAINER, REPLICATED_JOB = "job", "slice"
@@ -305,6 +305,7 @@ def _spec(stack: Stack, record: JobRecord) -> dict[str, Any]:
         "bundle": {"sha256": record.bundle, "name": record.bundle_name},
         "install": record.installation.model_dump(exclude_defaults=True),
         "cache": cache_spec(compiled),
+        "tools": TOOLS,
     }
 
 

@@ -14,6 +14,7 @@ from tpuctl.cli.jobs.script_arguments import (
     AfterDashes,
     JobArguments,
     JobModule,
+    JobPython,
     JobScript,
     NoCheck,
     parse_program,
@@ -64,6 +65,7 @@ def jobset(
         bool,
         typer.Option("--no-upload", help="Do not upload the bundle; send no request."),
     ] = False,
+    python: JobPython = "",
     no_check: NoCheck = False,
 ) -> None:
     """Write the job that `run` would start as a JobSet for Google Kubernetes Engine.
@@ -89,6 +91,7 @@ def jobset(
             name,
             form=form,
             check=not no_check,
+            python=python,
             upload=not no_upload,
         )
     )

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.jobs.script_arguments import AfterDashes, JobModule, NoCheck, parse_program
+from tpuctl.cli.jobs.script_arguments import (
+    AfterDashes,
+    JobModule,
+    JobPython,
+    NoCheck,
+    parse_program,
+)
 from tpuctl.cli.parameters.arguments import duration
 from tpuctl.cli.parameters.options import type_option
 from tpuctl.cli.state import Interrupted, State
@@ -69,6 +75,7 @@ def rehearse(
             "--tensorflow", metavar="VERSION", help="TensorFlow version (default: the runtime's)."
         ),
     ] = "",
+    python: JobPython = "",
     no_check: NoCheck = False,
     compile_it: Annotated[
         bool,
@@ -106,6 +113,7 @@ def rehearse(
         words,
         form=form,
         check=not no_check,
+        python=python,
         secrets=dict(map(parse_option, secret or ())),
     )
     return _run(state, tpuctl, submission, steps, seconds, sample or (), tensorflow)

@@ -14,6 +14,7 @@ from tpuctl.cli.jobs.script_arguments import (
     AfterDashes,
     JobArguments,
     JobModule,
+    JobPython,
     JobScript,
     NoCheck,
     parse_program,
@@ -82,6 +83,7 @@ def run(
         ),
     ] = "",
     all_workers: AllWorkers = False,
+    python: JobPython = "",
     no_check: NoCheck = False,
 ) -> int:
     """Run a script on the workers, follow its log, and exit with its exit code.
@@ -108,6 +110,7 @@ def run(
             words,
             form=form,
             check=not no_check,
+            python=python,
             timeout=seconds,
             secrets=dict(map(parse_option, secret or ())),
         )

@@ -30,6 +30,14 @@ JobModule = Annotated[
     str | None,
     typer.Option("--module", "-m", metavar="NAME", help="Run a module, like python -m."),
 ]
+JobPython = Annotated[
+    str,
+    typer.Option(
+        "--python",
+        metavar="VERSION",
+        help="Python of the job: image, a version such as 3.12, or a range (default: job.python).",
+    ),
+]
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")]
 ScriptArguments = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
+from tpuctl.cli.jobs.script_arguments import JobPython
 from tpuctl.cli.state import Interrupted, State
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def notebook(
             help="Open the browser (default), or only print the URL.",
         ),
     ] = True,
+    python: JobPython = "",
 ) -> None:
     """Open JupyterLab on worker 0, in the environment of the stack's jobs.
 
@@ -56,7 +58,7 @@ def notebook(
     opened: list[OpenNotebook] = []
 
     async def work() -> None:
-        async with tpuctl.notebook(folder, port) as server:
+        async with tpuctl.notebook(folder, port, python=python) as server:
             opened.append(server)
             state.record(lambda: responses.stacks.Notebook.model_validate(server))
             tpuctl.emit(

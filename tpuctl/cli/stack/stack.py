@@ -42,18 +42,22 @@ def plan(context: typer.Context, race: Race = False) -> None:
     Example: tpuctl plan
     """
     state: State = context.obj
-    prepared = state.wait_for(state.tpuctl().plan(race=race))
+    tpuctl = state.tpuctl()
+    prepared = state.wait_for(tpuctl.plan(race=race))
+    python = tpuctl.job_python()
     error = prepared.quota.error(prepared.stack.project, is_local=state.is_free)
 
     def show() -> None:
         _show_prepared(state, prepared)
+        if python.build is not None:
+            state.note(f"Jobs bring {python}.")
         if error is None:
             command = f"run {state.guess_script()}"
             if not prepared.plan.is_empty:
                 command = f"up{' --race' * race}"
             state.suggest(f"{state.command_prefix} {command}")
 
-    state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
+    state.answer(lambda: responses.stacks.Plan.of(prepared, python), show)
     if error is not None:
         raise error
 

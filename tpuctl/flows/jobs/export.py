@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from tpuctl.catalog import host_architecture
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
-from tpuctl.flows.jobs.job_start import new_record, upload, with_bundle
-from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.job_start import new_record, upload, with_bundle, with_stored_tools
+from tpuctl.flows.jobs.submission import Submission, with_job_python
+from tpuctl.flows.packages.job_python import JobTarget
 from tpuctl.jobs.bundle_upload import record_name
 from tpuctl.jobs.jobset import (
     DEFAULT_IMAGE,
@@ -30,6 +33,8 @@ from tpuctl.model.stack.secret_sources import Source
 from tpuctl.model.stack.stack import Stack
 from tpuctl.version import __version__
 
+# As on Docker Hub, perhaps of a mirror: python:3.12, python:3.12.7-slim.
+PYTHON_IMAGE = re.compile(r"(?:.*/)?python:(?P<minor>3\.\d+)\b")
 TENSORFLOW_FOR_TPUS = {"tensorflow-tpu", "tf-nightly-tpu"}
 
 
@@ -74,11 +79,14 @@ async def export_jobset(
     now = datetime.now(UTC)
     name = name or f"job-{new_job_id(now, random.SystemRandom())}"
     require_names(name, settings)
+    target = JobTarget(python_of_image(settings.image), host_architecture(stack.accelerator))
+    submission = with_job_python(submission, stack, target)
     submission = await with_bundle(submission, emit)
     bundle, programs = submission.bundle, programs_archive()
     assert bundle is not None
     if store is not None:
         await upload(bundle, store, {}, emit)
+        submission = await with_stored_tools(submission, store, emit)
         await store.put_bytes(programs_name(programs), programs)  # renewed, if it exists
     _warn_of_image(submission, settings, emit)
     _warn_of_retries(submission, emit)
@@ -96,6 +104,13 @@ async def export_jobset(
         secret=secret_name(stack) if stack.secrets else "",
         secret_command=_secret_command(stack),
     )
+
+
+def python_of_image(image: str) -> str:
+    """The minor version of the Python of a container image, as in "3.12"; "" if its name does not
+    tell."""
+    match = PYTHON_IMAGE.match(image)
+    return match["minor"] if match else ""
 
 
 def _secret_command(stack: Stack) -> tuple[str, ...]:

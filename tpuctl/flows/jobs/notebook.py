@@ -20,7 +20,7 @@ from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
 from tpuctl.files import is_folder
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import jobs
-from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.jobs.submission import Submission, with_job_python
 from tpuctl.flows.machines.forward import PortMapping, forward_ports
 from tpuctl.flows.machines.workers import connections, nodes_of
 from tpuctl.model.events import Event, PortForwarded, WarningIssued
@@ -51,12 +51,15 @@ class OpenNotebook:
     wait: Callable[[], Awaitable[None]]  # until its machine is gone: raises NotFound
 
 
-def notebook_submission(stack: Stack, folder: Path | None, cloud: str) -> Submission:
+def notebook_submission(
+    stack: Stack, folder: Path | None, cloud: str, python: str = ""
+) -> Submission:
     """A job that uploads the folder (default: the stack file's) and serves notebooks.
 
     Raises Usage.
     """
     stack.require_valid()
+    stack = stack.with_python(python)
     root = folder or stack.folder
     if not is_folder(root):
         raise Usage(
@@ -69,10 +72,14 @@ def notebook_submission(stack: Stack, folder: Path | None, cloud: str) -> Submis
     submission = Submission.of(
         stack, None, cloud=cloud, form="notebook", program=NOTEBOOK, root=root
     )
+    installation = submission.installation
+    packages = (*installation.packages, PACKAGE)
+    submission = replace(
+        submission, installation=installation.model_copy(update={"packages": packages})
+    )
     return replace(
-        submission,
+        with_job_python(submission, stack),
         workers=(WORKER,),
-        installation=submission.installation.model_copy(update={"packages": (PACKAGE,)}),
         # The values of its kernels would be lost: rather none than a TPU without a user.
         retries=Retries(preemption=0, infrastructure=0, failure=0),
     )

@@ -29,7 +29,12 @@ from tpuctl.flows.jobs.run_state import (
     RunState,
     refuse_to_wait,
 )
-from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, require_all_slices
+from tpuctl.flows.jobs.submission import (
+    Submission,
+    bind_to_nodes,
+    require_all_slices,
+    with_job_python,
+)
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
@@ -327,16 +332,18 @@ def prepare(
     form: JobKind = "script",
     folder: Path | None = None,
     check: bool = True,
+    python: str = "",
     timeout: float | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Submission:
-    """Prepare a submission, without network access. Raises Usage, or Refused if the check
+    """Prepare a submission, without access to Google. Raises Usage, or Refused if the check
     finds errors.
 
     `script` is the path of a script or, depending on `form`, a module name or the first word
-    of a command, run in `folder`, which is uploaded (default: the current folder). The job is
-    stopped after `timeout` seconds, counted over all attempts. `secrets` maps further secrets to
-    their source, like `job.secrets` in the stack file: {"HF_TOKEN": "env"}.
+    of a command, run in `folder`, which is uploaded (default: the current folder). `python` is the
+    job's, instead of `job.python` in the stack file. The job is stopped after `timeout` seconds,
+    counted over all attempts. `secrets` maps further secrets to their source, like `job.secrets`
+    in the stack file: {"HF_TOKEN": "env"}.
     """
     return prepare_program(
         stack,
@@ -345,6 +352,7 @@ def prepare(
         cloud=cloud,
         emit=emit,
         check=check,
+        python=python,
         timeout=timeout,
         secrets=secrets,
     )
@@ -358,11 +366,13 @@ def prepare_program(
     cloud: str,
     emit: Emit,
     check: bool = True,
+    python: str = "",
     timeout: float | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Submission:
     """The same for a program and its folder, which need not contain the program."""
     stack.require_valid()  # recovery may have to create a node
+    stack = stack.with_python(python)
     if program.form == "script" and program.file is not None:
         refuse_notebook(program.file)  # unchecked, too: nothing runs a notebook as a script
     submission = Submission.of(
@@ -378,7 +388,7 @@ def prepare_program(
     )
     if not check:
         require_all_slices(stack)
-        return submission
+        return with_job_python(submission, stack)
     from tpuctl.flows.jobs.check import refuse_errors
 
     target = program_target(stack, program)
@@ -394,7 +404,8 @@ def prepare_program(
     require_all_slices(stack)
     if stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
-    return replace(submission, framework=stack.framework, workers=stack.job_workers())
+    submission = replace(submission, framework=stack.framework, workers=stack.job_workers())
+    return with_job_python(submission, stack)
 
 
 async def start(
@@ -420,7 +431,8 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
-        progress.result = f"{nodes[0].accelerator_type} in {nodes[0].zone}{_framework(submission)}"
+        where = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
+        progress.result = where + _framework(submission) + _python(submission)
     if is_first and not stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
     async with connections(context) as transports:
@@ -462,6 +474,11 @@ def _framework(submission: Submission) -> str:
         return ""
     count = len(submission.workers)
     return f", {submission.framework}" + (f" on {count} workers" if count > 1 else "")
+
+
+def _python(submission: Submission) -> str:
+    """Which Python the job brings, if it does, and what asks for it."""
+    return f", {submission.python}" if submission.python.build is not None else ""
 
 
 def _warn_of_runtime(stack: Stack, submission: Submission, emit: Emit) -> None:

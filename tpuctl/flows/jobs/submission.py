@@ -13,9 +13,11 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.jobs.secret_versions import require_secrets
 from tpuctl.flows.machines.controller import first_access, node_variables
+from tpuctl.flows.packages.job_python import JobTarget, with_tools
 from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.requirements.installation import named_files, read_installation
+from tpuctl.jobs.requirements.python_choice import PythonChoice
 from tpuctl.model.jobs.attempt import Placement, Retries
 from tpuctl.model.jobs.hang import JobLimits
 from tpuctl.model.jobs.installation import Installation
@@ -78,6 +80,7 @@ class Submission:
     values: SweepValues = field(default_factory=dict)  # of `run --each`, part of the arguments
     cloud: str = "google"
     framework: FrameworkChoice | None = None  # None if nothing tells
+    python: PythonChoice = field(default_factory=PythonChoice)
     root: Path | None = None  # the folder to upload; default: the script's folder
     additions: Mapping[str, Path] = field(default_factory=dict)  # to the bundle, by name
     bundle: Bundle | None = None  # of that folder, if already built
@@ -200,6 +203,24 @@ class Submission:
             limits=record.limits,
             submitted_by=record.submitted_by,
         )
+
+
+def with_job_python(
+    submission: Submission, stack: Stack, target: JobTarget | None = None
+) -> Submission:
+    """The submission with the Python that the job brings, and what installs its packages; see
+    `with_tools`. The target is that of the stack's workers by default."""
+    script = submission.script
+    folder = submission.root or (script.parent if script is not None else Path())
+    installation, choice = with_tools(
+        stack,
+        submission.installation,
+        folder,
+        script if submission.kind == "script" else None,
+        target or JobTarget.of(stack, submission.cloud),
+        submission.env,
+    )
+    return replace(submission, installation=installation, python=choice)
 
 
 def require_all_slices(stack: Stack) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tpuctl.model.jobs.installation import lock_text
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.report import RunReport
 from tpuctl.model.logs.curves import Curve
@@ -68,6 +69,8 @@ def compare_jobs(jobs: Sequence[ComparedJob]) -> Comparison:
         row("files changed", lambda job: _changes(jobs[0].files, job.files)),
         row("environment", lambda job: job.record.env),
         row("secrets", lambda job: tuple(sorted(job.record.secrets))),
+        row("python", lambda job: job.record.python),
+        row("lock", lambda job: lock_text(job.record.installation)),
         row("requirements", lambda job: job.record.installation.requirements),
         row("dependencies", lambda job: job.record.installation.dependencies),
         row("wheels", lambda job: job.record.installation.wheels),

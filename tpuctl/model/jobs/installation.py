@@ -99,3 +99,12 @@ class Installation(BaseModel):
     def tools(self) -> tuple[Tool, ...]:
         """What machines need before they can install anything."""
         return tuple(tool for tool in (self.python, self.uv) if tool is not None)
+
+
+def lock_text(installation: Installation) -> str | None:
+    """A lock as job.requirements names it: uv.lock[tpu]; None without one."""
+    lock = installation.lock
+    if lock is None:
+        return None
+    names = ",".join([*lock.extras, *lock.groups])
+    return f"{lock.path}[{names}]" if names else lock.path

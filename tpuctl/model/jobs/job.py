@@ -204,6 +204,11 @@ class JobRecord(BaseModel):
         return "tpuctl notebook" if is_notebook else f"tpuctl run {self.typed_command}"
 
     @property
+    def python(self) -> str | None:
+        """The version of the Python that the job brought; None if it is the image's."""
+        return self.installation.python.version if self.installation.python is not None else None
+
+    @property
     def numbering(self) -> WorkerNumbering:
         return WorkerNumbering(self.worker_count, self.slices)
 

@@ -18,6 +18,7 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\u
 JOBS = "tpuctl/jobs"
 BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs
+TOOLS = f"{CACHE}/tools"  # Pythons and uv, which jobs bring
 NOTEBOOKS = "tpuctl/notebooks"
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.

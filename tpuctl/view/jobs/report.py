@@ -8,6 +8,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from tpuctl.model.jobs.installation import lock_text
 from tpuctl.model.logs.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.jobs.curves import number, position_text, position_word
@@ -151,6 +152,7 @@ def _origin(report: RunReport) -> Iterator[str]:
     record = report.record
     installed = record.installation
     brought = [
+        lock_text(installed),
         installed.requirements,
         ", ".join(installed.dependencies),
         f"the wheels in {installed.wheels}" if installed.wheels else "",
@@ -163,6 +165,7 @@ def _origin(report: RunReport) -> Iterator[str]:
         if record.bundle_name
         else "",
         "Runtime": escape(report.runtime),
+        "Python": escape(record.python or ""),
         "Installed": escape("; ".join(part for part in brought if part)),
         "Variables": escape(", ".join(record.env)),
         "Secrets": escape(", ".join(record.secrets)),

@@ -30,6 +30,8 @@ def print_run(report: RunReport) -> None:
         ("cost", run_cost(report)),
         ("output", record.output),
     ]
+    if record.python is not None:
+        facts.insert(-1, ("python", record.python))
     if report.explanation.failure is not None:
         facts.insert(3, ("cause", report.explanation.failure.cause))
     print_facts(facts)

@@ -31,6 +31,8 @@ from tpuctl.view.responses.base import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from tpuctl.flows.stack.plan import Prepared
+    from tpuctl.jobs.requirements.python_choice import PythonChoice
     from tpuctl.model.events import JobEnded
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobRecord
@@ -109,6 +111,7 @@ class Plan(Response):
     api: Literal["tpu", "compute"] = source("stack.api")
     runtime: str = source("stack.runtime.version")
     framework: str | None = source("stack.framework.framework")
+    python: str | None = ABSENT
     changes: list[Change] = source("plan.changes")
     price_per_hour: Number | None = source("stack.price.per_hour")
     price_as_of: str | None = source("stack.price.read")
@@ -116,6 +119,12 @@ class Plan(Response):
     fallback_costs: Annotated[dict[str, Cost], BeforeValidator(_by_candidate_key)]
     race: Race | None = source("race_cost")
     quota: Quota
+
+    @classmethod
+    def of(cls, prepared: Prepared, python: PythonChoice) -> Plan:
+        """A plan, and the Python that jobs bring; null if it is the image's."""
+        version = None if python.build is None else python.build.version
+        return cls.from_object(prepared, python=version)
 
 
 class Resource(Response):

@@ -1,0 +1,1 @@
+"""What a job needs installed: its Python, its tools, and whether machines can have them."""

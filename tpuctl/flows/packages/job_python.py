@@ -1,0 +1,76 @@
+"""The Python and the installer of a job, decided once, before it is submitted."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tpuctl.catalog import host_architecture
+from tpuctl.jobs.requirements.installation import read_installation
+from tpuctl.jobs.requirements.python_archives import python_builds
+from tpuctl.jobs.requirements.python_choice import PythonChoice, choose_python
+from tpuctl.jobs.requirements.resolution import resolution_problem
+from tpuctl.jobs.requirements.uv_program import tool_for_uv
+from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.scripts.python_request import request_of
+from tpuctl.model.stack.stack import Stack
+
+
+@dataclass(frozen=True)
+class JobTarget:
+    """What decides about a job's Python, apart from its files."""
+
+    image: str  # the machines' Python, as in "3.10"
+    architecture: str  # of the machines
+
+    @classmethod
+    def of(cls, stack: Stack, cloud: str) -> JobTarget:
+        """That of the stack's workers. Machines of the local cloud are processes on this
+        computer."""
+        is_google = cloud == "google"
+        architecture = host_architecture(stack.accelerator) if is_google else platform.machine()
+        return cls(stack.image_python, architecture)
+
+
+def stack_python(stack: Stack, cloud: str) -> PythonChoice:
+    """The Python of jobs with the stack folder's own files, which a script's metadata may change.
+
+    Raises Usage and Refused.
+    """
+    installation = read_installation(stack.file.job, stack.folder)
+    return with_tools(
+        stack, installation, stack.folder, None, JobTarget.of(stack, cloud), stack.file.job.env
+    )[1]
+
+
+def with_tools(
+    stack: Stack,
+    installation: Installation,
+    folder: Path,
+    script: Path | None,
+    target: JobTarget,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Installation, PythonChoice]:
+    """The installation with the Python that the job brings, if it does, and with uv, if anything
+    is to be installed; and why that Python. Asks the index, if it has to choose among Pythons.
+
+    `variables` are the job's. Raises Usage and Refused.
+    """
+    job = stack.file.job
+    request = request_of(job.python, folder, script, where=stack.python_where)
+    choice = choose_python(
+        request,
+        target.image,
+        partial(python_builds, target.architecture),
+        lambda minor: resolution_problem(
+            installation, folder, minor, target.architecture, {**os.environ, **(variables or {})}
+        ),
+    )
+    updates: dict[str, object] = {"python": choice.build}
+    if installation.has_packages or choice.build is not None:
+        updates["uv"] = tool_for_uv(target.architecture)
+    return installation.model_copy(update=updates), choice

@@ -1,0 +1,86 @@
+"""Whether requirements resolve for a Python and a platform, as uv finds from the index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tpuctl.jobs.requirements.locks import lock_problem
+from tpuctl.jobs.requirements.uv_program import UvFailed, run_uv
+from tpuctl.model.jobs.installation import Installation
+
+PLATFORMS = {
+    "x86_64": "x86_64-manylinux_2_35",
+    "aarch64": "aarch64-manylinux_2_35",
+}  # of Ubuntu 22.04
+# Variables by which pip is told where packages are, and uv's for the same.
+INDEX_VARIABLES = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_EXTRA_INDEX_URL": "UV_INDEX",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+}
+# uv's words for an index that could not be asked.
+NOT_ASKED = re.compile(
+    r"error sending request|dns error|[Ff]ailed to (fetch|connect)|timed out|Could not connect|"
+    r"Network connectivity is disabled"
+)
+LOCAL = re.compile(r"\s*(\./|\.$|-e\b)")
+
+
+def resolution_problem(
+    installation: Installation,
+    folder: Path,
+    minor: str,
+    architecture: str,
+    variables: Mapping[str, str],
+) -> str | None:
+    """Why the requirements do not resolve for a Python ("3.12") on the workers, in a sentence;
+    None if they do, or if that cannot be found out here.
+
+    `variables` are the job's, which may name indexes. Packages of the folder are not resolved.
+    """
+    if installation.lock is not None:
+        problem = lock_problem(installation.lock, folder, minor, PLATFORMS[architecture])
+        return None if problem is None else problem.detail
+    texts, files = _requirements(installation, folder)
+    if not texts and not files:
+        return None
+    options = ["--python-version", minor, "--python-platform", PLATFORMS[architecture]]
+    if installation.wheels is not None:
+        options += ["--no-index", "--find-links", str(folder / installation.wheels)]
+    environment = {
+        INDEX_VARIABLES.get(name, name): value
+        for name, value in variables.items()
+        if name in INDEX_VARIABLES or name.startswith("UV_")
+    }
+    command = ["pip", "compile", "--quiet", "--no-header", *options, *files, *["-"][: len(texts)]]
+    try:
+        # Of a source distribution, only building tells its requirements.
+        run_uv(
+            [*command, "--only-binary", ":all:"],
+            cwd=folder,
+            variables=environment,
+            stdin="\n".join(texts),
+        )
+    except UvFailed as error:
+        return None if NOT_ASKED.search(error.output) else _reason(error.output)
+    return None
+
+
+def _requirements(installation: Installation, folder: Path) -> tuple[list[str], list[str]]:
+    """The requirements that an index has, and files of requirements."""
+    listed = [*installation.dependencies, *installation.packages]
+    texts = [requirement for requirement in listed if not LOCAL.match(requirement)]
+    name = installation.requirements
+    files = [name] if name is not None and (folder / name).is_file() else []
+    return texts, files
+
+
+def _reason(output: str) -> str:
+    """uv's explanation as one line, without its preface."""
+    text = re.sub(r"[╰╭│├─▶×✗╞]+", " ", output)
+    text = re.sub(r"\s+", " ", text).strip()
+    _, _, because = text.rpartition("No solution found when resolving dependencies:")
+    first, _, _ = (because or text).strip().partition(" And because")
+    return first.removeprefix("error: ").strip().rstrip(".")
