@@ -62,7 +62,7 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import other_folder_note
 from tpuctl.model.status.status import NodeStatus
-from tpuctl.preflight.check import target_of
+from tpuctl.preflight.check import program_target
 from tpuctl.preflight.script_framework import runtime_warning
 from tpuctl.preflight.submit_gate import (
     Runnable,
@@ -391,7 +391,8 @@ def prepare_program(
         return with_job_python(submission, stack)
     from tpuctl.flows.jobs.check import refuse_errors
 
-    is_newer = target_of(stack).has_newer_python_than(sys.version_info[:2])
+    target = program_target(stack, program)
+    is_newer = target.has_newer_python_than(sys.version_info[:2])
     check_runnable(program, submission.installation, is_newer_python=is_newer)
     # Machines of the local cloud are processes on this computer.
     is_google = cloud == "google"
