@@ -20,6 +20,7 @@ from tpuctl.flows.preflight.compile import compile_script
 from tpuctl.flows.preflight.job_interpreter import job_interpreter
 from tpuctl.flows.preflight.rehearse import RehearsalOptions
 from tpuctl.interpreters import Interpreter, find
+from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.model.events import Event, Note
 from tpuctl.model.jobs.installation import Installation, LockFile, PythonBuild
 

@@ -56,7 +56,7 @@ async def store(make_stub_stack: Callable[..., Tpuctl]) -> AsyncIterator[ObjectS
 
 
 @pytest.fixture
-def wanted(mirror: PythonMirror) -> Installation:
+def requested(mirror: PythonMirror) -> Installation:
     [build] = python_builds(ARCHITECTURE)
     return Installation(python=build, uv=tool_for_uv(ARCHITECTURE))
 
@@ -67,10 +67,10 @@ def python_of(installation: Installation) -> PythonBuild:
 
 
 async def test_builds_are_stored_once_by_content(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation, tmp_path: Path
+    store: ObjectStore, mirror: PythonMirror, requested: Installation, tmp_path: Path
 ) -> None:
     events: list[Event] = []
-    stored = await ensure_tools(wanted, store, events.append)
+    stored = await ensure_tools(requested, store, events.append)
     assert [event.address for event in events if isinstance(event, StepFinished)] == [
         "job/tools"
     ] * 2
@@ -94,72 +94,72 @@ async def test_builds_are_stored_once_by_content(
 
     events.clear()
     mirror.remove_all()
-    assert await ensure_tools(wanted, store, events.append) == stored
+    assert await ensure_tools(requested, store, events.append) == stored
     assert not events
     assert len(mirror.requests) == 1
 
 
 async def test_each_bucket_gets_what_this_computer_downloaded_once(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation
+    store: ObjectStore, mirror: PythonMirror, requested: Installation
 ) -> None:
-    stored = await ensure_tools(wanted, store, lambda event: None)
+    stored = await ensure_tools(requested, store, lambda event: None)
     for entry in await store.list(f"{TOOLS}/"):
         await store.delete(entry.name)
-    assert await ensure_tools(wanted, store, lambda event: None) == stored
+    assert await ensure_tools(requested, store, lambda event: None) == stored
     assert len(mirror.requests) == 1
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
 async def test_what_cannot_be_downloaded_is_left_to_a_machine(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation, damage: str
+    store: ObjectStore, mirror: PythonMirror, requested: Installation, damage: str
 ) -> None:
-    archive = mirror.archive(python_of(wanted).version)
+    archive = mirror.archive(python_of(requested).version)
     content = archive.read_bytes()
     archive.unlink()
     if damage != "missing":
         archive.write_bytes(content[:-1000] if damage == "truncated" else b"0" + content[1:])
     events: list[Event] = []
-    stored = await ensure_tools(wanted, store, events.append)
-    assert stored.python == wanted.python
+    stored = await ensure_tools(requested, store, events.append)
+    assert stored.python == requested.python
     assert stored.uv is not None
     assert stored.uv.sha256 is not None
     [warning] = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
-    assert warning.summary == f"Cannot download Python {python_of(wanted).version}"
+    assert warning.summary == f"Cannot download Python {python_of(requested).version}"
     assert "UV_PYTHON_INSTALL_MIRROR" in warning.hint
     assert not [*archives_folder().glob("cpython*.tar.gz")]
     with pytest.raises(RemoteFailed):
-        await ensure_tools(wanted, store, events.append, have_internet=False)
+        await ensure_tools(requested, store, events.append, have_internet=False)
 
     archive.unlink(missing_ok=True)
     archive.write_bytes(content)
-    again = await ensure_tools(wanted, store, events.append)
+    again = await ensure_tools(requested, store, events.append)
     assert python_of(again).sha256 == hashlib.sha256(content).hexdigest()
 
 
 async def test_later_attempts_never_get_another_build(
-    store: ObjectStore, wanted: Installation
+    store: ObjectStore, requested: Installation
 ) -> None:
-    recorded = python_of(wanted).model_copy(update={"sha256": "0" * 64})
+    recorded = python_of(requested).model_copy(update={"sha256": "0" * 64})
     with pytest.raises(Conflict, match="Another build"):
         await ensure_tools(
-            wanted.model_copy(update={"python": recorded}), store, lambda event: None
+            requested.model_copy(update={"python": recorded}), store, lambda event: None
         )
 
 
-def test_two_programs_download_once(mirror: PythonMirror, wanted: Installation) -> None:
+def test_two_programs_download_once(mirror: PythonMirror, requested: Installation) -> None:
     command = [sys.executable, "-c", FETCH, ARCHITECTURE]
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     printed = {program.communicate(timeout=60)[0] for program in programs}
-    assert printed == {f"{archives_folder() / python_of(wanted).key}.tar.gz\n"}
+    assert printed == {f"{archives_folder() / python_of(requested).key}.tar.gz\n"}
     assert len(mirror.requests) == 1
 
 
 def test_killed_download_leaves_nothing_that_is_used(
-    mirror: PythonMirror, wanted: Installation
+    mirror: PythonMirror, requested: Installation
 ) -> None:
     """Killed at several times; the archive is whole, or missing."""
-    expected = mirror.archive(python_of(wanted).version).read_bytes()
-    path = archives_folder() / f"{python_of(wanted).key}.tar.gz"
+    expected = mirror.archive(python_of(requested).version).read_bytes()
+    path = archives_folder() / f"{python_of(requested).key}.tar.gz"
     for seconds in (0.3, 0.5, 0.7):
         program = subprocess.Popen(
             [sys.executable, "-c", FETCH, ARCHITECTURE],

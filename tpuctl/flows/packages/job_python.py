@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from tpuctl.catalog import host_architecture
+from tpuctl.errors import Refused
 from tpuctl.jobs.requirements.installation import read_installation
+from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.python_choice import PythonChoice, choose_python
 from tpuctl.jobs.requirements.resolution import resolution_problem
@@ -61,15 +63,19 @@ def with_tools(
     `where` is the key or option that sets `job.python`. Raises Usage and Refused.
     """
     request = request_of(job.python, folder, script, where=where)
-    choice = choose_python(
-        request,
-        target.image,
-        partial(python_builds, target.architecture),
-        lambda minor: resolution_problem(
-            installation, folder, minor, target.architecture, {**os.environ, **job.env}
-        ),
-    )
+    architecture, variables = target.architecture, {**os.environ, **job.env}
+
+    def problem(minor: str, may_build: bool) -> str | None:
+        return resolution_problem(
+            installation, folder, minor, architecture, variables, may_build=may_build
+        )
+
+    choice = choose_python(request, target.image, partial(python_builds, architecture), problem)
+    if choice.build is None and installation.lock is not None and target.image:
+        error = lock_problem(installation.lock, folder, target.image, architecture)
+        if error is not None:
+            raise Refused(error.summary, error.detail, hint=error.hint, where=error.where)
     updates: dict[str, object] = {"python": choice.build}
     if installation.has_packages or choice.build is not None:
-        updates["uv"] = tool_for_uv(target.architecture)
+        updates["uv"] = tool_for_uv(architecture)
     return installation.model_copy(update=updates), choice

@@ -48,7 +48,7 @@ def _builds(listed: list[dict[str, str]], architecture: str) -> Iterator[PythonB
 
 
 def archives_folder() -> Path:
-    """Where this user's archives of tools are kept."""
+    """Where this user's archives of tools are archives_cache."""
     return cache_home() / "tools"
 
 
@@ -69,19 +69,23 @@ async def fetch_python(build: PythonBuild, report: Callable[[int], None]) -> Pat
 
 async def _download(build: PythonBuild, scratch: Path, report: Callable[[int], None]) -> Path:
     """uv keeps an archive that it has verified in the folder that it is given for them."""
-    kept = scratch / "archives"
+    archives_cache = scratch / "archives"
     command = [
         *(uv_path(), "--color", "never", "python", "install", "--no-bin", "--no-config"),
         *("--install-dir", str(scratch / "installed"), build.request),
     ]
-    environment = uv_environment({"UV_PYTHON_CACHE_DIR": str(kept)})
-    progress = asyncio.create_task(_report_size(kept, report))
+    environment = uv_environment({"UV_PYTHON_CACHE_DIR": str(archives_cache)})
+    progress = asyncio.create_task(_report_size(archives_cache, report))
     try:
         status, tail = await run_lines(command, lambda line: None, tail_lines=6, env=environment)
     finally:
         progress.cancel()
         shutil.rmtree(scratch / "installed", ignore_errors=True)
-    archives = [path for path in kept.glob("*") if path.is_file()] if kept.is_dir() else []
+    archives = (
+        [path for path in archives_cache.glob("*") if path.is_file()]
+        if archives_cache.is_dir()
+        else []
+    )
     if status != 0 or len(archives) != 1:
         reason = " ".join(line.removeprefix("error: ") for line in tail) or "no archive"
         raise RemoteFailed(

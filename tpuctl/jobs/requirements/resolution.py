@@ -34,14 +34,16 @@ def resolution_problem(
     minor: str,
     architecture: str,
     variables: Mapping[str, str],
+    *,
+    may_build: bool,
 ) -> str | None:
     """Why the requirements do not resolve for a Python ("3.12") on the workers, in a sentence;
-    None if they do, or if that cannot be found out here.
+    None if they do, or if that cannot be found out here. Packages without wheels `may_build`.
 
     `variables` are the job's, which may name indexes. Packages of the folder are not resolved.
     """
     if installation.lock is not None:
-        problem = lock_problem(installation.lock, folder, minor, PLATFORMS[architecture])
+        problem = lock_problem(installation.lock, folder, minor, architecture, may_build=may_build)
         return None if problem is None else problem.detail
     texts, files = _requirements(installation, folder)
     if not texts and not files:
@@ -56,9 +58,8 @@ def resolution_problem(
     }
     command = ["pip", "compile", "--quiet", "--no-header", *options, *files, *["-"][: len(texts)]]
     try:
-        # Of a source distribution, only building tells its requirements.
         run_uv(
-            [*command, "--only-binary", ":all:"],
+            [*command, *([] if may_build else ["--only-binary", ":all:"])],
             cwd=folder,
             variables=environment,
             stdin="\n".join(texts),

@@ -50,12 +50,12 @@ def sha256_of(path: Path) -> str:
 def _pack_uv(tool: Tool, archive: Path) -> None:
     """uv of this computer if the machines can run it, otherwise that of the wheel for them."""
     architecture = tool.key.rpartition("-")[2]
-    own = find_uv()
+    local = find_uv()
     is_same = (sys.platform, platform.machine()) == ("linux", architecture)
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix="uv-") as scratch:
         program = Path(scratch, "bin", "uv")
-        if is_same and own is not None and tool.version == uv_version():
-            program = Path(own)
+        if is_same and local is not None and tool.version == uv_version():
+            program = Path(local)
         else:
             _install_wheel(tool, architecture, scratch)
         partial = Path(scratch, archive.name)
