@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.machine_specs import worker_spec
+from tests.support.prerequisites import require_python
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.local_cloud.cache import cache_items
@@ -118,6 +119,7 @@ async def test_node_deleted_during_image_build_does_not_boot(make_lab: Any, tmp_
 async def test_runtime_without_image_of_its_own_boots_another(
     lab: Any, runtime: str, text: str
 ) -> None:
+    require_python("3.10")
     spec = worker_spec((await lab.host.reserve([f"{NODE}/workers/0"]))[0], zone="z")
     choice = lab.host._choose(replace(spec, runtime_version=runtime))
     assert text in choice.note
@@ -132,7 +134,7 @@ async def test_error_names_invalid_runtime(lab: Any) -> None:
 
 async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageStore) -> None:
     """Whatever local cloud has the machine: here it is not the user's own."""
-    path = images.path_of(None)
+    path = images.path_of(None, images.choose(None, "3.10").python)
     elsewhere = lab.home / "elsewhere"
     await lab.boot()
     reasons = {item.path: item.keep_reason for item in cache_items(elsewhere)}

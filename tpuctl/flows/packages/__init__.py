@@ -1,0 +1,1 @@
+"""What a job installs, and whether its machines could install it."""
