@@ -37,6 +37,8 @@ PLAIN_STACK = STACK.replace("tpu-vm-tf-2.18.0-pjrt-v5p-and-below", "tpu-ubuntu22
 PRINT_VERSION = "import sys; print(*sys.version_info[:2], sep='.')"
 MISSING_PYTHON = "3.99"
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

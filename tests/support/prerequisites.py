@@ -28,7 +28,10 @@ def other_interpreter() -> Interpreter:
 def require_python(minor: str) -> None:
     """Continue if the local cloud's machines can have this Python."""
     if ImageStore().choose(None, minor).python != minor:
-        skip_or_fail(f"no Python {minor} for machines was found on PATH, in pyenv or in uv")
+        skip_or_fail(
+            f"no Python {minor} for machines was found on PATH, in pyenv or in uv; install it, for "
+            f"example with `uv python install {minor}`"
+        )
 
 
 def require_image(tensorflow: str) -> None:
