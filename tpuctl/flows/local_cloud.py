@@ -63,6 +63,19 @@ def running_endpoint(emit: Emit) -> Endpoint:
     return Endpoint("local", running.url, token, running.runs_startup_scripts)
 
 
+def machine_python(runtime: Runtime) -> str | None:
+    """The Python ("3.11") of the local cloud's machines with a runtime: the runtime's, or else the
+    nearest one. None if the runtime's is unknown. May start interpreters, which takes a moment."""
+    from tpuctl.local_cloud.machine_images import ImageStore, NoImage
+
+    if runtime.python is None:
+        return None
+    try:
+        return ImageStore().choose(runtime.tensorflow, runtime.python).python
+    except NoImage:  # `up` reports it, or the machines have another TensorFlow
+        return runtime.python
+
+
 async def prepare_runtime(runtime: Runtime, emit: Emit, may_install: Callable[[str], bool]) -> None:
     """Build the machine image of a runtime, as `prepare_image`."""
     await prepare_image(runtime.tensorflow, emit, may_install, python=runtime.python)

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import importlib.resources
 import platform
-import re
 import shutil
 import sys
 import tempfile
@@ -26,7 +25,6 @@ MARKER = "complete"  # its time is that of the last use
 NAMES = ("python-py*-*/", "tensorflow-*-py*-*/")
 # Those that a machine may have instead of its image's: what tpuctl runs there needs 3.8.
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 15))
-_SUBSTITUTE = re.compile(r"\bPython (\d+\.\d+) instead of (\d+\.\d+)\b")
 
 
 class NoImage(MachineError):
@@ -45,13 +43,6 @@ class ImageChoice:
     tensorflow: str | None
     python: str
     note: str = ""
-
-
-def substitute_python(note: str) -> tuple[str, str] | None:
-    """What a note of a machine says about its Python: the one that it has, and its real image's.
-    None if it says nothing."""
-    match = _SUBSTITUTE.search(note)
-    return (match[1], match[2]) if match is not None else None
 
 
 def site_packages(environment: Path, minor: str) -> Path:

@@ -16,6 +16,7 @@ from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.local_cloud.cache import cache_items
 from tpuctl.local_cloud.machine_images import MARKER, ImageStore
+from tpuctl.local_cloud.pip_configuration import UV_VARIABLES
 
 NODE = "projects/lab/locations/z/nodes/bert"
 
@@ -144,3 +145,20 @@ async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageSto
 def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "elsewhere"))
     assert ImageStore().cache == tmp_path / "elsewhere"
+
+
+async def test_machine_has_hosts_settings_of_indexes(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_PYTHON_INSTALL_MIRROR": "https://mirror.example/pythons",
+    }
+    for name in UV_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**settings, "UV_PROJECT": "/home/anna"}.items():
+        monkeypatch.setenv(name, value)
+    lab = await make_lab()
+    await lab.boot()
+    done = await lab.run("env | grep ^UV_ | sort")
+    assert done.out.splitlines() == [f"{name}={value}" for name, value in settings.items()]

@@ -212,8 +212,8 @@ class LocalHost:
         choice = await asyncio.to_thread(self._choose, spec)
         with contextlib.ExitStack() as using:
             use = self._images.use
-            wanted = (choice.tensorflow, choice.python)
-            await asyncio.to_thread(lambda: using.enter_context(use(*wanted)))
+            versions = (choice.tensorflow, choice.python)
+            await asyncio.to_thread(lambda: using.enter_context(use(*versions)))
             image = await self._images.ensure(choice.tensorflow, progress, python=choice.python)
             async with self._locks[spec.name]:
                 if self._shutdown_counts[spec.name] != shutdowns_before:
