@@ -135,7 +135,7 @@ class Tpuctl:
     def context(self) -> Context:
         """The context passed to flows. Starts the local cloud if it is the one in use."""
         from tpuctl.flows.context import Context, controller_name, job_cloud
-        from tpuctl.flows.local_cloud import prepare_image
+        from tpuctl.flows.local_cloud import prepare_runtime
 
         context = Context(
             self.stack,
@@ -148,7 +148,8 @@ class Tpuctl:
         )
         if not self.endpoint.is_local:
             return context
-        return replace(context, prepare_image=partial(prepare_image, may_install=self.may_install))
+        prepare = partial(prepare_runtime, may_install=self.may_install)
+        return replace(context, prepare_image=prepare)
 
     @property
     def store(self) -> ObjectStore:

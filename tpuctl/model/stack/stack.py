@@ -132,7 +132,9 @@ class Stack:
         """The software of the workers: a version of the TPU API, or an image of Compute Engine."""
         if not self.is_compute:
             return self.node_runtime
-        return Runtime(self.machine.image, None, (self.accelerator.generation,), "any")
+        machine = self.machine
+        generations = (self.accelerator.generation,)
+        return Runtime(machine.image, None, generations, "any", machine.python)
 
     @property
     def image_python(self) -> str:
@@ -433,7 +435,7 @@ def _runtime(
         version = node_version(version_name)
     if version is None:
         return None
-    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
+    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any", None)
 
 
 def _placeholder_accelerator() -> AcceleratorType:
