@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tpuctl.catalog import accelerator_type, host_architecture
+from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
@@ -35,8 +36,10 @@ from tpuctl.flows.jobs.submission import (
     require_all_slices,
     with_job_python,
 )
+from tpuctl.flows.local_cloud import machine_python
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
+from tpuctl.flows.packages.image_packages import require_installable_on_image
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.stack.down import down as take_down
 from tpuctl.flows.stack.plan import plan
@@ -430,6 +433,8 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())
+        if cloud.endpoint.is_local:
+            await in_thread(_require_installable_on_image, submission, stack)
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         where = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
         progress.result = where + _framework(submission) + _python(submission)
@@ -474,6 +479,19 @@ def _framework(submission: Submission) -> str:
         return ""
     count = len(submission.workers)
     return f", {submission.framework}" + (f" on {count} workers" if count > 1 else "")
+
+
+def _require_installable_on_image(submission: Submission, stack: Stack) -> None:
+    """Raise Refused if only the local cloud's machines could install the job's packages, since
+    this computer lacks the Python of their image."""
+    machine = machine_python(stack.runtime)
+    if machine is None or not submission.installation.has_packages:
+        return
+    script = submission.script if submission.kind == "script" else None
+    folder = submission.root or (script.parent if script is not None else Path())
+    require_installable_on_image(
+        stack.image_python, machine, submission.installation, folder, script
+    )
 
 
 def _python(submission: Submission) -> str:

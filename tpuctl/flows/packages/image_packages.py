@@ -6,26 +6,20 @@ be installed there that the image would refuse, after the TPU is paid for.
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tpuctl import interpreters
 from tpuctl.errors import Refused, Usage
+from tpuctl.jobs.requirements.resolution import conflict
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.python_request import PythonRequest, parse_python
 from tpuctl.model.scripts.requirement_files import Requirement, declared, parse_requirement
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 
-__all__ = ["require_installable_on_image"]
-
-# Ubuntu 22.04 and 24.04, whose Pythons the images have (packages.ubuntu.com), with their glibc.
-_RELEASES = {"3.10": "3.10.12", "3.12": "3.12.3"}
-_PLATFORM = "x86_64-manylinux_2_35"
-_SECONDS = 60.0
 _KEY = "requires-python"
 
 
@@ -46,7 +40,7 @@ def require_installable_on_image(
     if image == machine or installation.python is not None:
         return
     for request in _requests(installation, folder, script):
-        if not request.allows(image):
+        if not request.allows_image(image):
             raise _refused(
                 f"the image has Python {image}, and the job requires {request.specifier}",
                 request.where,
@@ -115,38 +109,7 @@ def _place(file: Path | None, default: int = 1) -> str:
 
 def _conflict(python: str, installation: Installation, folder: Path) -> str | None:
     """Why no versions fit this Python, in uv's words; None if some do or it cannot be told."""
-    uv = interpreters.uv()
-    texts = [
-        text
-        for text in (*installation.dependencies, *installation.packages)
-        if not text.startswith(".")
-    ]
-    files = [installation.requirements] if installation.requirements else []
-    files = [name for name in files if (folder / name).is_file()]
-    if uv is None or not (texts or files):
-        return None
-    offline = ["--no-index", "--find-links", installation.wheels] if installation.wheels else []
-    command = [
-        *(uv, "pip", "compile", "--python", interpreters.current().path),
-        *("--python-version", _RELEASES.get(python, python), "--python-platform", _PLATFORM),
-        *("--no-build", "--no-header", "--no-annotate", "--quiet", "--color", "never"),
-        *(*offline, "--", *files, "-"),
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            input="\n".join(texts) + "\n",
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    # A source distribution may be for any Python.
-    is_conflict = done.returncode == 1 and "building from source" not in done.stderr.lower()
-    return done.stderr if is_conflict else None
+    return conflict(installation, folder, python, "x86_64", os.environ, may_build=True)
 
 
 def _requirements(

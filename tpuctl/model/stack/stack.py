@@ -139,7 +139,7 @@ class Stack:
     @property
     def image_python(self) -> str:
         """The Python of the workers' software, as in "3.10"."""
-        return self.machine.python if self.is_compute else RUNTIME_PYTHON
+        return self.runtime.python or RUNTIME_PYTHON
 
     @property
     def folder(self) -> Path:
