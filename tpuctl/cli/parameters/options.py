@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -13,6 +15,7 @@ from tpuctl.cli.completion.candidates import (
     complete_stacks,
     complete_types,
 )
+from tpuctl.view.columns import sort_keys, sort_rows
 
 
 class ListFormat(StrEnum):
@@ -60,3 +63,51 @@ StackName = Annotated[
     ),
 ]
 ProjectId = Annotated[str, project_option("Project id, instead of a stack file; requires --stack.")]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Options that sort, limit and format rows."""
+
+    sort: str = ""  # commands get it from `sorted_by`
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
+    ] = None
+    format: OutputFormat = None
+
+    def apply(self, row_type: type, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows sorted by --sort, up to --limit. Raises Usage for a key that they lack."""
+        key = self.sort.removeprefix("-").replace("_", "-").lower()
+        if key:
+            keys = sort_keys(row_type, rows)
+            if key not in keys:
+                raise self._unknown_key(keys)
+            is_descending = self.sort.startswith("-")
+            rows = sort_rows(row_type, rows, keys[key], is_descending=is_descending)
+        return list(rows[: self.limit])
+
+    def _unknown_key(self, keys: Iterable[str]) -> Exception:
+        from tpuctl.errors import Usage
+        from tpuctl.spelling import nearest
+
+        name = self.sort.removeprefix("-")
+        like = nearest(name, [*keys], count=1)
+        suggestion = f"Did you mean {like[0]}? " if like else ""
+        return Usage(
+            "Unknown sort key",
+            f"cannot sort by {name}",
+            hint=f"{suggestion}Valid keys: {', '.join(keys)}.",
+            where="--sort",
+        )
+
+
+def sorted_by(*row_types: type) -> dict[str, Any]:
+    """The --sort of a command that lists such rows, for `Annotated[Order, ...]`."""
+    keys = [*dict.fromkeys(key for row_type in row_types for key in sort_keys(row_type))]
+    option = typer.Option(
+        "--sort",
+        metavar="KEY",
+        help=f"Sort by a column, such as {', '.join(keys[:3])}; -KEY for descending order.",
+        autocompletion=lambda ctx, incomplete: keys,
+    )
+    return {"sort": Annotated[str, option]}

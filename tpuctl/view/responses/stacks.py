@@ -15,13 +15,12 @@ from tpuctl.errors import Diagnostic
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.status.advice import Advice
+from tpuctl.view.columns import ABSENT, Number
 from tpuctl.view.responses.base import (
-    ABSENT,
     Dollars,
     Hours,
     Measurement,
     NullIfEmpty,
-    Number,
     Response,
     SmallDollars,
     Timestamp,
