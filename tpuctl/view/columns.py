@@ -54,10 +54,14 @@ class Column:
     sort: str = ""
     show: Callable[[Fields], Any] | None = None
     is_wide: bool = False
+    is_whole: bool = False  # never folded
     is_number: bool = False  # derived from the field's type
 
     def value(self, row: Fields, name: str) -> Any:
         return row[name] if self.show is None else self.show(row)
+
+
+JSON_ONLY = "in no table"  # marks a field
 
 
 def columns_of(row_type: type, rows: Sequence[Fields] = ()) -> dict[str, Column]:
@@ -70,7 +74,9 @@ def columns_of(row_type: type, rows: Sequence[Fields] = ()) -> dict[str, Column]
     return {
         name: _column(name, hint)
         for name, hint in hints.items()
-        if get_origin(hint) is not ClassVar and (not rows or name in rows[0])
+        if get_origin(hint) is not ClassVar
+        and JSON_ONLY not in getattr(hint, "__metadata__", ())
+        and (not rows or name in rows[0])
     }
 
 
@@ -101,16 +107,16 @@ def sort_rows(
 ) -> list[Any]:
     """The rows by a field: text in natural order, lists by what is shown of them, otherwise by
     their length. Rows without a value come last in both orders."""
-    column = columns_of(row_type)[name] if name in get_type_hints(row_type) else Column()
+    column = columns_of(row_type).get(name, Column())
 
     def value(row: Fields) -> Any:
         value = row[name]
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple | dict):
             value = len(value) if column.show is None else column.value(row, name)
         return natural_key(value) if isinstance(value, str) else value
 
-    present = [row for row in rows if row[name] is not None]
-    missing = [row for row in rows if row[name] is None]
+    present = [row for row in rows if value(row) is not None]
+    missing = [row for row in rows if value(row) is None]
     return [*sorted(present, key=value, reverse=is_descending), *missing]
 
 

@@ -17,6 +17,10 @@ def _options(row: Fields) -> list[str]:
     return ["flex-start"] * bool(row["flex_start"]) + ["calendar"] * row["calendar"]
 
 
+def _requests(row: Fields) -> str | None:
+    return "; ".join(past["text"] for past in row["history"]) or None
+
+
 def _limit(row: Fields) -> str:
     if row["limit"] is None:
         return "no limit" if row["limit_known"] else "?"
@@ -92,9 +96,7 @@ class Zone(Row):
     calendar: Annotated[bool, Column("also", show=_options)]
     history: Annotated[
         list[CapacityHistory],
-        Column(
-            "your requests", show=lambda row: "; ".join(past["text"] for past in row["history"])
-        ),
+        Column("your requests", show=_requests),
     ]
     live: Annotated[str, Column()] = ABSENT
     live_compute: Annotated[str, Column("at Compute")] = ABSENT

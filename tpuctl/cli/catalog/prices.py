@@ -44,7 +44,9 @@ def prices(
         bool,
         typer.Option("--every-zone", help="Show every zone, not only the cheapest."),
     ] = False,
-    order: Annotated[Order, sorted_by(NodeOffer, ZonePrice, MachinePrice, DiskPrice, StoragePrice)],
+    order: Annotated[
+        Order, sorted_by(lambda: (NodeOffer, ZonePrice, MachinePrice, DiskPrice, StoragePrice))
+    ],
     machines: Annotated[
         bool, typer.Option("--machines", help="Show prices of controller machine types.")
     ] = False,

@@ -60,7 +60,7 @@ def quota(
     region: Regions = "",
     capacity: CapacityName = "",
     *,
-    order: Annotated[Order, sorted_by(Limit, ZoneQuota)],
+    order: Annotated[Order, sorted_by(lambda: (Limit, ZoneQuota))],
     live: Annotated[
         bool, typer.Option("--live", help="Query limits and usage of a project, zone by zone.")
     ] = False,

@@ -46,7 +46,7 @@ def runtimes(
         bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
-    order: Annotated[Order, sorted_by(Runtime)],
+    order: Annotated[Order, sorted_by(lambda: (Runtime,))],
     query: LiveQuery,
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.

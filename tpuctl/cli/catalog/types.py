@@ -33,7 +33,7 @@ def types(
     *,
     names: TypeNames,
     filters: Filters,
-    order: Annotated[Order, sorted_by(AcceleratorType)],
+    order: Annotated[Order, sorted_by(lambda: (AcceleratorType,))],
     query: LiveQuery,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Also list types of more than {MAX_CHIPS} chips.")

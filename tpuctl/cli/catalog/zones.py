@@ -37,7 +37,7 @@ def zones(
     *,
     names: TypeNames,
     filters: Filters,
-    order: Annotated[Order, sorted_by(Zone)],
+    order: Annotated[Order, sorted_by(lambda: (Zone,))],
     query: LiveQuery,
 ) -> None:
     """List zones, what they offer, and at which API; for a single type, also its price in each

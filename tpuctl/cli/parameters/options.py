@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -66,17 +66,14 @@ ProjectId = Annotated[str, project_option("Project id, instead of a stack file; 
 
 
 @dataclass(frozen=True)
-class Order:
-    """Options that sort, limit and format rows."""
+class Sorting:
+    """Options that sort and format rows."""
 
     sort: str = ""  # commands get it from `sorted_by`
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
-    ] = None
     format: OutputFormat = None
 
     def apply(self, row_type: type, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows sorted by --sort, up to --limit. Raises Usage for a key that they lack."""
+        """The rows sorted by --sort. Raises Usage for a key that they lack."""
         key = self.sort.removeprefix("-").replace("_", "-").lower()
         if key:
             keys = sort_keys(row_type, rows)
@@ -84,7 +81,7 @@ class Order:
                 raise self._unknown_key(keys)
             is_descending = self.sort.startswith("-")
             rows = sort_rows(row_type, rows, keys[key], is_descending=is_descending)
-        return list(rows[: self.limit])
+        return list(rows)
 
     def _unknown_key(self, keys: Iterable[str]) -> Exception:
         from tpuctl.errors import Usage
@@ -101,13 +98,29 @@ class Order:
         )
 
 
-def sorted_by(*row_types: type) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Order(Sorting):
+    """Options that sort, limit and format rows."""
+
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
+    ] = None
+
+    def apply(self, row_type: type, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows sorted by --sort, up to --limit."""
+        return super().apply(row_type, rows)[: self.limit]
+
+
+def sorted_by(row_types: Callable[[], Iterable[type]]) -> dict[str, Any]:
     """The --sort of a command that lists such rows, for `Annotated[Order, ...]`."""
-    keys = [*dict.fromkeys(key for row_type in row_types for key in sort_keys(row_type))]
+
+    def complete(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+        return dict.fromkeys(key for row_type in row_types() for key in sort_keys(row_type))
+
     option = typer.Option(
         "--sort",
         metavar="KEY",
-        help=f"Sort by a column, such as {', '.join(keys[:3])}; -KEY for descending order.",
-        autocompletion=lambda ctx, incomplete: keys,
+        help="Sort by a column of the wide table; -KEY for descending order.",
+        autocompletion=complete,
     )
     return {"sort": Annotated[str, option]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -81,7 +83,7 @@ def print_table(
 def print_rows(
     row_type: type,
     rows: Sequence[Fields],
-    answer: Fields,
+    answer: Fields = MappingProxyType({}),
     without: Collection[str] = (),
     *,
     is_wide: bool = False,
@@ -101,6 +103,7 @@ def print_rows(
             for name, title in titles.items()
             if columns[name].is_number or any(_is_number(row[name]) for row in cells)
         ],
+        whole=[title for name, title in titles.items() if columns[name].is_whole],
         is_wide=is_wide,
     )
 
@@ -110,12 +113,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    if value is None or value in ("", [], ()):
+    if value is None or value in ([], ()):
         return "-"
     if isinstance(value, float):
         return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
