@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 
+import tpuctl.cli
 from tpuctl.cli import tab_completion
 from tpuctl.cli.app import command_line
 from tpuctl.cli.main import run
@@ -162,3 +163,9 @@ def test_keys_are_fields_unless_declared() -> None:
         "fish": "fish",
         "is-frozen": "is_frozen",
     }
+
+
+def test_sort_option_is_declared_once() -> None:
+    folder = Path(tpuctl.cli.__file__).parent
+    with_option = [path for path in folder.rglob("*.py") if '"--sort"' in path.read_text("utf-8")]
+    assert [path.name for path in with_option] == ["options.py"], "sorted_by gives a command --sort"

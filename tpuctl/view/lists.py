@@ -213,5 +213,5 @@ class ZoneQuota(Row):
     limit: Annotated[Number | None, Column(show=_limit)]
     limit_known: bool
     usage: Annotated[Number, Column(show=lambda row: f"{row['usage']:g}")]
-    nodes: Annotated[int | None, Column("nodes that fit", show=_nodes)]
+    nodes: Annotated[int | None, Column(show=_nodes)]
     limited_by: Annotated[str | None, Column()]

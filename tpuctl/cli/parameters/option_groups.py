@@ -14,13 +14,13 @@ def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @dataclass(frozen=True)
     class Order:
-        sort: Annotated[str, typer.Option("--sort")] = ""
+        limit: Annotated[int, typer.Option("--limit")] = 0
 
     def types(context: typer.Context, *, order: Order) -> None: ...
 
     app.command()(expand_option_groups(types))
 
-    `Annotated[Order, {"sort": Annotated[str, ...]}]` changes options of a group for a command.
+    `Annotated[Order, {"limit": Annotated[int, ...]}]` changes options of a group for a command.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
