@@ -12,7 +12,8 @@ from tpuctl.cli.help.command_classes import App
 from tpuctl.cli.jobs.follow import AllWorkers, find_job, remember
 from tpuctl.cli.jobs.report import compare, show
 from tpuctl.cli.parameters.arguments import duration
-from tpuctl.cli.parameters.options import Job, OutputFormat
+from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Job, Order, sorted_by
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
@@ -248,7 +249,12 @@ def _show_profile(state: State, folder: str) -> None:
     )
 
 
-def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
+@expand_option_groups
+def jobs(
+    context: typer.Context,
+    *,
+    order: Annotated[Order, sorted_by(lambda: (responses.stacks.ListedJob,))],
+) -> None:
     """List the stack's jobs, newest first.
 
     Example: tpuctl jobs
@@ -258,7 +264,7 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     if context.invoked_subcommand is not None:
         return
     state: State = context.obj
-    state.use_format(output_format)
+    state.use_format(order.format)
     tpuctl = state.tpuctl()
     summaries = state.wait_for(tpuctl.jobs())
     now = tpuctl.cloud.server_clock.now()
@@ -267,7 +273,10 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
         state.note(
             f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}"
         )
+    row_type = responses.stacks.ListedJob
+    rows = order.apply(row_type, [dict(row_type.of(job, now)) for job in summaries])
+    by_id = {job.record.id: job for job in summaries}
     state.answer(
-        lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(summaries, now, is_wide=state.is_wide),
+        lambda: [responses.stacks.Job.model_validate(by_id[row["id"]]) for row in rows],
+        lambda: show_jobs(rows, is_wide=state.is_wide),
     )
