@@ -1,10 +1,11 @@
-"""A package index on loopback (PEP 503), with its files' hashes and, if wanted, a password."""
+"""A package index on loopback (PEP 503 and 658), with hashes and, if wanted, a password."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,8 +73,11 @@ class _Handler(QuietHandler):
                 self._page(name)
             case ["files", name] if (self.index.folder / name).is_file():
                 content = (self.index.folder / name).read_bytes()
-                self.index.downloads.append(name)
+                if self.command == "GET":
+                    self.index.downloads.append(name)
                 self._answer(200, content, "application/octet-stream")
+            case ["files", name] if name.endswith(".whl.metadata"):
+                self._answer(200, _metadata(self.index.folder / name.removesuffix(".metadata")))
             case _:
                 self._answer(404)
 
@@ -89,7 +93,8 @@ class _Handler(QuietHandler):
             self._answer(404)
             return
         links = (
-            f'<a href="/files/{file.name}#sha256={self._hash(file)}">{file.name}</a><br>'
+            f'<a href="/files/{file.name}#sha256={self._hash(file)}"{_attribute(file)}>'
+            f"{file.name}</a><br>"
             for file in files
         )
         text = f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>"
@@ -115,3 +120,14 @@ def _package(file: Path) -> str:
     stem = file.name.removesuffix(".tar.gz").rsplit("-", 1)[0]
     name = file.name.split("-", 1)[0] if file.suffix == ".whl" else stem
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _attribute(file: Path) -> str:
+    """That the metadata of a wheel can be downloaded alone (PEP 658)."""
+    return ' data-core-metadata="true"' if file.suffix == ".whl" else ""
+
+
+def _metadata(wheel: Path) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name)
