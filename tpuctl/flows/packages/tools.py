@@ -31,7 +31,7 @@ async def ensure_tools(
     with their checksums.
 
     What this computer cannot download, a machine does, so that its checksum remains unknown;
-    unless the machines do not `have_internet`: then Refused is raised. Raises RemoteFailed if the
+    unless the machines do not `have_internet`: then Refused is raised. Raises Conflict if the
     content is not that of the job's earlier attempts.
     """
     if not installation.tools:
@@ -94,7 +94,7 @@ async def _store(tool: Tool, store: ObjectStore, progress: Step) -> Tool:
 
 def _verified(tool: Tool, sha256: str) -> Tool:
     if tool.sha256 not in (None, sha256):
-        raise RemoteFailed(
+        raise Conflict(
             "Another build than before",
             f"{tool.key} has the checksum {sha256}; the job's record has {tool.sha256}",
             hint="Submit the job again.",

@@ -76,7 +76,7 @@ def _pack(program: Path, target: Path) -> None:
     """An archive with the program alone, the same for the same program."""
     with (
         target.open("wb") as file,
-        gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
         program.open("rb") as source,
     ):
