@@ -64,7 +64,6 @@ class PythonMirror:
     requests: list[str] = field(default_factory=list)  # names of archives
     bytes_sent: int = 0  # of archives
     rows: dict[str, dict[str, object]] = field(default_factory=dict)
-    archives: dict[str, Path] = field(default_factory=dict)  # by their names
     is_hanging: threading.Event = field(default_factory=threading.Event)
     end: threading.Event = field(default_factory=threading.Event)
 
@@ -99,15 +98,15 @@ class PythonMirror:
         return str(row["sha256"])
 
     def archive(self, version: str, architecture: str = platform.machine()) -> Path:
-        """The archive of a version."""
+        """The file of a version's archive, which tests may delete or replace, but not write to."""
         key = self.key(version, architecture)
-        return self.archives[_archive_name(key.split("-")[1], architecture)]
+        return self.folder / _archive_name(key.split("-")[1], architecture)
 
     def add(self, version: str, archive: Path, architecture: str = platform.machine()) -> None:
         """Serve an archive as that of a version, also of one that no interpreter here has."""
         major, minor, patch = map(int, version.split("."))
         name = _archive_name(version, architecture)
-        self.archives[name] = archive
+        (self.folder / name).symlink_to(archive)
         self.rows[f"cpython-{version}-linux-{architecture}-gnu"] = {
             "name": "cpython",
             "arch": {"family": architecture, "variant": None},
@@ -125,7 +124,8 @@ class PythonMirror:
 
     def remove_all(self) -> None:
         """From now on, no archive can be downloaded."""
-        self.archives.clear()
+        for archive in self.folder.glob("*.tar.gz"):
+            archive.unlink()
 
 
 @contextmanager
@@ -162,10 +162,10 @@ def _answer(handler: QuietHandler, mirror: PythonMirror) -> None:
         _send(handler, json.dumps(mirror.rows).encode())
         return
     mirror.requests.append(name)
-    archive = mirror.archives.get(name)
-    if archive is None or mirror.fault == "fail":
-        status = HTTPStatus.NOT_FOUND if archive is None else HTTPStatus.SERVICE_UNAVAILABLE
-        handler.send_error(status)
+    archive = mirror.folder / name
+    is_missing = not archive.is_file()
+    if is_missing or mirror.fault == "fail":
+        handler.send_error(HTTPStatus.NOT_FOUND if is_missing else HTTPStatus.SERVICE_UNAVAILABLE)
         return
     data = archive.read_bytes()
     if mirror.fault == "wrong bytes":
