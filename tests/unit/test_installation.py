@@ -77,6 +77,43 @@ def test_project_extras(tmp_path: Path, extras: str, more: tuple[str, ...]) -> N
     assert install == Installation(dependencies=("einops>=0.7", "rich", *more), project="sub")
 
 
+GROUPS = """[dependency-groups]
+dev = ["pytest"]
+Fast_Data = ["grain", {include-group = "dev"}]
+"""
+
+
+def test_project_dependency_groups(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT + EXTRAS + GROUPS)
+    install = read(tmp_path, requirements="pyproject.toml[tpu, fast-data]")
+    assert install.dependencies == ("einops>=0.7", "rich", "jax[tpu]==0.4.30", "grain", "pytest")
+    assert read(tmp_path).dependencies == ("einops>=0.7", "rich")
+    # A project without dependencies of its own.
+    (tmp_path / "pyproject.toml").write_text(GROUPS)
+    assert read(tmp_path, requirements="pyproject.toml[dev]").dependencies == ("pytest",)
+
+
+def test_name_of_an_extra_and_a_group_says_which(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        PYPROJECT + EXTRAS + '[dependency-groups]\ntpu = ["libtpu"]\n'
+    )
+    with pytest.raises(Usage, match="an extra and a dependency group 'tpu'") as caught:
+        read(tmp_path, requirements="pyproject.toml[tpu]")
+    assert "'pyproject.toml[group:tpu]'" in caught.value.diagnostics[0].hint
+    for name, package in (("extra:tpu", "jax[tpu]==0.4.30"), ("group:tpu", "libtpu")):
+        install = read(tmp_path, requirements=f"pyproject.toml[{name}]")
+        assert install.dependencies[2:] == (package,)
+    with pytest.raises(Usage, match=r"extras: .*tpu, train; groups: tpu"):
+        read(tmp_path, requirements="pyproject.toml[group:train]")
+
+
+def test_group_that_includes_itself_is_invalid(tmp_path: Path) -> None:
+    group = '[dependency-groups]\na = [{include-group = "b"}]\nb = [{include-group = "a"}]\n'
+    (tmp_path / "pyproject.toml").write_text(group)
+    with pytest.raises(Usage, match="includes itself"):
+        read(tmp_path, requirements="pyproject.toml[a]")
+
+
 def test_wheels_folder_is_default_or_configured(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     assert read(tmp_path) == Installation()
@@ -111,7 +148,7 @@ def test_configured_files_are_uploaded_even_if_ignored(tmp_path: Path) -> None:
         ({"requirements": "given.txt[tpu]"}, "", "job.requirements", "a requirements file"),
         ({"wheels": "vendor"}, "", "job.wheels", "no wheels in"),
         ({"requirements": "pyproject.toml[gpu]"}, PYPROJECT + EXTRAS, "job.requirements", "it has"),
-        ({"requirements": "pyproject.toml[gpu]"}, BUILT, "job.requirements", "no extra 'gpu'"),
+        ({"requirements": "pyproject.toml[gpu]"}, BUILT, "job.requirements", "group 'gpu'"),
         ({}, "[project\n", "pyproject.toml", "line 1"),
         ({}, '[project]\nname = "m"\ndependencies = "rich"\n', "pyproject.toml", "a list"),
         ({}, '[project]\nname = "m"\ndependencies = ["-e ."]\n', "pyproject.toml", "-e ."),
@@ -216,6 +253,7 @@ def test_project_folder_in_addresses(tmp_path: Path) -> None:
             "tool.poetry.dependencies.helper",
         ),
         ('[[tool.uv.index]]\nurl = "https://u:hunter2@own.example/"\n', 6, "tool.uv.index"),
+        ('[[tool.uv.index]]\nurl = "https://own.example/"\n', 6, "tool.uv.index"),
         ('[tool.uv]\nindex-url = "https://own.example/"\n', 6, "tool.uv.index-url"),
         ('[[tool.poetry.source]]\nname = "o"\nurl = "https://own.example/"\n', 7, "poetry.source"),
         ('[[tool.pdm.source]]\nurl = "https://own.example/"\nname = "o"\n', 6, "tool.pdm.source"),
@@ -299,12 +337,25 @@ def test_dependencies_of_a_script_are_installed(tmp_path: Path) -> None:
     (tmp_path / "libs/helper").mkdir(parents=True)
     packages = ("tabulate==0.8.10", "./libs/helper")
     assert read_installation(JobSection(), tmp_path, script) == Installation(packages=packages)
+    # They are all that a script needs; a file is installed too if the stack file names it.
     (tmp_path / "requirements.txt").touch()
+    assert read_installation(JobSection(), tmp_path, script) == Installation(packages=packages)
     both = Installation(requirements="requirements.txt", packages=packages)
-    assert read_installation(JobSection(), tmp_path, script) == both
+    job = JobSection(requirements="requirements.txt")
+    assert read_installation(job, tmp_path, script) == both
     assert read_installation(JobSection(requirements=None), tmp_path, script) == Installation()
     names = [each.name for each in required(tmp_path, None, script)]
     assert names == ["tabulate", "helper"]
+
+
+def test_script_metadata_without_dependencies_leaves_them_to_the_folder(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    (tmp_path / "requirements.txt").touch()
+    script.write_text('# /// script\n# requires-python = ">=3.10"\n# ///\n')
+    of_file = Installation(requirements="requirements.txt")
+    assert read_installation(JobSection(), tmp_path, script) == of_file
+    script.write_text("# /// script\n# dependencies = []\n# ///\n")
+    assert read_installation(JobSection(), tmp_path, script) == Installation()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from tests.unit.test_rehearsal_assessment import SAVED, STOPPED, finding_of, observed_pass, steps
@@ -9,6 +10,7 @@ from tpuctl.preflight.rehearsal.assessment import assess
 from tpuctl.preflight.rehearsal.findings import Assessment, Target
 from tpuctl.preflight.rehearsal.job_packages import for_cpu, without_tensorflow
 from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.preflight.shim.jax.compiled_functions import JaxFunction
 
 GIB = 1 << 30
 V5E = Target("v5litepod-4", "v5e", 4, 4, 16 * GIB, per_hour=4.8)
@@ -181,3 +183,9 @@ def test_requirements_for_a_cpu_have_nothing_for_tpus() -> None:
         "tensorflow-cpu>=2.18  # for loading\nkeras\n"
     )
     assert without_tensorflow(requirements) == "tensorflow-datasets\nkeras\n"
+
+
+def test_stand_in_for_a_compiled_function_is_an_instance_of_jaxs_protocol() -> None:
+    """Since Python 3.12, protocols overlook what __getattr__ returns."""
+    for name in ("__call__", "trace", "lower"):  # of jax.stages.Wrapped
+        assert inspect.getattr_static(JaxFunction, name)

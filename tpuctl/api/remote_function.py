@@ -58,8 +58,8 @@ def job(
 
     The function's module is uploaded with its folder, like the script of `tpuctl run`, and checked
     unless `check` is false. It runs on the Python that `python` asks for, as `job.python` in the
-    stack file: "3.12", or the image's. Calling the function itself runs it here. Raises Usage for a function
-    that machines cannot import: a lambda, a method, or one defined in a function.
+    stack file: "3.12", or the image's. Calling the function itself runs it here. Raises Usage for
+    a function that machines cannot import: a lambda, a method, or one defined in a function.
     """
 
     def decorate(function: Callable[P, R]) -> RemoteFunction[P, R]:

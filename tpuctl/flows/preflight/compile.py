@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,8 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, OperationFailed, Refused, Usage
 from tpuctl.files import cache_home, private_folder
 from tpuctl.flows.preflight.job_folders import JobFolder
-from tpuctl.model.events import WarningIssued
+from tpuctl.model.events import Note, WarningIssued
+from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.jobs.job import as_argument
 from tpuctl.model.scripts.framework import FrameworkChoice
 from tpuctl.model.scripts.requirement_files import allows
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.preflight.local_buckets import Sample
     from tpuctl.jobs.bundle import Bundle
     from tpuctl.model.events import Emit
+    from tpuctl.model.stack.schema import JobSection
     from tpuctl.model.stack.stack import Stack
     from tpuctl.preflight.compile.compilation import CompileRequest
     from tpuctl.preflight.compile.compile_report import CompileReport
@@ -58,6 +60,8 @@ async def compile_script(
     batch: int | None = None,
     variables: Mapping[str, str] | None = None,
     samples: Sequence[Sample] = (),
+    installation: Installation | None = None,
+    may_install: Callable[[str], bool] = lambda question: False,
 ) -> CompileReport:
     """Compile the script's training step for the stack's type, or for `type_name`: for one core, or
     with JAX for the topology of all slices.
@@ -65,12 +69,14 @@ async def compile_script(
     The script runs unmodified up to its first step; nothing leaves this machine. `batch` is the
     global batch size, over all replicas; without it several are tried. `variables` are added to
     the script's environment, `samples` uploaded to the local cloud, which serves the script's
-    gs:// paths. Missing environments are created. Raises Usage for invalid options, Refused on an
-    unsupported machine and for PyTorch, OperationFailed if the script does not reach its first
-    step.
+    gs:// paths. `installation` is what the job installs, by default what the stack file and the
+    folder say. Missing environments are created; `may_install` decides whether uv may download the
+    job's Python if it is missing. Raises Usage for invalid options, Refused on an unsupported
+    machine and for PyTorch, OperationFailed if the script does not reach its first step.
     """
     from tpuctl.cloud.threads import in_thread
     from tpuctl.flows.preflight.local_buckets import on_local_cloud
+    from tpuctl.jobs.requirements.installation import read_installation
     from tpuctl.local_cloud.machine_images import ImageStore
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
@@ -84,21 +90,23 @@ async def compile_script(
 
     check_script(script)
     request = _compile_request(script, stack, type_name, batch)
-    (require_platform if request.is_jax else require_machine)()
-    environments = Environments()
+    if installation is None:
+        installation = read_installation(_job_of(stack), script.resolve().parent, script)
+    minor = installation.python.minor if installation.python is not None else None
+    require_platform() if request.is_jax else require_machine(minor)
+    environments = Environments(minor=None if request.is_jax else minor)
     # The path of a Unix socket is limited to about 100 characters.
     base = "/tmp" if Path("/tmp").is_dir() else None
     scratch = tempfile.TemporaryDirectory(prefix="tpuctl-compile-", dir=base)
     with ImageStore().rehearsing(), scratch as name:
-        bundle = await _bundle(script, stack, emit)
+        bundle = await _bundle(script, stack, installation, emit)
+        job_packages = _JobPackages(environments, script, bundle, stack, installation, emit)
         if request.is_jax:
-            packages = await _jax_packages(
-                environments, script, bundle, stack, request.generation, emit
-            )
+            packages = await job_packages.for_jax(request.generation, may_install)
             compiler = packages.python
         else:
-            packages = await _packages(environments, script, bundle, stack, emit)
-            compiler = await _ensure_environment(environments, COMPILER, emit)
+            packages = await job_packages.for_tensorflow()
+            compiler = await _ensure_environment(Environments(), COMPILER, emit)  # of any Python
         folder = Path(name)
         kind = "node" if stack is not None and stack.is_node else "vm"
         code = await in_thread(JobFolder, bundle, folder.resolve() / "files")
@@ -122,12 +130,17 @@ async def compile_script(
             raise
 
 
+def _job_of(stack: Stack | None) -> JobSection:
+    from tpuctl.model.stack.schema import JobSection
+
+    return stack.file.job if stack is not None else JobSection()
+
+
 def _name_left_out(error: OperationFailed, script: Path, stack: Stack | None) -> None:
     """Add to an error which file the script did not find, if it is not uploaded."""
     from tpuctl.jobs.upload_rules import find_left_out
-    from tpuctl.model.stack.schema import JobSection
 
-    job = stack.file.job if stack is not None else JobSection()
+    job = _job_of(stack)
     missing = find_left_out(str(error), script.parent, job.include, job.exclude, script.name)
     if missing is not None:
         name, exclusion = missing
@@ -262,15 +275,15 @@ async def _ensure_environment(environments: Environments, kind: Kind, emit: Emit
         return await environments.ensure(kind, progress.report)
 
 
-async def _bundle(script: Path, stack: Stack | None, emit: Emit) -> Bundle:
+async def _bundle(
+    script: Path, stack: Stack | None, installation: Installation, emit: Emit
+) -> Bundle:
     """What a job with the script would upload."""
     from tpuctl.cloud.threads import in_thread
     from tpuctl.jobs.bundle import build_bundle
-    from tpuctl.jobs.requirements.installation import named_files, read_installation
-    from tpuctl.model.stack.schema import JobSection
+    from tpuctl.jobs.requirements.installation import named_files
 
-    job = stack.file.job if stack is not None else JobSection()
-    installation = read_installation(job, script.parent)
+    job = _job_of(stack)
     bundle = await in_thread(
         build_bundle,
         script,
@@ -283,44 +296,105 @@ async def _bundle(script: Path, stack: Stack | None, emit: Emit) -> Bundle:
     return bundle
 
 
-async def _packages(
-    environments: Environments, script: Path, bundle: Bundle, stack: Stack | None, emit: Emit
-) -> Packages:
-    """The environment that lowers the step, with the job's packages on top."""
-    from tpuctl.preflight.compile.environments import LOWERING
+@dataclass
+class _JobPackages:
+    """The job's packages, in an environment that lowers the step."""
 
-    image = await _ensure_environment(environments, LOWERING, emit)
-    return await _install(environments, image, script, bundle, stack, emit, has_tensorflow=True)
+    environments: Environments
+    script: Path
+    bundle: Bundle
+    stack: Stack | None
+    installation: Installation
+    emit: Emit
 
+    async def for_tensorflow(self) -> Packages:
+        """The environment that lowers the step with TensorFlow, with the job's other packages."""
+        from tpuctl.preflight.compile.environments import LOWERING
+        from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
 
-async def _jax_packages(
-    environments: Environments,
-    script: Path,
-    bundle: Bundle,
-    stack: Stack | None,
-    generation: str,
-    emit: Emit,
-) -> Packages:
-    """The job's packages, with the libtpu for its JAX if that is not among them.
+        image = await _ensure_environment(self.environments, LOWERING, self.emit)
+        installation = self.installation.model_copy(update={"python": None})
+        if not installation.has_packages:
+            return Packages(image)
+        for name in ("dependencies", "packages"):
+            others = tuple(filter(None, map(without_tensorflow, getattr(installation, name))))
+            installation = installation.model_copy(update={name: others})
+        return await self._install(image, installation, is_image=True, has_tensorflow=True)
 
-    Raises Refused for a libtpu that does not know the generation.
-    """
-    from tpuctl.flows.local_cloud import prepare_image
-    from tpuctl.local_cloud.machine_images import ImageStore
+    async def for_jax(self, generation: str, may_install: Callable[[str], bool]) -> Packages:
+        """The job's packages for its Python, with the libtpu for its JAX if that is not among them.
 
-    await prepare_image(None, emit, lambda question: False)
-    image = ImageStore().path_of(None) / "bin" / "python3"
-    packages = await _install(environments, image, script, bundle, stack, emit)
-    versions = await _versions(packages.python, "jax", "libtpu")
-    if versions["jax"] is not None and versions["libtpu"] is None:
-        requirement = {"dependencies": [f"jax[tpu]=={versions['jax']}"]}
-        compiler = await _install_packages(
-            environments, packages.python, requirement, script.resolve().parent, emit
+        Raises Refused for a libtpu that does not know the generation.
+        """
+        python = await self._python(may_install)
+        packages = await self._install(
+            python, self.installation, is_image=self.installation.python is None
         )
-        packages = replace(compiler, modules=packages.modules)
         versions = await _versions(packages.python, "jax", "libtpu")
-    _require_libtpu(versions, generation)
-    return packages
+        if versions["jax"] is not None and versions["libtpu"] is None:
+            requirement = Installation(
+                dependencies=(f"jax[tpu]=={versions['jax']}",), uv=self.installation.uv
+            )
+            compiler = await self._install(packages.python, requirement, is_image=True)
+            packages = replace(compiler, modules=packages.modules)
+            versions = await _versions(packages.python, "jax", "libtpu")
+        _require_libtpu(versions, generation)
+        return packages
+
+    async def _python(self, may_install: Callable[[str], bool]) -> Path:
+        from tpuctl.flows.local_cloud import prepare_image
+        from tpuctl.flows.preflight.job_interpreter import job_interpreter, python_note
+        from tpuctl.local_cloud.machine_images import ImageStore
+
+        build = self.installation.python
+        if build is None:
+            await prepare_image(None, self.emit, may_install)
+            return ImageStore().path_of(None) / "bin" / "python3"
+        interpreter = await job_interpreter(build, self.emit, may_install)
+        self.emit(Note(python_note(build, interpreter)))
+        return Path(interpreter.path)
+
+    async def _install(
+        self,
+        python: Path,
+        installation: Installation,
+        *,
+        is_image: bool,
+        has_tensorflow: bool = False,
+    ) -> Packages:
+        """A Python with packages on top, without TensorFlow if the image has its own."""
+        from tpuctl.cloud.threads import in_thread
+        from tpuctl.flows.preflight.job_interpreter import (
+            TENSORFLOW_PACKAGES,
+            PackageFolders,
+            install_packages,
+        )
+        from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
+
+        if not installation.has_packages and installation.python is None:
+            return Packages(python)
+        home = private_folder(self.environments.cache / "compile" / "jobs")
+        job = _job_of(self.stack)
+        with (
+            tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch,
+            step(self.emit, "environment/requirements", "create") as progress,
+        ):
+            code = await in_thread(JobFolder, self.bundle, Path(scratch, "project"))
+            file = code.path / (installation.requirements or "")
+            if has_tensorflow and file.is_file():
+                text = file.read_text("utf-8", "replace")
+                file.write_text(without_tensorflow(text), "utf-8")
+            return await install_packages(
+                python,
+                installation,
+                code.path,
+                self.bundle.digest,
+                PackageFolders(home, self.environments.cache / "pip", Path(scratch)),
+                progress.report,
+                is_image=is_image,
+                excluded=TENSORFLOW_PACKAGES if has_tensorflow else {},
+                job=job.env,
+            )
 
 
 def _require_libtpu(versions: Mapping[str, str | None], generation: str) -> None:
@@ -350,76 +424,6 @@ async def _versions(python: Path, *names: str) -> dict[str, str | None]:
     )
     output, _ = await process.communicate()
     return dict(json.loads(output))
-
-
-async def _install(
-    environments: Environments,
-    image: Path,
-    script: Path,
-    bundle: Bundle,
-    stack: Stack | None,
-    emit: Emit,
-    *,
-    has_tensorflow: bool = False,
-) -> Packages:
-    """A Python with the job's packages on top, without its TensorFlow if the image has one."""
-    from tpuctl.cloud.threads import in_thread
-    from tpuctl.jobs.requirements.installation import read_installation
-    from tpuctl.model.stack.schema import JobSection
-    from tpuctl.preflight.rehearsal.job_packages import Packages, without_tensorflow
-
-    job = stack.file.job if stack is not None else JobSection()
-    folder = script.resolve().parent
-    installation = read_installation(job, folder, script)
-    if not installation.has_packages:
-        return Packages(image)
-    if installation.project is not None:
-        raise Refused(
-            "Local package not supported here",
-            f"job.requirements: building {installation.project} would write into its folder",
-            hint="Use a requirements file instead.",
-            where="job.requirements",
-        )
-    spec = installation.model_dump()
-    file = folder / (installation.requirements or "")
-    text = file.read_text("utf-8", "replace") if has_tensorflow and file.is_file() else ""
-    if has_tensorflow:
-        for name in ("dependencies", "packages"):
-            spec[name] = [*filter(None, map(without_tensorflow, spec[name]))]
-    with tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch:
-        copy = await in_thread(JobFolder, bundle, Path(scratch, "project"))
-        changed = without_tensorflow(text)
-        if changed != text:
-            (copy.path / str(installation.requirements)).write_text(changed, "utf-8")
-        return await _install_packages(environments, image, spec, copy.path, emit)
-
-
-async def _install_packages(
-    environments: Environments,
-    image: Path,
-    installation: Mapping[str, object],
-    folder: Path,
-    emit: Emit,
-) -> Packages:
-    from tpuctl.preflight.rehearsal.job_packages import install
-
-    home = private_folder(environments.cache / "compile" / "jobs")
-    variables = {name: value for name, value in os.environ.items() if name[:6] != "PYTHON"}
-    variables.pop("VIRTUAL_ENV", None)
-    variables |= {"HOME": str(home), "PIP_CACHE_DIR": str(environments.cache / "pip")}
-    with (
-        tempfile.TemporaryDirectory(prefix="tpuctl-compile-") as scratch,
-        step(emit, "environment/requirements", "create") as progress,
-    ):
-        return await install(
-            image,
-            installation,
-            folder,
-            "",
-            folder=Path(scratch, "requirements"),
-            variables=variables,
-            report=progress.report,
-        )
 
 
 async def _local_cloud(

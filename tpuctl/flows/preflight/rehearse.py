@@ -24,7 +24,7 @@ from tpuctl.flows.preflight.local_buckets import (
     on_local_cloud,
     prepare_local_cloud,
 )
-from tpuctl.model.events import CommandOutput, Emit, WarningIssued
+from tpuctl.model.events import CommandOutput, Emit, Note, WarningIssued
 from tpuctl.model.jobs.job import as_argument
 from tpuctl.units import counted
 
@@ -75,7 +75,7 @@ async def rehearse(
     Nothing reaches Google: gs:// paths go to the local cloud, which is started if necessary.
     After Ctrl-C the report covers the steps so far. `may_install` decides whether uv may download
     a Python that is missing. Raises Refused for a command that is not
-    Python, and for a TensorFlow version without an image.
+    Python, for a TensorFlow version without an image, and without the job's Python.
     """
     from tpuctl.flows.jobs.job_start import make_bundle
     from tpuctl.flows.jobs.rehearsals import content_of, rehearsal_history
@@ -92,7 +92,7 @@ async def rehearse(
     if submission.script is not None and not is_file(submission.script):
         raise Usage("Script not found", str(submission.script), hint="Pass an existing file.")
     stack = stack.for_framework(submission.framework)
-    version = options.tensorflow or stack.runtime.tensorflow
+    version = _tensorflow(stack, submission, options)
     await _require_image(stack, version, emit, may_install, is_asked=options.tensorflow is not None)
     stack = await on_local_cloud(stack, emit)
     submission = replace(submission, project=stack.project, bucket=stack.bucket)
@@ -159,6 +159,22 @@ def _target(stack: Stack) -> Target:
         is_spot=stack.is_spot,
         workers=accelerator.workers * nodes,
     )
+
+
+def _tensorflow(stack: Stack, submission: Submission, options: RehearsalOptions) -> str | None:
+    """The version of the image's TensorFlow that the script sees; None if it sees none."""
+    if submission.installation.python is None:
+        return options.tensorflow or stack.runtime.tensorflow
+    if options.tensorflow is not None:
+        raise Usage(
+            "The job does not use the image's TensorFlow",
+            f"--tensorflow selects an image, and the job brings Python "
+            f"{submission.installation.python.version} and its own packages",
+            hint="Use the image's Python, or remove --tensorflow:\n"
+            f"    tpuctl rehearse --python image --tensorflow {options.tensorflow} SCRIPT",
+            where="--tensorflow",
+        )
+    return None
 
 
 async def _require_image(
@@ -235,6 +251,7 @@ class RehearsalRun:
     code: JobFolder | None = None  # a copy of what is uploaded, in which the script runs
     written: Path | None = None  # what it wrote there, if anything
     packages: Packages | None = None
+    python_note: str = ""  # which Python is used instead of the job's
     cloud: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -271,23 +288,60 @@ class RehearsalRun:
             notes.append(
                 f"rehearsed with TensorFlow {version}; {runtime.version} has {runtime.tensorflow}"
             )
+        if self.python_note:
+            notes.append(self.python_note)
+        notes += self._left_out_notes
+        return tuple(notes)
+
+    @property
+    def _left_out_notes(self) -> tuple[str, ...]:
+        """Which packages of the lock, that only TPUs use, were left out or replaced."""
+        from tpuctl.flows.preflight.job_interpreter import CPU_PACKAGES
+
+        lock = self.submission.installation.lock
+        if lock is None or self.packages is None or not self.packages.left_out:
+            return ()
+        notes = []
+        for package in self.packages.left_out:
+            name, _, version = package.partition(" ")
+            instead = CPU_PACKAGES[name]
+            notes.append(
+                f"{instead} {version} replaces {package} of {lock.path}, which runs on TPUs only"
+                if instead
+                else f"{package} of {lock.path} was not installed: only TPUs use it"
+            )
         return tuple(notes)
 
     async def prepare(self) -> None:
-        """Copy what a worker gets, install the job's packages for the runtime's Python, and create
-        the local buckets."""
+        """Copy what a worker gets, install the job's packages for its Python or else the runtime's,
+        and create the local buckets."""
         from tpuctl.cloud.threads import in_thread
-        from tpuctl.flows.local_cloud import prepare_image
-        from tpuctl.local_cloud.machine_images import ImageStore
 
         private_folder(self.home)
         code = self.folder.resolve() / FILES
         self.code = await in_thread(JobFolder, self.bundle, code)
-        version = self.target.tensorflow
-        await prepare_image(version, self.emit, self.may_install)
-        image = ImageStore().path_of(version) / "bin" / "python3"
+        python = await self._python()
         await self._open_cloud()
-        self.packages = await self._install(image)
+        self.packages = await self._install(python)
+
+    async def _python(self) -> Path:
+        """The interpreter that the packages are installed for."""
+        from tpuctl.flows.local_cloud import prepare_image
+        from tpuctl.flows.preflight.job_interpreter import job_interpreter, python_note
+        from tpuctl.local_cloud.machine_images import ImageStore
+
+        build = self.submission.installation.python
+        if build is None:
+            version = self.target.tensorflow
+            await prepare_image(version, self.emit, self.may_install)
+            return ImageStore().path_of(version) / "bin" / "python3"
+        interpreter = await job_interpreter(build, self.emit, self.may_install)
+        if interpreter.version != build.version:
+            self.python_note = (
+                f"rehearsed with Python {interpreter.version}; the job runs on {build.version}"
+            )
+        self.emit(Note(python_note(build, interpreter)))
+        return Path(interpreter.path)
 
     async def _open_cloud(self) -> None:
         texts = [*self.submission.args, *self.submission.env.values()]
@@ -298,15 +352,19 @@ class RehearsalRun:
             self.stack,
         )
 
-    async def _install(self, image: Path) -> Packages:
+    async def _install(self, python: Path) -> Packages:
         from tpuctl.cloud.threads import in_thread
+        from tpuctl.flows.preflight.job_interpreter import (
+            CPU_PACKAGES,
+            PackageFolders,
+            install_packages,
+        )
         from tpuctl.local_cloud.machine_images import ImageStore
-        from tpuctl.local_cloud.pip_configuration import pip_configuration
-        from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu, install
+        from tpuctl.preflight.rehearsal.job_packages import Packages, for_cpu
 
         installation = self.submission.installation
-        if not installation.has_packages:
-            return Packages(image)
+        if not installation.has_packages and installation.python is None:
+            return Packages(python)
         installation = installation.model_copy(
             update={
                 "dependencies": tuple(filter(None, map(for_cpu, installation.dependencies))),
@@ -318,35 +376,28 @@ class RehearsalRun:
         if (
             changed is not None
             or installation.project is not None
+            or installation.members
+            or installation.lock is not None
             or any(
                 requirement.startswith("./")
                 for requirement in (*installation.dependencies, *installation.packages)
             )
         ):
-            code = self.scratch / "project"  # a build writes into its folder
+            code = self.scratch / "project"  # installers write into its folder
             await in_thread(JobFolder, self.bundle, code)
         if changed is not None:
             (code / str(installation.requirements)).write_text(changed, "utf-8")
-        text, settings = await in_thread(pip_configuration)
-        config = self.scratch / "pip.conf"
-        config.write_text(text, "utf-8")
-        variables = {
-            **{name: value for name, value in os.environ.items() if name[:6] != "PYTHON"},
-            **settings,
-            "HOME": str(self.home),
-            "PIP_CONFIG_FILE": str(config),
-            "PIP_CACHE_DIR": str(ImageStore().downloads),
-        }
-        variables.pop("VIRTUAL_ENV", None)
         with step(self.emit, "rehearsal/requirements", "create") as progress:
-            return await install(
-                image,
-                installation.model_dump(),
+            return await install_packages(
+                python,
+                installation,
                 code,
                 self.bundle.digest,
-                folder=self.scratch / "requirements",
-                variables=variables,
-                report=progress.report,
+                PackageFolders(self.home, ImageStore().downloads, self.scratch),
+                progress.report,
+                is_image=installation.python is None,
+                excluded=CPU_PACKAGES,
+                job={**self.submission.env, **self.submission.secrets.values},
             )
 
     def _cpu_requirements(self) -> str | None:

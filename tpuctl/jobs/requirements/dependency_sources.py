@@ -211,8 +211,10 @@ _HINT = (
 )
 _COPY = "Copy the package into that folder, or run a script in a folder that contains both."
 _INDEX_HINT = (
-    "Give pip the index in the stack file, instead of the public one or in addition to it (with a "
-    "password, as a secret in job.secrets):\n"
+    "Lock the dependencies: a lock names the index of each package:\n"
+    "    uv lock\n"
+    "Or give pip the index in the stack file, instead of the public one or in addition to it "
+    "(with a password, as a secret in job.secrets):\n"
     "    job: {env: {PIP_INDEX_URL: URL}}\n"
     "    job: {env: {PIP_EXTRA_INDEX_URL: URL}}"
 )
@@ -226,6 +228,18 @@ def _refused(source: Source, reason: str, hint: str) -> Refused:
         hint=hint,
         where=f"{source.file}:{source.line}",
     )
+
+
+def source_line(file: Path, name: str) -> int | None:
+    """The line of a project or script that says where a package is from, for uv; None without."""
+    text = file.read_text("utf-8", "replace")
+    table = "tool.uv.sources"
+    pattern = rf"(?m)^[\s#]*(?:\[?{re.escape(table)}\.)?([\"']?)([\w.-]+)\1\s*[\]=]"
+    start = max(text.find(table), 0)
+    for match in re.compile(pattern).finditer(text, start):
+        if _normalize(match[2]) == _normalize(name):
+            return text.count("\n", 0, match.start(2)) + 1
+    return None
 
 
 def _sources(file: Path, document: Mapping[str, Any], text: str) -> Iterator[tuple[str, Source]]:
@@ -285,7 +299,7 @@ def _get(document: Mapping[str, Any], key: str) -> Any:
 def _key_line(text: str, table: str, name: str) -> int:
     """The line of a key in a table, or of the table `[table.name]`."""
     quoted = rf"[\"']?{re.escape(name)}[\"']?"
-    pattern = rf"(?m)^\W*{re.escape(table)}\.{quoted}\b|^\s*{quoted}\s*="
+    pattern = rf"(?m)^\W*{re.escape(table)}\.{quoted}\b|^[\s#]*{quoted}\s*="
     start = max(text.find(f"[{table}"), text.find(f"{table}."), 0)
     match = re.compile(pattern).search(text, start) or re.compile(pattern).search(text)
     return text.count("\n", 0, match.start()) + 1 if match else 1

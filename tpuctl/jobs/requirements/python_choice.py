@@ -30,8 +30,8 @@ def choose_python(
     builds: Callable[[], Sequence[PythonBuild]],
     problem: Callable[[str], str | None],
 ) -> PythonChoice:
-    """The image's Python, a minor version as in "3.10" or unknown, if that is allowed; otherwise the newest
-    build that is, and for whose minor version the requirements have no `problem`.
+    """The image's Python, a minor version as in "3.10" or unknown, if that is allowed; otherwise
+    the newest build that is, and for whose minor version the requirements have no `problem`.
 
     `builds` lists what exists for the workers' platform. Raises Refused.
     """

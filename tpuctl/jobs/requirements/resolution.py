@@ -41,7 +41,7 @@ def resolution_problem(
     `variables` are the job's, which may name indexes. Packages of the folder are not resolved.
     """
     if installation.lock is not None:
-        problem = lock_problem(installation.lock, folder, minor, architecture)
+        problem = lock_problem(installation.lock, folder, minor, PLATFORMS[architecture])
         return None if problem is None else problem.detail
     texts, files = _requirements(installation, folder)
     if not texts and not files:

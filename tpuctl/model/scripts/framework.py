@@ -81,9 +81,10 @@ def modules_of_script(script: Path) -> set[str]:
 def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework | None:
     """The framework that drives the TPU, by a package for it, or else the one that is installed.
 
-    JAX programs often install TensorFlow too, to load data.
+    JAX programs often install TensorFlow too, to load data. What a lock installs only for other
+    packages does not tell.
     """
-    requirements = list(requirements)
+    requirements = [requirement for requirement in requirements if not requirement.is_transitive]
     drivers: set[Framework] = set()
     for requirement in requirements:
         if requirement.name == "jax" and "tpu" in requirement.extras:
@@ -107,9 +108,9 @@ def _only(frameworks: set[Framework]) -> Framework | None:
 def framework_in(folder: Path, requirements: str | None = None) -> FrameworkChoice | None:
     """The framework of the jobs in a folder and in the folders directly below it.
 
-    Their requirements tell (`requirements` names a file in each folder, by default requirements.txt
-    or pyproject.toml), or else the imports of their scripts. None if there are none or several:
-    `up` does not know which job follows. Reads a limited number of files.
+    Their requirements tell (`requirements` names a file in each folder, by default a lock,
+    requirements.txt or pyproject.toml), or else the imports of their scripts. None if there are
+    none or several: `up` does not know which job follows. Reads a limited number of files.
     """
     folders = [folder, *_folders_in(folder)]
     by_requirements = {

@@ -1,4 +1,4 @@
-"""Requirements as declared in requirements.txt or pyproject.toml; none is resolved."""
+"""Requirements as declared in a lock, requirements.txt or pyproject.toml; none is resolved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tpuctl.errors import Usage
+from tpuctl.files import is_file
+from tpuctl.model.scripts.dependency_sets import choose_sets, split_setting
+from tpuctl.model.scripts.lock_files import (
+    LOCAL,
+    PYLOCK,
+    UV_LOCK,
+    form_of,
+    lock_of_script,
+    read_lock,
+)
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+
+REQUIREMENTS, PROJECT = "requirements.txt", "pyproject.toml"
 
 MARKS = {  # the longer ones first
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -40,6 +52,8 @@ class Requirement:
     column: int = 0
     extras: frozenset[str] = frozenset()
     is_conditional: bool = False  # has a marker, such as `; python_version < "3.11"`
+    is_locked: bool = False  # to the version of a lock
+    is_transitive: bool = False  # of a lock, and required by other packages only
 
     @property
     def text(self) -> str:
@@ -79,33 +93,84 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
     return numbers + (0,) * (length - len(numbers))
 
 
+def usual_file(root: Path) -> str | None:
+    """The file that `job.requirements: auto` stands for in a folder; None if there is none. The
+    metadata in a script comes before it."""
+    if is_file(root / UV_LOCK) and is_file(root / PROJECT):
+        return UV_LOCK
+    return next((name for name in (PYLOCK, REQUIREMENTS, PROJECT) if is_file(root / name)), None)
+
+
 def required(root: Path, file: str | None = None, script: Path | None = None) -> list[Requirement]:
-    """The requirements of a job that apply everywhere, without those that have a marker."""
-    listed = [*declared(root, file), *_of_script(script)]
+    """The requirements of a job that apply everywhere, without those that have a marker. `file` is
+    what the stack file names, with extras in brackets; None for the usual ones."""
+    of_script = _of_script(script)
+    if of_script is not None and file is None:
+        listed = of_script
+    elif file is not None and form_of(root / split_setting(file)[0]) is not None:
+        listed = declared(root, file)
+    else:
+        listed = [*declared(root, file), *(of_script or ())]
     return [requirement for requirement in listed if not requirement.is_conditional]
 
 
-def _of_script(script: Path | None) -> Iterator[Requirement]:
-    """The requirements in a script's metadata (PEP 723)."""
+def _of_script(script: Path | None) -> list[Requirement] | None:
+    """The requirements in a script's metadata (PEP 723), or in its lock; None without any."""
     try:
         metadata = read_script_metadata(script)
     except Usage:  # reported when the job's dependencies are read
-        return
-    if metadata is not None and script is not None:
-        for dependency in metadata.dependencies:
-            yield from parse_requirement(script, metadata.line, dependency)
+        return None
+    if metadata is None or script is None or not metadata.has_dependencies:
+        return None
+    lock = lock_of_script(script)
+    if is_file(lock):
+        return _locked(lock, [])
+    return [
+        requirement
+        for dependency in metadata.dependencies
+        for requirement in parse_requirement(script, metadata.line, dependency)
+    ]
 
 
 def declared(root: Path, file: str | None = None) -> list[Requirement]:
-    """The requirements of a job: of `file` in its folder, by default of requirements.txt, or
-    otherwise of pyproject.toml. Those with an address are left out.
+    """The requirements of a job: of `file` in its folder, by default of the usual one, the first of
+    uv.lock, pylock.toml, requirements.txt and pyproject.toml. Those with an address are left out.
+
+    Of a lock, all packages that a job installs, with their exact versions and lines.
     """
-    requirements = root / (file or "requirements.txt")
-    if requirements.name == "pyproject.toml":
-        return list(_dependencies(requirements))
-    if requirements.is_file():
-        return list(_lines(requirements, root, set()))
-    return list(_dependencies(root / "pyproject.toml")) if file is None else []
+    name, sets = split_setting(file or usual_file(root) or REQUIREMENTS)
+    path = root / name
+    if path.name == PROJECT:
+        return list(_dependencies(path))
+    if not is_file(path):
+        return []
+    if form_of(path) is not None:
+        return _locked(path, sets)
+    return list(_lines(path, root, set()))
+
+
+def _locked(path: Path, names: list[str]) -> list[Requirement]:
+    """The packages of a lock; none if it is invalid, which is reported when it is read to install
+    it."""
+    try:
+        lock = read_lock(path)
+        sets = choose_sets(names, *lock.available, path.name)
+    except Usage:
+        return []
+    return [
+        Requirement(
+            path,
+            locked.package.line,
+            locked.package.name,
+            f"=={locked.package.version}",
+            extras=locked.extras,
+            is_conditional=locked.is_conditional,
+            is_locked=True,
+            is_transitive=locked.is_transitive,
+        )
+        for locked in lock.installed(sets)
+        if locked.package.version and not {*LOCAL, "git", "url", "path"} & {*locked.package.source}
+    ]
 
 
 def _lines(file: Path, root: Path, visited: set[Path]) -> Iterator[Requirement]:
@@ -141,8 +206,9 @@ class RequirementsFile(NamedTuple):
 
 def included_files(root: Path, file: str | None = None) -> list[RequirementsFile]:
     """The requirements file of a job, and the files of its folder that it includes."""
-    first = root / (file or "requirements.txt")
-    if first.name == "pyproject.toml" or not first.is_file():
+    name, _ = split_setting(file or usual_file(root) or REQUIREMENTS)
+    first = root / name
+    if first.name == PROJECT or form_of(first) is not None or not first.is_file():
         return []
     pending, files = [first], dict[Path, RequirementsFile]()
     while pending:

@@ -19,6 +19,12 @@ class ScriptMetadata(NamedTuple):
     line: int
 
     @property
+    def has_dependencies(self) -> bool:
+        """Whether it lists the script's dependencies, which may be none: without a list, those of
+        the folder apply."""
+        return "dependencies" in self.document
+
+    @property
     def dependencies(self) -> list[str]:
         listed = self.document.get("dependencies", [])
         return [str(requirement) for requirement in listed] if isinstance(listed, list) else []

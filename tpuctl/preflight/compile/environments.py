@@ -41,10 +41,11 @@ LOWERING = Kind(
 COMPILER = Kind("compiler", "the TPU compiler", 300_000_000, 1_000_000_000, HERE / "compiler.lock")
 
 
-def require_machine() -> None:
-    """Raise Refused unless both environments can be created on this machine."""
+def require_machine(minor: str | None = None) -> None:
+    """Raise Refused unless both environments can be created on this machine, for the Python of a
+    job ("3.12") if it brings one."""
     require_platform()
-    _interpreter()
+    _interpreter(minor)
 
 
 def require_platform() -> None:
@@ -60,15 +61,25 @@ def require_platform() -> None:
 
 
 @functools.cache
-def _interpreter() -> Interpreter:
-    """The Python for both environments, preferably the current one. Raises Refused if none."""
-    interpreter = find(PYTHONS)
+def _interpreter(minor: str | None = None) -> Interpreter:
+    """The Python for both environments, preferably the current one, unless it has to be of a
+    version. Raises Refused if there is none."""
+    if minor is not None and minor not in PYTHONS:
+        raise Refused(
+            "The compiler's TensorFlow does not run on the job's Python",
+            f"it requires Python {or_list(PYTHONS)}, and the job runs on Python {minor}",
+            hint="Compile with another Python:\n"
+            f"    tpuctl rehearse --compile --python {PYTHONS[-1]} SCRIPT",
+            where="job.python",
+        )
+    minors = PYTHONS if minor is None else (minor,)
+    interpreter = find(minors)
     if interpreter is None:
         raise Refused(
             "The TPU compiler does not run on this machine",
-            f"its TensorFlow requires Python {or_list(PYTHONS)}. This is Python "
-            f"{platform.python_version()}, and neither was found on PATH, in pyenv or in uv",
-            hint=f"{install_hint(PYTHONS[-1])}\nThen run the command again.",
+            f"its TensorFlow requires Python {or_list(minors)}. This is Python "
+            f"{platform.python_version()}, and none was found on PATH, in pyenv or in uv",
+            hint=f"{install_hint(minors[-1])}\nThen run the command again.",
             where="--compile",
         )
     return interpreter
@@ -81,12 +92,14 @@ class Environments:
     user's cache folder.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
+    def __init__(self, cache: Path | None = None, minor: str | None = None) -> None:
+        """`minor` is the version of a Python ("3.12") that the environments have to be of."""
+        self.minor = minor
         self.cache = (cache or environments_folder()).expanduser().absolute()
 
     def home(self, kind: Kind) -> Path:
         """The folder of an environment, whether it exists or not."""
-        parts = [_interpreter().version, platform.machine(), kind.lock.read_text("utf-8")]
+        parts = [_interpreter(self.minor).version, platform.machine(), kind.lock.read_text("utf-8")]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return self.cache / "compile" / f"{kind.name}-{digest}"
 
@@ -134,7 +147,7 @@ class Environments:
         python = str(home / "bin" / "python3")
         try:
             await self._run(
-                (_interpreter().path, "-I", "-m", "venv", str(home)), kind, report, lock
+                (_interpreter(self.minor).path, "-I", "-m", "venv", str(home)), kind, report, lock
             )
             install = (
                 *(python, "-I", "-m", "pip", "install", "--no-deps", "--require-hashes"),

@@ -37,6 +37,7 @@ class Packages:
     virtual_env: Path | None = None  # the virtual environment, if any
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # packages of a lock, as `name version`
 
 
 def for_cpu(requirements: str) -> str:
