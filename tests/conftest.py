@@ -7,11 +7,14 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.machine_folder import let_programs_import_each_other
+
+if TYPE_CHECKING:
+    from tests.support.python_mirror import PythonMirror
 
 # Background processes of a shell ignore SIGINT, and their child processes inherit that: Ctrl-C sent
 # by the tests would have no effect.
@@ -42,6 +45,19 @@ def transcript(
     os.environ["TPUCTL_LOCAL_TRANSCRIPT"] = str(path)
     yield path
     del os.environ["TPUCTL_LOCAL_TRANSCRIPT"]
+
+
+@pytest.fixture
+def pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonMirror]:
+    """A mirror with Python 3.12 and 3.13, the only builds that uv knows."""
+    from tests.support.python_mirror import python_mirror
+
+    with python_mirror(tmp_path / "pythons", ["3.12", "3.13"]) as mirror:
+        for name, value in mirror.variables.items():
+            monkeypatch.setenv(name, value)
+        if "TPUCTL_CONFIG_HOME" not in os.environ:  # the user's cache stays as it is
+            monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+        yield mirror
 
 
 @pytest.hookimpl(wrapper=True)
