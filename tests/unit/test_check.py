@@ -113,7 +113,7 @@ stack: s
 project: {id: my-project}
 tpu: {type: v5litepod-4, zones: [us-west4-a]}
 """
-PROJECT = """[project]
+PYPROJECT = """[project]
 name = "a"
 requires-python = "REQUIRED"
 dependencies = ["jax[tpu]>=0.8"]
@@ -143,16 +143,16 @@ NAMES = {
     ("setting", "files", "pythons", "asked_by"),
     [
         ("", {}, (), ""),
-        ("", {"project": PROJECT.replace("REQUIRED", ">=3.10")}, (), ""),
+        ("", {"project": PYPROJECT.replace("REQUIRED", ">=3.10")}, (), ""),
         (
             "",
-            {"project": PROJECT.replace("REQUIRED", ">=3.12")},
+            {"project": PYPROJECT.replace("REQUIRED", ">=3.12")},
             ("3.12", "3.13", "3.14", "3.15"),
             "requires-python, {}/pyproject.toml:3",
         ),
         (
             "",
-            {"project": PROJECT.replace("REQUIRED", ">=3.12"), "pinned": "# here\n3.13\n"},
+            {"project": PYPROJECT.replace("REQUIRED", ">=3.12"), "pinned": "# here\n3.13\n"},
             ("3.13",),
             "{}/.python-version:2",
         ),
@@ -160,7 +160,7 @@ NAMES = {
             "",
             {
                 "lock": 'version = 1\nrequires-python = "==3.12.*"\n[[package]]\nname = "a"\n',
-                "project": PROJECT,
+                "project": PYPROJECT,
             },
             ("3.12",),
             "requires-python, {}/uv.lock:2",
@@ -171,8 +171,8 @@ NAMES = {
             ("3.8", "3.9"),
             "requires-python, {}/train.py:2",
         ),
-        ("image", {"project": PROJECT.replace("REQUIRED", ">=3.12")}, (), ""),
-        ("3.11.7", {"project": PROJECT.replace("REQUIRED", ">=3.12")}, ("3.11",), "job.python"),
+        ("image", {"project": PYPROJECT.replace("REQUIRED", ">=3.12")}, (), ""),
+        ("3.11.7", {"project": PYPROJECT.replace("REQUIRED", ">=3.12")}, ("3.11",), "job.python"),
         ("3.10", {"pinned": "3.12"}, (), ""),
         (">=3.11,<3.13", {}, ("3.11", "3.12"), "job.python"),
     ],
@@ -206,7 +206,7 @@ def test_python_that_does_not_exist_is_refused(tmp_path: Path, version: str) -> 
 
 def test_own_python_of_the_job_decides(tmp_path: Path) -> None:
     """JAX and the standard library need a newer Python than the image's, which the project says."""
-    project = PROJECT.replace("REQUIRED", ">=3.12")
+    project = PYPROJECT.replace("REQUIRED", ">=3.12")
     stack = folder_with(tmp_path, project=project)
     target = program_target(stack, runnable(str(tmp_path / "train.py")))
     assert check_path(tmp_path / "train.py", target).findings == ()

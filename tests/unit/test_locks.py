@@ -25,7 +25,7 @@ from tpuctl.model.stack.schema import JobSection
 
 X86, ARM = "x86_64-manylinux_2_31", "aarch64"
 BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-PROJECT = """[project]
+PYPROJECT = """[project]
 name = "app"
 version = "1"
 requires-python = ">=3.10"
@@ -91,7 +91,7 @@ def where(error: TpuctlError) -> str:
     return error.diagnostics[0].where
 
 
-def lock_project(folder: Path, text: str = PROJECT) -> LockFile:
+def lock_project(folder: Path, text: str = PYPROJECT) -> LockFile:
     (folder / "pyproject.toml").write_text(text)
     uv(folder, "lock")
     lock = read(folder).lock
@@ -121,7 +121,7 @@ def test_lock_comes_before_requirements_and_without_default_groups(folder: Path)
 
 
 def test_unknown_and_ambiguous_names_of_a_lock(folder: Path) -> None:
-    lock_project(folder, PROJECT.replace("fast =", "data = ['grain']\nfast ="))
+    lock_project(folder, PYPROJECT.replace("fast =", "data = ['grain']\nfast ="))
     assert "extras: data, fast; groups: data, dev" in str(
         problem_of(folder, requirements="uv.lock[tpu]")
     )
@@ -145,7 +145,7 @@ plain = { workspace = true }
 ext = { path = "libs/ext", editable = true }
 wheel-only = { path = "libs/wheel_only-1.0-py3-none-any.whl" }
 """
-    text = PROJECT.replace('"tabulate",', '"core", "plain", "wheel-only",\n')
+    text = PYPROJECT.replace('"tabulate",', '"core", "plain", "wheel-only",\n')
     text = text.replace('fast = ["einops"]', 'fast = ["ext"]')
     (folder / "libs").mkdir()
     make_wheel(folder / "libs", "wheel-only", "1.0")
@@ -215,7 +215,7 @@ def test_member_of_a_workspace_whose_lock_is_not_uploaded_is_refused(monorepo: P
     assert str(monorepo / "uv.lock") in str(error)
     assert read(member, requirements="pyproject.toml").dependencies == ("einops",)
     (monorepo / "other").mkdir()
-    (monorepo / "other/pyproject.toml").write_text(PROJECT.partition("[tool.uv]")[0])
+    (monorepo / "other/pyproject.toml").write_text(PYPROJECT.partition("[tool.uv]")[0])
     assert read(monorepo / "other").dependencies
 
 
@@ -229,9 +229,9 @@ def test_reading_a_lock_writes_nothing_into_the_folder(monorepo: Path) -> None:
 
 def test_workspace_without_a_project_installs_its_members(folder: Path) -> None:
     (folder / "member").mkdir()
-    member = PROJECT.partition("[tool.uv]")[0].replace('"app"', '"trainer"')
+    member = PYPROJECT.partition("[tool.uv]")[0].replace('"app"', '"trainer"')
     (folder / "member/pyproject.toml").write_text(member + BUILD)
-    settings = PROJECT.partition("[tool.uv]")[2]
+    settings = PYPROJECT.partition("[tool.uv]")[2]
     lock_project(folder, f'[tool.uv]\n{settings}[tool.uv.workspace]\nmembers = ["member"]\n')
     install = read(folder, requirements="uv.lock[data]")
     assert (install.project, install.members) == (None, ("member",))
@@ -379,7 +379,7 @@ def test_exact_versions_and_lines_of_a_lock(folder: Path) -> None:
 
 
 def test_extras_and_groups_of_a_project_are_declared(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     listed = declared(tmp_path, "pyproject.toml[fast, data]")
     assert [(each.name, each.line) for each in listed] == [
         ("jax", 6),
@@ -399,7 +399,7 @@ def test_default_groups_of_a_pylock(tmp_path: Path) -> None:
 
 
 def test_framework_is_that_of_direct_dependencies(folder: Path) -> None:
-    lock_project(folder, PROJECT.replace('"tabulate"', '"loader"').replace("jax[tpu]", "jax"))
+    lock_project(folder, PYPROJECT.replace('"tabulate"', '"loader"').replace("jax[tpu]", "jax"))
     assert "tensorflow" in {requirement.name for requirement in declared(folder)}
     choice = framework_in(folder)
     assert choice is not None
@@ -453,7 +453,7 @@ def test_versions_for_some_pythons_are_conditional_and_windows_is_left_out(tmp_p
 
 def test_conflicting_extras(folder: Path) -> None:
     make_wheel(folder / "wheels", "grain", "2.0")
-    text = PROJECT.replace('fast = ["einops"]', 'fast = ["grain==1.0"]\nnew = ["grain==2.0"]')
+    text = PYPROJECT.replace('fast = ["einops"]', 'fast = ["grain==1.0"]\nnew = ["grain==2.0"]')
     lock_project(folder, text + 'conflicts = [[{extra = "fast"}, {extra = "new"}]]\n')
     for extra, version in (("fast", "1.0"), ("new", "2.0")):
         listed = required(folder, f"uv.lock[{extra}]")
@@ -471,17 +471,17 @@ def test_conflicting_extras(folder: Path) -> None:
 def test_lock_that_does_not_match_its_project(folder: Path) -> None:
     lock_project(folder)
     project = folder / "pyproject.toml"
-    project.write_text(PROJECT.replace('"tabulate"', '"tabulate>=1"'))
+    project.write_text(PYPROJECT.replace('"tabulate"', '"tabulate>=1"'))
     error = problem_of(folder)
     assert where(error) == f"{project}:7"
     assert error.diagnostics[0].hint.endswith("\n    uv lock")
     # uv alone sees what is no requirement.
-    project.write_text(PROJECT.replace("[tool.uv]\n", "[tool.uv]\nprerelease = 'allow'\n"))
+    project.write_text(PYPROJECT.replace("[tool.uv]\n", "[tool.uv]\nprerelease = 'allow'\n"))
     assert where(problem_of(folder)) == f"{folder / 'uv.lock'}:1"
     # Removed again: it matches.
-    project.write_text(PROJECT)
+    project.write_text(PYPROJECT)
     read(folder)
-    project.write_text(PROJECT.replace('  "tabulate",\n', ""))
+    project.write_text(PYPROJECT.replace('  "tabulate",\n', ""))
     assert "tabulate is in the lock, and no longer required" in str(problem_of(folder))
 
 
@@ -489,7 +489,7 @@ def test_index_of_this_computer_is_no_difference(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock of another index than the one that uv is told on this computer."""
-    text = PROJECT.partition("[tool.uv]")[0]
+    text = PYPROJECT.partition("[tool.uv]")[0]
     (folder / "pyproject.toml").write_text(text)
     monkeypatch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
@@ -588,7 +588,7 @@ def test_lock_for_a_python_or_a_platform(tmp_path: Path) -> None:
 
 
 def test_lock_for_other_platforms_only(folder: Path) -> None:
-    text = PROJECT.replace(
+    text = PYPROJECT.replace(
         "[tool.uv]\n", "[tool.uv]\nenvironments = [\"sys_platform == 'darwin'\"]\n"
     )
     lock = lock_project(folder, text)
@@ -626,7 +626,7 @@ def test_password_of_an_index_names_its_variables(folder: Path) -> None:
     lock_project(folder)
     project = folder / "pyproject.toml"
     index = '[[tool.uv.index]]\nname = "own-1"\nurl = "https://me:hunter2@index.example/simple"\n'
-    project.write_text(PROJECT + index)
+    project.write_text(PYPROJECT + index)
     error = problem_of(folder)
     assert "tool.uv.index" in str(error)
     assert "UV_INDEX_OWN_1_PASSWORD" in error.diagnostics[0].hint
