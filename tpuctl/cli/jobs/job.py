@@ -12,7 +12,8 @@ from tpuctl.cli.help.command_classes import App
 from tpuctl.cli.jobs.follow import AllWorkers, find_job, remember
 from tpuctl.cli.jobs.report import compare, show
 from tpuctl.cli.parameters.arguments import duration
-from tpuctl.cli.parameters.options import Job, OutputFormat
+from tpuctl.cli.parameters.options import Job, OutputFormat, ProjectId, StackName
+from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
@@ -71,6 +72,8 @@ def logs(
             help="Show this attempt, and with -f all later ones (default: the last).",
         ),
     ] = None,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Show a job's log, even after its machines are deleted.
 
@@ -85,7 +88,7 @@ def logs(
             hint="To show new lines as they are written:\n    tpuctl logs -f --tail 0",
             where="--tail",
         )
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> int:
         record = await find_job(state, tpuctl, job, attempt)
@@ -148,6 +151,8 @@ def wait(
             "to stop it instead, use `run --timeout`.",
         ),
     ] = "",
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Wait silently for a job to end, and exit with its exit code.
 
@@ -157,7 +162,7 @@ def wait(
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> int:
         record = await find_job(state, tpuctl, job)
@@ -175,13 +180,15 @@ def wait(
     return state.wait_for(work())
 
 
-def stop(context: typer.Context, job: Job = "") -> None:
+def stop(
+    context: typer.Context, job: Job = "", stack: StackName = "", project: ProjectId = ""
+) -> None:
     """Stop a job on all workers: SIGTERM first, SIGKILL after 30 seconds.
 
     Example: tpuctl stop
     """
     state: State = context.obj
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> tuple[str, JobStatus]:
         record = await find_job(state, tpuctl, job)
@@ -248,7 +255,12 @@ def _show_profile(state: State, folder: str) -> None:
     )
 
 
-def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
+def jobs(
+    context: typer.Context,
+    output_format: OutputFormat = None,
+    stack: StackName = "",
+    project: ProjectId = "",
+) -> None:
     """List the stack's jobs, newest first.
 
     Example: tpuctl jobs
@@ -259,7 +271,7 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
         return
     state: State = context.obj
     state.use_format(output_format)
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
     summaries = state.wait_for(tpuctl.jobs())
     now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
