@@ -114,10 +114,10 @@ def run(
 
     state: State = context.obj
     tpu_options = ScriptTpuOptions(tpu, zone, spot, project, keep)
-    tpu_options.validate(down=down, detach=detach)
     _validate_options(down=down, detach=detach, is_sweep=bool(each))
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(context, script, module, arguments)
+    tpu_options.validate(down=down, detach=detach)
     sweep = parse_sweep(each, words) if each else []
     script_tpu = tpu_options.open(state, program, form, words)
     tpuctl = script_tpu.tpuctl
@@ -143,11 +143,12 @@ def run(
         all_workers=all_workers,
         seconds=seconds,
     )
-    if detach:
-        return state.wait_for(_run_detached(state, script_tpu, submission, options))
-    if sweep:
-        _confirm_sweep(state, tpuctl, submission, len(sweep))
-    return _run_attached(state, script_tpu, submission, options)
+    with script_tpu.naming_conflicts():
+        if detach:
+            return state.wait_for(_run_detached(state, script_tpu, submission, options))
+        if sweep:
+            _confirm_sweep(state, tpuctl, submission, len(sweep))
+        return _run_attached(state, script_tpu, submission, options)
 
 
 def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:

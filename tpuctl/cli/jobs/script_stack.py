@@ -31,7 +31,7 @@ RunTpu = Annotated[
     typer.Option(
         "--tpu",
         metavar="TYPE",
-        help="Without a stack file: create a TPU of this type, and delete it at the end.",
+        help="Run on a new TPU of this type, without a stack file.",
         autocompletion=complete_types,
     ),
 ]
@@ -40,17 +40,13 @@ RunZone = Annotated[
     typer.Option(
         "--zone",
         metavar="ZONE",
-        help="Zone for --tpu, or several to try in order (default: the cheapest).",
+        help="Zones for --tpu, in order (default: the cheapest).",
         autocompletion=complete_zones,
     ),
 ]
-RunSpot = Annotated[
-    bool, typer.Option("--spot", help="Spot capacity for --tpu: cheaper, may be preempted.")
-]
-RunProject = Annotated[
-    str, project_option("Project id for --tpu (default: the one configured for gcloud).")
-]
-RunKeep = Annotated[bool, typer.Option("--keep", help="Keep the TPU of --tpu at the end.")]
+RunSpot = Annotated[bool, typer.Option("--spot", help="Use spot capacity for --tpu.")]
+RunProject = Annotated[str, project_option("Project id for --tpu (default: gcloud's).")]
+RunKeep = Annotated[bool, typer.Option("--keep", help="Do not delete the TPU of --tpu at the end.")]
 
 WITHOUT_FILE = """\
 Run it without one, on a TPU that is deleted at the end:
@@ -129,7 +125,9 @@ class ScriptTpuOptions:
         from tpuctl.preflight.submit_gate import runnable
 
         accelerator = require_type(self.tpu)
-        tpu = TpuOptions(accelerator, require_zones(self.zone, zones()) or (), self.is_spot)
+        tpu = TpuOptions(
+            accelerator, require_zones(self.zone, zones(), takes_region=False) or (), self.is_spot
+        )
         job = runnable(program, form)
         path = _stack_file(state, job.folder)
         if path is not None:
@@ -154,7 +152,6 @@ class ScriptTpuOptions:
         self, state: State, path: Path, accelerator: AcceleratorType, tpu: TpuOptions
     ) -> JobTpu:
         """The same TPU of a stack file, created and deleted like one without a file."""
-        state.named_stack_file = path if state.stack_file != path else state.named_stack_file
         tpuctl = state.tpuctl()
         stack = tpuctl.stack
         if (
@@ -204,8 +201,28 @@ class JobTpu:
             describe(stack, prepared.plan, self.program, source=source, goes_down=goes_down)
         )
         cost = cost_sentence(prepared.cost, is_free=state.is_free)
+        if state.yes:
+            state.announce(cost)
         end = f"run {self.program}, and delete it" if self.goes_down else f"and run {self.program}"
         state.confirm(f"{cost} Create it, {end}?")
+
+    @contextmanager
+    def naming_conflicts(self) -> Iterator[None]:
+        """For a script without a stack file, say what is up without comparing it to one."""
+        try:
+            yield
+        except Conflict as error:
+            detail, comparison, _ = error.diagnostics[0].detail.partition(", the stack file")
+            if not comparison:
+                detail, comparison, _ = detail.partition(", but the stack file")
+            if self.script is None or not comparison:
+                raise
+            raise Conflict(
+                "Another TPU is up for this script",
+                detail,
+                hint="Delete it first:\n    tpuctl down\nOr run on it, with its type and zone.",
+                where="--tpu",
+            ) from error
 
     @contextmanager
     def showing_end(self, run_state: RunState) -> Iterator[None]:
@@ -266,13 +283,15 @@ def _require_stack_file(state: State) -> None:
 
 
 def _stack_file(state: State, folder: Path) -> Path | None:
-    """The stack file that would be used here, or that is next to the script."""
-    from tpuctl.model.stack.stack_search import STACK_FILE, find_stack_file
+    """The stack file that is used here, or else, as if it was named, the one next to the script."""
+    from tpuctl.model.stack.stack_search import STACK_FILE
 
     if state.named_stack_file is not None:
         return state.named_stack_file
-    path = find_stack_file(Path(), state.warn)
-    for candidate in (path, folder / STACK_FILE):
-        if os.path.lexists(candidate):
-            return candidate if not candidate.is_absolute() else Path(os.path.relpath(candidate))
-    return None
+    if os.path.lexists(state.stack_file):
+        return state.stack_file
+    path = folder / STACK_FILE
+    if not os.path.lexists(path):
+        return None
+    state.named_stack_file = state.stack_file = path
+    return path
