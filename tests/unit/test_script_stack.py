@@ -54,6 +54,9 @@ def test_name_is_of_the_script_and_its_folder(tmp_path: Path) -> None:
     names = [stack_name(program, "my-project") for program in programs]
     assert len({*names}) == len(programs)
     assert names[0].startswith("a-train-")
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "go.py").touch()
+    assert "-go-" in f"-{stack_name(runnable('pkg.go', 'module'), 'my-project')}"
     assert names == [stack_name(program, "my-project") for program in programs]
     assert names[0] == stack_name(runnable(str(tmp_path / "a" / "train.py")), "my-project")
     for name in names:

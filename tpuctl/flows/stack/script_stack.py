@@ -84,7 +84,7 @@ def stack_name(program: Runnable, project: str) -> str:
     In a project that several people use, `train.py` of one is not that of another.
     """
     folder = program.folder.resolve()
-    file = program.file.name if program.file is not None else program.program
+    file = program.program or (program.file.name if program.file is not None else "")
     identity = "\0".join((getpass.getuser(), str(folder), program.form, file))
     mark = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:HASH_LENGTH]
     script = file.rpartition(".")[2] if program.form == "module" else Path(file).stem
