@@ -156,14 +156,14 @@ def test_job_that_was_left_running_is_followed_by_the_name_of_its_stack(
         terminal.press_ctrl_c()
         assert terminal.end() == 130
         (names,) = {*NAMED.findall(terminal.sentences)}
-    named = ("--stack", names[0], "--project", names[1])
-    with Terminal(folder, "logs", "-f", *named) as terminal:
+    options = ("--stack", names[0], "--project", names[1])
+    with Terminal(folder, "logs", "-f", *options) as terminal:
         terminal.wait_for("it runs\n")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-        assert shlex.join(named) in terminal.sentences
-    assert run_tpuctl("stop", *named, folder=folder).returncode == 0
-    assert run_tpuctl("down", "--yes", *named, folder=folder).returncode == 0
+        assert shlex.join(options) in terminal.sentences
+    assert run_tpuctl("stop", *options, folder=folder).returncode == 0
+    assert run_tpuctl("down", "--yes", *options, folder=folder).returncode == 0
     assert left(script) == ["bucket"]
 
 
@@ -172,18 +172,18 @@ def test_preempted_tpu_is_not_recreated_without_its_type(
     folder: Path, local_cloud: LocalCloud
 ) -> None:
     script = write(folder, ENDLESS)
-    options = ("--yes", "--spot", "--keep", "--detach")
-    done = run_tpuctl("run", *options, *TPU, "train.py", folder=folder)
+    run_options = ("--yes", "--spot", "--keep", "--detach")
+    done = run_tpuctl("run", *run_options, *TPU, "train.py", folder=folder)
     assert done.returncode == 0, done.stderr
     (names,) = {*NAMED.findall(done.stdout + done.stderr)}
-    named = ("--stack", names[0], "--project", names[1])
+    options = ("--stack", names[0], "--project", names[1])
     node = asyncio.run(stack_of(script).node())
     remote_control.add_fault(local_cloud, "preempt", node=node.name)
-    done = run_tpuctl("wait", *named, folder=folder)
+    done = run_tpuctl("wait", *options, folder=folder)
     assert done.returncode == 69, done.stderr
     assert "No further attempt: the stack was named without a stack file" in done.stderr
     assert "v2-8" not in done.stderr
-    assert run_tpuctl("down", "--yes", *named, folder=folder).returncode == 0
+    assert run_tpuctl("down", "--yes", *options, folder=folder).returncode == 0
     assert left(script) == ["bucket"]
 
 

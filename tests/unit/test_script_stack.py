@@ -89,14 +89,14 @@ def test_printed_command_writes_the_same_stack(
 
 
 def test_project_is_the_configured_one(tmp_path: Path) -> None:
-    def found(*, local: bool = False, option: str = "", **environment: str) -> tuple[str, str]:
+    def source_of(*, local: bool = False, option: str = "", **environment: str) -> tuple[str, str]:
         variables = {"CLOUDSDK_CONFIG": str(tmp_path), **environment}
         project = find_project(option, local=local, accelerator="v5e-1", environment=variables)
         return project.id, project.source
 
     with pytest.raises(Usage, match="No project specified"):
-        found()
-    assert found(local=True) == ("local-project", "")
+        source_of()
+    assert source_of(local=True) == ("local-project", "")
     (tmp_path / "configurations").mkdir()
     for name, text in (
         ("default", "[core]\nproject = of-default\n"),
@@ -105,18 +105,18 @@ def test_project_is_the_configured_one(tmp_path: Path) -> None:
         ("damaged", "project = x\n[core\n"),
     ):
         (tmp_path / "configurations" / f"config_{name}").write_text(text, "utf-8")
-    assert found()[0] == "of-default"
+    assert source_of()[0] == "of-default"
     (tmp_path / "active_config").write_text("work\n", "utf-8")
-    assert found() == ("of-work", "gcloud's configuration")
-    assert found(CLOUDSDK_ACTIVE_CONFIG_NAME="default")[0] == "of-default"
+    assert source_of() == ("of-work", "gcloud's configuration")
+    assert source_of(CLOUDSDK_ACTIVE_CONFIG_NAME="default")[0] == "of-default"
     for name in ("empty", "damaged", "absent", "../work"):
         with pytest.raises(Usage):
-            found(CLOUDSDK_ACTIVE_CONFIG_NAME=name)
-    assert found(CLOUDSDK_CORE_PROJECT="of-shell")[0] == "of-shell"
+            source_of(CLOUDSDK_ACTIVE_CONFIG_NAME=name)
+    assert source_of(CLOUDSDK_CORE_PROJECT="of-shell")[0] == "of-shell"
     variables = {"CLOUDSDK_CORE_PROJECT": "of-shell", "GOOGLE_CLOUD_PROJECT": "of-google"}
-    assert found(**variables) == ("of-google", "GOOGLE_CLOUD_PROJECT")
-    assert found(option="typed", **variables) == ("typed", "")
-    assert found(local=True, CLOUDSDK_CORE_PROJECT="of-shell")[0] == "local-project"
+    assert source_of(**variables) == ("of-google", "GOOGLE_CLOUD_PROJECT")
+    assert source_of(option="typed", **variables) == ("typed", "")
+    assert source_of(local=True, CLOUDSDK_CORE_PROJECT="of-shell")[0] == "local-project"
 
 
 @pytest.mark.parametrize(
