@@ -132,13 +132,12 @@ def status(
     from tpuctl.flows.stack.apply import combined_error
 
     state: State = context.obj
-    tpuctl = _client(context, stack, project)
+    tpuctl = client(context, stack, project)
 
     def typed(command: str) -> str:
-        if command == "down":
-            return f"{state.command_prefix} down{_stack_options(stack, project)}"
-        where = "  # in the folder of its stack file" if stack else ""
-        return f"{state.command_prefix} {command}{where}"
+        line = state.typed(command)
+        is_named = not stack or state.stack_options in line
+        return line if is_named else f"{line}  # in the folder of its stack file"
 
     if watch:
         watch_status(state, tpuctl, interval, typed)
@@ -193,7 +192,7 @@ def down(
     from tpuctl.view.terminal.text_wrapping import print_wrapped
 
     state: State = context.obj
-    tpuctl = _client(context, stack, project)
+    tpuctl = client(context, stack, project)
 
     def confirm(teardown: Teardown) -> None:
         if state.yes:
@@ -299,7 +298,7 @@ def orphans(
     return 1 if project_orphans.is_charged else 0
 
 
-def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
+def client(context: typer.Context, stack: str, project: str) -> Tpuctl:
     """A client for the named stack, or for the stack file's. Both names or neither are required."""
     state: State = context.obj
     if not stack and not project:

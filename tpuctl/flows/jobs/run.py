@@ -447,14 +447,15 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         emit(WarningIssued(warning))
     if record.kind == "notebook":
         return record
-    can_be_rehearsed = not submission.additions and context.controller is None
+    has_file = stack.path.is_file()
+    can_be_rehearsed = has_file and not submission.additions and context.controller is None
     content = content_of(stack, record.bundle, record.script)
     is_untried = is_first and can_be_rehearsed and not rehearsed_before(stack, record)
     if is_untried and is_new_advice("rehearse", stack, content):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
     is_unattended = is_first and not is_watched and stack.is_spot and record.retries.preemption
-    if is_unattended and is_new_advice("recovery", stack, content):
+    if has_file and is_unattended and is_new_advice("recovery", stack, content):
         emit(Note(NOT_RECOVERED))
     return record
 

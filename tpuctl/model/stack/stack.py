@@ -334,7 +334,14 @@ def read_stack(path: Path) -> Stack:
 
     Raises InvalidStack if the file is not valid against the schema.
     """
-    text = read_stack_text(path)
+    return stack_of_text(read_stack_text(path), path)
+
+
+def stack_of_text(text: StackText, path: Path) -> Stack:
+    """The stack of a stack file's text, which need not be at `path` yet, with its problems.
+
+    Raises InvalidStack if the text is not valid against the schema.
+    """
     file = text.validate()
     problems = list(find_problems(file, text))
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
