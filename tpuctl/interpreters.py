@@ -72,8 +72,19 @@ def find(minors: Sequence[str]) -> Interpreter | None:
 
 
 def uv() -> str | None:
-    """The path of uv, which can install interpreters."""
-    return shutil.which("uv")
+    """The path of uv, which can install interpreters: the one that came with tpuctl, or else the
+    one on PATH."""
+    return wheel_uv() or shutil.which("uv")
+
+
+def wheel_uv() -> str | None:
+    """The path of the uv that came with tpuctl, as a wheel of the package index."""
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, OSError):
+        return None
 
 
 async def install(minor: str, report: Callable[[str], None]) -> str | None:
