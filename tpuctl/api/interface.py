@@ -79,7 +79,8 @@ class Tpuctl:
         self.bare = (name, project) if name or project else None
         self.cloud_name = cloud
         self.emit = emit
-        # Decides whether uv may download a Python that the local cloud's machines need.
+        # Decides whether uv may download a Python that the local cloud's machines need, or what is
+        # large and a job brings.
         self.may_install: Callable[[str], bool] = lambda question: False
         self.record_call: RecordCall | None = None  # receives each call of the cloud
 
@@ -145,6 +146,7 @@ class Tpuctl:
             has_file=self.bare is None,
             controller=controller_name(),
             jobs_cloud=job_cloud(self.cloud_name),
+            may_download=self.may_install,
         )
         if not self.endpoint.is_local:
             return context

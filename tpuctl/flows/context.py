@@ -78,6 +78,7 @@ class Context:
     controller: str | None = None  # the stack's controller, if this program runs on it
     jobs_cloud: str = "google"  # name of the cloud that is passed to jobs
     prepare_image: PrepareImage = _needs_no_image  # builds the image of a runtime
+    may_download: Callable[[str], bool] = lambda question: False  # what is large
     ssh_pool: SshPool | None = None  # keeps connections open from one step to the next
 
     @property

@@ -40,6 +40,7 @@ from tpuctl.flows.local_cloud import machine_python
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.packages.image_packages import require_installable_on_image
+from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.stack.down import down as take_down
 from tpuctl.flows.stack.plan import plan
@@ -440,6 +441,14 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         progress.result = where + _framework(submission) + _python(submission)
     if is_first and not stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
+    installation = await ensure_tools(
+        submission.installation,
+        context.store,
+        emit,
+        workers_have_internet=stack.file.network.ssh == "external",
+        may_download=context.may_download,
+    )
+    submission = replace(submission, installation=installation)
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
