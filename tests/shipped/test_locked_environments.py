@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.environment_machine import Machine, uv_path
 from tests.support.package_index import PASSWORD, PackageIndex, package_index
+from tests.support.supervised_worker import PYTHONS
 from tests.support.wheels import make_project, make_wheel
 
 INSTALLED = (
@@ -91,7 +92,9 @@ def fail(machine: Machine, **install: Any) -> str:
     return line
 
 
-def test_lock_is_installed_exactly(machine: Machine, index: PackageIndex) -> None:
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
+def test_lock_is_installed_exactly(machine: Machine, index: PackageIndex, python: str) -> None:
+    machine.interpreter = python
     environment = machine.create_environment(**lock())
     assert installed(machine, environment) == ["shared-library=1.0", "small-library=3.0"]
     assert b"tpuctl: installed uv.lock in " in machine.log()

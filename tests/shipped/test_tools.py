@@ -15,15 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environment_machine import UV, Machine, python_build
+from tests.support.environment_machine import UV, Machine, python_build, uv_path
 from tests.support.package_index import package_index
 from tests.support.polling import until
-from tests.support.python_mirror import PythonMirror, portable_interpreter, python_mirror
+from tests.support.python_mirror import Fault, PythonMirror, portable_interpreter, python_mirror
+from tests.support.supervised_worker import PYTHONS, Worker, worker_fixture
 from tests.support.wheels import make_wheel
-from tpuctl.jobs.shipped.environment import tools
+from tpuctl.jobs.shipped.environment import tool_archive
 
 MINOR = "3.12" if sys.version_info[:2] != (3, 12) else "3.11"
 SAY = "import sys; print(sys.version.split()[0], sys.prefix, sys.base_prefix)"
+
+new_worker = worker_fixture([sys.executable])
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +49,11 @@ def machine(tmp_path: Path, mirror: PythonMirror, version: str) -> Machine:
     return machine
 
 
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
 def test_job_without_packages_has_its_own_python(
-    machine: Machine, mirror: PythonMirror, version: str
+    machine: Machine, mirror: PythonMirror, version: str, python: str
 ) -> None:
+    machine.interpreter = python
     environment = machine.create_environment()
     key = machine.install["python"]["key"]
     base = machine.home / ".tpuctl/tools" / key / "python"
@@ -98,6 +103,29 @@ def test_pip_installs_for_it_without_uv(machine: Machine, version: str) -> None:
     assert machine.evaluate(another, code) == f"{version} 3.0"
 
 
+def test_all_commands_use_the_jobs_python(
+    new_worker: Worker, mirror: PythonMirror, version: str
+) -> None:
+    """As in `test_all_commands_use_same_python`, without packages."""
+    tool = new_worker.home / ".tpuctl/tools" / UV["key"]
+    tool.mkdir(parents=True)
+    (tool / "uv").symlink_to(uv_path())
+    (tool / "complete").touch()
+    say = "import sys; print(sys.version.split()[0], sys.executable)"
+    command = f'{{}} -c "{say}"'
+    shell = "; ".join(command.format(name) for name in ("python", "python3"))
+    install = {"python": python_build(mirror, version), "uv": UV}
+    new_worker.write_spec(
+        "", argv=["sh", "-c", shell + "; echo $VIRTUAL_ENV"], install=install, env=mirror.variables
+    )
+    new_worker.record("start")
+    log, record = new_worker.follow()
+    assert record.state == "succeeded", log.decode()
+    first, second, environment = log.decode().splitlines()[-3:]
+    assert first == f"{version} {environment}/bin/python"
+    assert second == f"{version} {environment}/bin/python3"
+
+
 # Bad input ----------------------------------------------------------------------------------
 
 
@@ -105,9 +133,8 @@ def test_python_that_nothing_has_is_one_message(
     machine: Machine, mirror: PythonMirror, version: str
 ) -> None:
     downloads = machine.home / "downloads.json"
-    rows = json.loads((mirror.folder / "downloads.json").read_text())
-    for row in rows.values():
-        row["url"] = "http://127.0.0.1:9/python.tar.gz"
+    url = "http://127.0.0.1:9/python.tar.gz"
+    rows = {name: {**row, "url": url} for name, row in mirror.rows.items()}
     downloads.write_text(json.dumps(rows))
     machine.variables.update(UV_PYTHON_DOWNLOADS_JSON_URL=str(downloads), UV_HTTP_RETRIES="0")
     done = machine.create()
@@ -120,6 +147,33 @@ def test_python_that_nothing_has_is_one_message(
     assert "UV_PYTHON_INSTALL_MIRROR" in line
     assert "HTTPS_PROXY" in line
     assert not (machine.home / ".tpuctl/envs").exists()
+
+
+@pytest.mark.parametrize("fault", ["truncate", "wrong bytes"])
+def test_damaged_download_is_not_used(
+    machine: Machine, mirror: PythonMirror, version: str, fault: Fault
+) -> None:
+    machine.variables["UV_HTTP_RETRIES"] = "0"
+    mirror.fault = fault
+    try:
+        done = machine.create()
+    finally:
+        mirror.fault = ""
+    assert done.returncode == 1
+    (line,) = done.stdout.decode().splitlines()
+    assert line.startswith(f"Python {version} is not in the bucket, and this machine could not")
+    key = machine.install["python"]["key"]
+    names = {path.name for path in (machine.home / ".tpuctl/tools").iterdir()}
+    assert names == {UV["key"], f"{key}.lock"}
+    assert machine.create_environment()
+
+
+@pytest.mark.soak
+def test_mirror_that_the_job_names_is_used(machine: Machine, mirror: PythonMirror) -> None:
+    machine.variables |= mirror.mirror_variables
+    count = len(mirror.requests)
+    machine.create_environment()
+    assert len(mirror.requests) == count + 1
 
 
 def test_uv_that_nothing_has_is_one_message(machine: Machine) -> None:
@@ -180,25 +234,25 @@ def test_archive_stays_in_its_folder(tmp_path: Path, name: str, link: str, kind:
         info = tarfile.TarInfo(name)
         info.type, info.linkname = kind, link
         target.addfile(info, io.BytesIO())
-    tool = tools.Tool("Python 3.99", {"key": "python"}, tools.PYTHON)
+    tool = tool_archive.Tool("Python 3.99", {"key": "python"}, tool_archive.PYTHON)
     with pytest.raises(ValueError, match=r"is not a file of|has no python/bin"):
-        tools.extract(str(archive), str(tmp_path / "home"), tool)
+        tool_archive.extract(str(archive), str(tmp_path / "home"), tool)
     assert not (tmp_path / "outside").exists()
 
 
 def test_damaged_archive_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "tool.tar.gz"
-    tool = tools.Tool("uv 1.0", {"key": "uv"}, tools.UV)
+    tool = tool_archive.Tool("uv 1.0", {"key": "uv"}, tool_archive.UV)
     for content in (b"", b"no archive", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03abc"):
         archive.write_bytes(content)
         with pytest.raises(ValueError, match=r"is damaged|has no uv"):
-            tools.extract(str(archive), str(tmp_path / "home"), tool)
+            tool_archive.extract(str(archive), str(tmp_path / "home"), tool)
 
 
 @pytest.mark.parametrize("key", ["..", "../x", "a/b", "", "-x"])
 def test_key_of_a_tool_is_a_name(key: str) -> None:
-    with pytest.raises(tools.Failure, match="is not the key of a tool"):
-        tools.Tool("uv", {"key": key}, tools.UV)
+    with pytest.raises(tool_archive.Failure, match="is not the key of a tool"):
+        tool_archive.Tool("uv", {"key": key}, tool_archive.UV)
 
 
 # Interruptions ------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Machine:
 
     def __init__(self, home: Path, *, pip: bool = True) -> None:
         self.home = home
+        self.interpreter = sys.executable  # runs the shipped program
         self.wheels = home / "wheels"
         self.wheels.mkdir()
         self.spec: dict[str, Any] = {}  # in addition to the usual fields
@@ -87,7 +88,7 @@ class Machine:
         """Start creating the environment of the job in that folder."""
         spec = {**self.spec, "bundle": {"sha256": bundle}, "install": install}
         (folder / "spec.json").write_text(json.dumps(spec))
-        argv = [sys.executable, "-S", "-I", SCRIPT, "create", folder, self.python]
+        argv = [self.interpreter, "-S", "-I", SCRIPT, "create", folder, self.python]
         return subprocess.Popen(
             [str(part) for part in argv],
             env=self.variables,
