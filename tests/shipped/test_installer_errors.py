@@ -153,9 +153,11 @@ def test_password_is_not_shown(machine: Machine, index: PackageIndex) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # Printed by uv 0.13 and pip 24 on a file system of 1 MB.
-        "error: Failed to install: a-1.0-py3-none-any.whl (a==1.0)\n"
-        "  cause: failed to copy file from /c/a to /e/a: No space left on device (os error 28)\n",
+        # Printed by uv 0.13 and pip 23 on a file system of 6 MB.
+        "error: Failed to install: big-1.0-py3-none-any.whl (big==1.0)\n"
+        "  cause: Failed to copy to `/e/big/x.bin`\n"
+        "  cause: failed to copy file from /c/x.bin to /e/big/.tmp: No space left on device (os "
+        "error 28)\n",
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
     ],
 )

@@ -409,14 +409,14 @@ class Environment:
     def require_installed(self, names: list[str], installer: str, settings: str) -> None:
         """Raise Failure if the installer succeeded without installing these packages, or
         elsewhere."""
-        absent = self.ask("absent", *names).split()
+        absent = self.query("absent", *names).split()
         if absent:
             reason = f"its variables {settings} or settings prevent it"
             raise Failure(
                 f"{installer} ended without error, but did not install {absent[0]}: {reason}"
             )
 
-    def ask(self, command: str, *arguments: str) -> str:
+    def query(self, command: str, *arguments: str) -> str:
         """The answer of `image_packages.py` in the environment."""
         argv = [self.venv_python, "-I", IMAGE_PACKAGES, command, *arguments]
         return subprocess.check_output(argv, stdin=subprocess.DEVNULL).decode().strip()
@@ -427,7 +427,7 @@ class Environment:
         if self.install.get("python"):
             yield
             return
-        stubs: list[str] = json.loads(self.ask("stubs", *names))
+        stubs: list[str] = json.loads(self.query("stubs", *names))
         try:
             yield
         finally:
@@ -437,7 +437,7 @@ class Environment:
 
     def keep_image_packages(self) -> list[str]:
         """Add the image's packages; returns the options that keep its TensorFlow."""
-        packages = self.ask("folder")
+        packages = self.query("folder")
         # When the image's Python is itself a virtual environment, the new one would see the
         # packages of the Python below it instead.
         with open(os.path.join(packages, "image.pth"), "w", encoding="utf-8") as pth:

@@ -132,27 +132,27 @@ def refused(text: str) -> str:
 def unreachable(text: str) -> str:
     match = first(
         text,
-        r"HTTP status server error \((?P<why>[^)]+)\) for url \((?P<url>[^)]+)\)",
-        r"Could not fetch URL (?P<url>\S+): (?P<why>5\d\d [^\n]+?) for url",
+        r"HTTP status server error \((?P<cause>[^)]+)\) for url \((?P<url>[^)]+)\)",
+        r"Could not fetch URL (?P<url>\S+): (?P<cause>5\d\d [^\n]+?) for url",
         r"error sending request for url \((?P<url>[^)]+)\)(?P<causes>(?:\n\s*cause: .*)*)",
         r"(?:Failed to fetch|Failed to download)[: ]*`?(?P<url>https?://[^`\s]+)`?"
         r"(?P<causes>(?:\n\s*cause: .*)+)",
-        r"Could not fetch URL (?P<url>\S+): (?P<why>(?:connection error: )?HTTPS?ConnectionPool.*)",
-        r"Retrying \(.*broken by '(?P<why>.*?)'?: (?P<url>/\S*)$",
+        r"Could not fetch URL (?P<url>\S+): (?P<cause>(?:connection error: )?HTTPS?Conn.*)",
+        r"Retrying \(.*broken by '(?P<cause>.*?)'?: (?P<url>/\S*)$",
     )
     if match is None:
         return ""
     groups = match.groupdict()
     name = host(groups["url"]) or "the index"
-    why = groups.get("why") or ""
-    if re.match(r"5\d\d ", why):
-        return f"{name} failed ({shorten(why)})"
+    cause = groups.get("cause") or ""
+    if re.match(r"5\d\d ", cause):
+        return f"{name} failed ({shorten(cause)})"
     if groups.get("causes"):
-        why = re.findall(r"cause: (.*)", groups["causes"])[-1]
+        cause = re.findall(r"cause: (.*)", groups["causes"])[-1]
     else:  # urllib3's, whose cause is the innermost
-        why = re.sub(r"^.*?(\[Errno|Read timed out|[Tt]imed out|too many)", r"\1", why)
-        why = re.sub(r"['\")]+( - skipping)?$", "", why)
-    return f"{name} cannot be reached" + (f" ({shorten(why)})" if why else "")
+        cause = re.sub(r"^.*?(\[Errno|Read timed out|[Tt]imed out|too many)", r"\1", cause)
+        cause = re.sub(r"['\")]+( - skipping)?$", "", cause)
+    return f"{name} cannot be reached" + (f" ({shorten(cause)})" if cause else "")
 
 
 def wrong_python(text: str) -> str:
