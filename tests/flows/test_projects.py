@@ -15,8 +15,11 @@ import aiohttp
 import pytest
 
 from tests.flows.test_notebook import Browser, without_browser
+from tests.support.forked_cli import run_tpuctl
 from tests.support.job_projects import (
     BUILD_SYSTEM,
+    PRINT_INSTALLED,
+    JobOutput,
     JobProject,
     Laboratory,
     laboratory,
@@ -388,10 +391,11 @@ def test_run_killed_while_it_downloads_a_python_leaves_nothing(
 
 
 @pytest.mark.soak
-def test_installation_that_was_killed_is_not_used(lab: Laboratory, tmp_path: Path) -> None:
+def test_installation_that_was_killed_is_not_used(lab: Laboratory, local_cloud: LocalCloud) -> None:
     """All of a worker's processes that install are killed while they do."""
     project = PROJECTS["src layout"]
-    gate = tmp_path / "gate"
+    (home,) = local_cloud.home.glob(f"machines/{lab.stack}-tpu-0-*/home/tpuctl")
+    gate = home / "gate"
     folder = lab.create(
         JobProject({**project.files, "gate": str(gate)}, lock=project.lock, script=project.script)
     )
@@ -429,14 +433,14 @@ def test_worker_unpacks_what_another_has_installed(local_cloud: LocalCloud, tmp_
     with laboratory(tmp_path, ["3.12"], type_name="v5p-16", zone="us-central1-a") as lab:
         for _ in brought_up(lab):
             folder = lab.create(PROJECTS["uv.lock with groups"])
-            output = lab.run(folder)
-            assert output.exit_code == 0, output.story
-            lines = [line for line in output.log.splitlines() if '{"python"' in line]
-            assert len(lines) == 2
-            assert len({line.partition("{")[2] for line in lines}) == 1
-            assert len(re.findall("unpacked Python 3.12.* from the bucket", output.log)) == 2
-            assert output.log.count("installed uv.lock[tpu] (2 packages, stored in") == 1
-            assert output.log.count("unpacked uv.lock[tpu] from the bucket") == 1
+            lab.run_successfully(folder)
+            logs = [lab.tpuctl(folder, "logs", "--worker", worker).stdout for worker in ("0", "1")]
+            outputs = [JobOutput(log, "", 0) for log in logs]
+            assert outputs[0].printed == outputs[1].printed
+            assert all(re.search("unpacked Python 3.12.* from the bucket", log) for log in logs)
+            installed = "installed uv.lock[tpu] (2 packages, stored in the bucket)"
+            assert [log.count(installed) for log in logs].count(1) == 1
+            assert ["unpacked uv.lock[tpu] from the bucket" in log for log in logs].count(True) == 1
             wheels = ["accelerator-1.0-py3-none-any.whl", "plain-1.1-py3-none-any.whl"]
             assert sorted(lab.index.downloads) == wheels
             assert len(lab.mirror.requests) == 1
@@ -445,14 +449,19 @@ def test_worker_unpacks_what_another_has_installed(local_cloud: LocalCloud, tmp_
 @pytest.mark.soak
 def test_script_alone_runs_on_the_python_of_its_metadata(lab: Laboratory) -> None:
     """Without a stack file; only its bucket is left."""
-    folder = lab.create(PROJECTS["script metadata"])
+    metadata = METADATA.replace("helper", "six==1.17.0")
+    folder = lab.create(JobProject({"train.py": metadata}, script=PRINT_INSTALLED))
     (folder / "tpuctl.yaml").unlink()
-    script = lab.script(PROJECTS["script metadata"])
-    (folder / "train.py").write_text(script + "# needs no image: jax\n")
-    output = lab.run(folder, "--yes", "--tpu", "v5e-1")
-    assert output.exit_code == 0, output.story
+    done = run_tpuctl(
+        *("run", "--yes", "--tpu", "v5e-1", "train.py"),
+        folder=folder,
+        timeout=600,
+        **lab.mirror.variables,
+    )
+    assert done.returncode == 0, done.stderr
+    output = JobOutput(done.stdout, done.stderr, done.returncode)
     assert output.python.startswith("3.12.")
-    assert output.packages == EXPECTED["script metadata"][2]
+    assert output.packages == {"six": "1.17.0"}
 
 
 @pytest.mark.soak
