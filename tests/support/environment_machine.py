@@ -18,6 +18,7 @@ from typing import Any
 import uv
 
 from tests.support.machine_folder import machine_folder
+from tests.support.python_mirror import RELEASE, PythonMirror
 from tests.support.wheels import make_wheel
 
 SCRIPT = machine_folder() / "environment.py"
@@ -143,3 +144,11 @@ UV = {
     "version": metadata.version("uv"),
     "sha256": None,
 }
+
+
+def python_build(mirror: PythonMirror, version: str, **more: str | None) -> dict[str, str | None]:
+    """A Python as a job's record names it; its checksum is unknown unless given."""
+    request = f"cpython-{version}-linux-{platform.machine()}-gnu"
+    build = {"request": request, "key": f"{request}-{RELEASE}", "version": version, "sha256": None}
+    assert mirror.archive(version).exists()
+    return {**build, **more}

@@ -114,11 +114,12 @@ class LockedPackages:
 
     def export(self, uv: str, target: str) -> list[str]:
         argv = [uv, "export", "--frozen", "--quiet", "--color", "never", "--no-header"]
-        argv += ["--format", "pylock.toml", "--no-emit-workspace", "--no-emit-local"]
+        argv += ["--format", "pylock.toml", "--no-emit-local"]
         argv += ["--no-default-groups", "--output-file", target]
         if self.form == "script":
             script = self.script or self.name[: -len(".lock")]
             return [*argv, "--script", os.path.join(self.code, script)]
+        argv.append("--no-emit-workspace")
         for extra in self.extras:
             argv += ["--extra", extra]
         for group in self.groups:
