@@ -18,7 +18,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, RemoteFailed, TpuctlError, Unreachable
 from tpuctl.model.jobs.job import JobRecord, WorkerRecord
 from tpuctl.model.stack.secret_sources import Secrets
-from tpuctl.model.text.names import CACHE, Names, notebooks_prefix
+from tpuctl.model.text.names import CACHE, TOOLS, Names, notebooks_prefix
 from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.polling import gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
@@ -40,6 +40,13 @@ SHIPPED = (
     "run_once.py",
     "pip_inputs.py",
     "environment_store.py",
+    "image_packages.py",
+    "installer_errors.py",
+    "lock_file.py",
+    "uv_settings.py",
+    "tools.py",
+    "tool_store.py",
+    "bucket_lock.py",
     "bucket_cache.py",
     "tail.py",
     "chips.py",
@@ -312,6 +319,7 @@ def _spec(
         "first_access": _first_access(launch.first_access, launch.at),
         "secrets": sorted(launch.secrets.sources),
         "cache": cache_spec(launch.compiled) if bundle_name else None,
+        "tools": TOOLS if record.bucket else None,
         "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
         "slice_workers": record.numbering.workers_per_slice if record.slices > 1 else None,
         "start_barrier": _start_barrier(record, launch) if len(record.workers) > 1 else None,

@@ -1,68 +1,93 @@
-"""Creates the virtual environment that a job requires, on top of the image's Python.
+"""Creates the virtual environment that a job requires, on top of the image's Python or its own.
 
 Like `preparation.py`, which starts it, this file is sent to workers as it is and runs there as
 `python3 -S -I environment.py create FOLDER PYTHON`: standard library only, Python 3.8 and later.
 It reads `install` from FOLDER/spec.json, and writes the job's interpreter and search paths to
-FOLDER/environment.json. The environment sees the image's packages and never replaces the image's
-TensorFlow. Environments are cached by their inputs, here and in the bucket; an incomplete one is
-never used. The bundle's own project, if it is a package, is installed into a separate folder, so
-that a change of its code does not change the environment.
+FOLDER/environment.json. The environment of an image's Python sees the image's packages and never
+replaces the image's TensorFlow; that of a Python that the job brings has the job's packages alone.
+Environments are cached by their inputs, here and in the bucket; an incomplete one is never used.
+Packages of the bundle, such as its project, are installed into a separate folder, so that a change
+of their code does not change the environment. uv installs, or pip where only pip can.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
-import platform
 import re
+import shutil
 import subprocess
 import sys
-import sysconfig
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    from tpuctl.jobs.shipped.environment import uv_settings
     from tpuctl.jobs.shipped.environment.environment_store import EnvironmentStore
+    from tpuctl.jobs.shipped.environment.image_packages import remove_stubs, this_platform
+    from tpuctl.jobs.shipped.environment.installer_errors import (
+        explain,
+        is_not_found,
+        pip_requirement,
+    )
+    from tpuctl.jobs.shipped.environment.lock_file import LockedPackages
     from tpuctl.jobs.shipped.environment.pip_inputs import (
         decode,
         digest,
         expand,
+        included_files,
         pip_inputs,
         required_names,
         without_credentials,
     )
     from tpuctl.jobs.shipped.environment.run_once import Failure, RunOnce
+    from tpuctl.jobs.shipped.environment.tools import MODULE, PIP_OPTIONS, Tools
     from tpuctl.jobs.shipped.machine.folder import Folder
 else:
+    import uv_settings
     from folder import Folder
-    from pip_inputs import decode, digest, expand, pip_inputs, required_names, without_credentials
+    from image_packages import remove_stubs, this_platform
+    from installer_errors import explain, is_not_found, pip_requirement
+    from lock_file import LockedPackages
+    from pip_inputs import (
+        decode,
+        digest,
+        expand,
+        included_files,
+        pip_inputs,
+        required_names,
+        without_credentials,
+    )
     from run_once import Failure, RunOnce
+    from tools import MODULE, PIP_OPTIONS, Tools
 
-PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 # Lines that name files of the bundle, which differ between bundles; not options with a URL.
 URL_OPTION = r"-(i|f|-index-url|-extra-index-url|-find-links)[ =]\s*https?:"
 FILE_REFERENCE = re.compile(rf"(?m)^\s*(?!{URL_OPTION})(-|\.|/)|file:|\.(whl|gz|zip)\s*$")
-# A module of Python, and not of the folder in which the command runs. `-P` is Python 3.11's.
-MODULE = ("-I", "-m")
+IMAGE_PACKAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "image_packages.py")
+DETAILS_SECONDS = 60.0  # to ask pip about a failure
 
 
 class Requirements(NamedTuple):
-    """What pip installs: a description, pip's arguments and folder, and the requirements' text."""
+    """What is installed: a description, the installer's arguments and folder, and the requirements'
+    text; or a lock, with further requirements."""
 
     description: str
     arguments: list[str]
     cwd: str
     text: str
+    lock: LockedPackages | None = None
 
 
 class Environment:
-    """The packages that one job needs in addition to the image's."""
+    """The packages that one job needs in addition to its Python's."""
 
     def __init__(self, folder: Folder, python: str, variables: dict[str, str]) -> None:
         spec = folder.read("spec.json")
@@ -75,18 +100,24 @@ class Environment:
         self.install: dict[str, Any] = spec.get("install") or {}
         self.bundle = str((spec.get("bundle") or {}).get("sha256"))
         self.wheels = self.wheel_files()
+        self.tools = Tools(folder, spec, python, variables)
         self.image: dict[str, Any] = {}
         self.home = ""
         self.venv_python = python
 
     def create(self) -> dict[str, Any]:
         """Create the environment if missing; returns its interpreter and search paths."""
-        requested, project = self.requirements(), self.install.get("project")
-        if requested is None and project is None:
+        requested, packages = self.requirements(), self.packages()
+        build = self.install.get("python")
+        if requested is None and not packages and not build:
             return {"python": self.python, "virtual_env": None, "path": [], "python_path": []}
-        probe = [self.python, os.path.abspath(__file__), "probe"]
-        output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
-        self.image = json.loads(output)
+        if build:
+            self.python = self.tools.python()
+            self.image = own_python(build)
+        else:
+            probe = [self.python, IMAGE_PACKAGES, "probe"]
+            output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
+            self.image = json.loads(output)
         self.home = home = os.path.expanduser("~/.tpuctl/envs/" + self.key(requested))
         self.venv_python = os.path.join(home, "bin", "python")
         once = RunOnce(self.folder, home, self.variables)
@@ -97,8 +128,8 @@ class Environment:
         )
         once.do(lambda: self.build(once, requested), doing)
         path, modules = [os.path.join(home, "bin")], []
-        if project is not None:
-            layer = self.install_project(project, requested)
+        if packages:
+            layer = self.install_packages(packages, requested)
             path.insert(0, os.path.join(layer, "bin"))
             modules.append(layer)
         result = {"python": self.venv_python, "virtual_env": home}
@@ -113,15 +144,23 @@ class Environment:
         names = ", ".join(packages)
         if declared is None:
             return Requirements(names, ["--", *packages], self.code, "\n".join(packages))
-        return Requirements(
-            f"{declared.description} and {names}",
-            [*declared.arguments, *packages],
-            declared.cwd,
-            "\n".join([declared.text, *packages]),
+        return declared._replace(
+            description=f"{declared.description} and {names}",
+            arguments=[*(declared.arguments or ["--"]), *packages],
+            text="\n".join([declared.text, *packages]),
         )
 
+    def packages(self) -> list[str]:
+        """The folders of the bundle's packages, the project first."""
+        project = self.install.get("project")
+        members: list[str] = list(self.install.get("members") or ())
+        return [*([] if project is None else [project]), *members]
+
     def declared_requirements(self) -> Requirements | None:
-        """From a requirements file, otherwise a list, otherwise all wheels."""
+        """From a lock, otherwise a requirements file, otherwise a list, otherwise all wheels."""
+        if self.install.get("lock"):
+            lock = LockedPackages(self.install["lock"], self.code)
+            return Requirements(str(lock), [], lock.cwd, "", lock)
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)
         if os.path.isfile(path):
@@ -158,7 +197,13 @@ class Environment:
         if requested is not None:
             included = pip_inputs(requested.text, requested.cwd, self.variables)
             parts += [json.dumps(requested.arguments[:1]), requested.text, *included]
-            if any(map(FILE_REFERENCE.search, [requested.text, *included])):
+            has_files = any(map(FILE_REFERENCE.search, [requested.text, *included]))
+            if self.install.get("uv"):
+                parts += uv_settings.configuration(requested.cwd, self.code)
+            if requested.lock is not None:
+                parts += requested.lock.inputs
+                has_files = has_files or requested.lock.has_files
+            if has_files:
                 parts.append(self.bundle)
         for wheel in self.wheels:
             parts += [os.path.basename(wheel), digest(wheel)]
@@ -180,31 +225,90 @@ class Environment:
         options = ["--without-pip", "--system-site-packages", once.home]
         if once.run(self.python, *MODULE, "venv", *options):
             raise Failure(f"{self.python} cannot create a virtual environment")
-        constraints = self.keep_image_packages()
+        constraints = [] if self.install.get("python") else self.keep_image_packages()
+        if requested is None:
+            return "created a virtual environment"
 
         def install() -> None:
-            if once.run(self.venv_python, *MODULE, "pip", "--version"):
-                once.run(self.venv_python, *MODULE, "ensurepip")
-            if requested is not None:
-                self.pip(once, requested, *constraints)
-                self.require_installed(required_names(requested.text))
+            self.install_requirements(once, requested, constraints)
 
-        if requested is None:
-            install()
-            return "created a virtual environment"
         return self.provide(once, install, requested.description, self.bucket_key(requested))
 
-    def install_project(self, project: str, requested: Requirements | None) -> str:
-        """Install the bundle's own project, without its dependencies, and return its folder."""
-        once = RunOnce(self.folder, f"{self.home}-{self.bundle[:24]}", self.variables)
-        arguments = ["--no-deps", "--target", once.home, "."]
-        needed = Requirements("the project", arguments, os.path.join(self.code, project), "")
-        key = self.bucket_key(requested, project, self.bundle)
+    def install_requirements(
+        self, once: RunOnce, requested: Requirements, constraints: Sequence[str]
+    ) -> None:
+        """Install into the environment, by a lock, or with uv, or with pip. Raises Failure."""
+        if requested.lock is not None:
+            self.install_lock(once, requested.lock)
+            if not requested.arguments:
+                return
+        names = required_names(requested.text)
+        uv = self.uv_unless_pip(requested)
+        if uv:
+            with self.image_stubs():
+                self.run_uv(once, uv, requested, *constraints)
+            self.require_installed(names, "uv", "UV_… or PIP_…")
+        else:
+            self.require_pip(once)
+            self.pip(once, requested, *constraints)
+            self.require_installed(names, "pip", "PIP_…")
 
-        def work() -> str:
-            return self.provide(once, lambda: self.pip(once, needed), needed.description, key)
+    def install_lock(self, once: RunOnce, lock: LockedPackages) -> None:
+        pins: list[str] = (self.image.get("tensorflow") or {}).get("pins") or []
+        by_name = dict(pin.split("==", 1) for pin in pins)
+        uv = self.tools.uv()
+        variables = self.uv_variables(lock.cwd)
+        with self.image_stubs(*by_name) if by_name else contextlib.nullcontext():
+            lock.install(once, self.uv_install(uv), variables, by_name)
 
-        once.do(work, "installing the project")
+    def uv_unless_pip(self, requested: Requirements) -> str:
+        """The path of uv; "" if pip installs."""
+        if not self.install.get("uv"):
+            return ""
+        reason = uv_settings.for_pip(self.texts(requested), self.variables, requested.cwd)
+        if reason:
+            self.folder.log(f"pip installs {requested.description}: uv does not know {reason}")
+            return ""
+        try:
+            return self.tools.uv()
+        except Failure as failure:
+            self.folder.log(f"pip installs {requested.description}: {failure}")
+            return ""
+
+    def texts(self, requested: Requirements) -> list[str]:
+        """The requirements, and those that they include, with their variables."""
+        if requested.arguments[:1] != ["-r"]:
+            return []
+        with open(requested.arguments[1], "rb") as source:
+            text = decode(source.read())
+        return [text, *included_files(text, requested.cwd, {})]
+
+    def install_packages(self, packages: list[str], requested: Requirements | None) -> str:
+        """Install the bundle's own packages, without their dependencies; returns their folder."""
+        names = [self.bundle[:24]]
+        if packages != [self.install.get("project")]:
+            names.append(joint_digest(*packages)[:8])
+        once = RunOnce(self.folder, "-".join([self.home, *names]), self.variables)
+        description = "the project" if len(packages) == 1 else "the packages of the folder"
+        folders = [f"./{os.path.normpath(name)}" for name in packages]
+        arguments = ["--no-deps", "--target", once.home, "--", *folders]
+        needed = Requirements(description, arguments, self.code, "")
+        key = self.bucket_key(requested, *packages, self.bundle)
+
+        def install() -> None:
+            uv = self.uv_unless_pip(needed)
+            if uv:
+                self.run_uv(once, uv, needed)
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(once.home, ".lock"))
+            else:
+                self.require_pip(once)
+                self.pip(once, needed)
+
+        once.do(
+            lambda: self.provide(once, install, needed.description, key),
+            f"installing {needed.description}",
+        )
         return once.home
 
     def provide(
@@ -218,27 +322,122 @@ class Environment:
         store: EnvironmentStore = module.EnvironmentStore(self.folder, self.spec, key)
         return store.provide(once.home, self.home, install).format(description)
 
-    def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
-        sources, source = [], ""
-        if self.wheels:
-            sources = ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
-            source = " from the bundle's wheels alone (no index is used unless job.wheels is null)"
-        argv = [self.venv_python, *MODULE, "pip", "install", *PIP_OPTIONS, *sources, *options]
-        if once.run(*argv, *requested.arguments, cwd=requested.cwd):
-            raise Failure(f"{requested.description} could not be installed{source}")
+    def require_pip(self, once: RunOnce) -> None:
+        """Add Python's own pip to the environment, unless it sees another one."""
+        if once.run(self.venv_python, *MODULE, "pip", "--version"):
+            once.run(self.venv_python, *MODULE, "ensurepip")
 
-    def require_installed(self, names: list[str]) -> None:
-        """Raise Failure if pip succeeded without installing these packages, or elsewhere."""
-        command = [self.venv_python, "-I", os.path.abspath(__file__), "absent", *names]
-        absent = subprocess.check_output(command, stdin=subprocess.DEVNULL).decode().split()
+    def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
+        argv = [self.venv_python, *MODULE, "pip", "install", *PIP_OPTIONS, *self.sources()]
+        if once.run(*argv, *options, *requested.arguments, cwd=requested.cwd):
+            output = once.output()
+            raise self.failure(requested, output + self.pip_details(output, requested.cwd))
+
+    def pip_details(self, output: str, cwd: str) -> str:
+        """Why pip found nothing for a requirement, which it only says if asked."""
+        name = pip_requirement(output)
+        if not name:
+            return ""
+        folder = self.home + ".details"
+        argv = [self.venv_python, *MODULE, "pip", "download", *PIP_OPTIONS, "-vv"]
+        argv += [*self.sources(), "--no-deps", "--only-binary", ":all:", "--dest", folder, name]
+        try:
+            return self.details(argv, cwd, self.variables)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def details(self, argv: Sequence[str], cwd: str, variables: dict[str, str]) -> str:
+        """The output of a command that only finds out more about a failure."""
+        try:
+            return subprocess.run(
+                argv,
+                cwd=cwd,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=DETAILS_SECONDS,
+                check=False,
+            ).stdout.decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return ""
+
+    def run_uv(self, once: RunOnce, uv: str, requested: Requirements, *options: str) -> None:
+        variables = self.uv_variables(requested.cwd)
+        hosts = uv_settings.insecure_hosts(self.texts(requested))
+        if hosts:
+            listed = variables.get("UV_INSECURE_HOST", "").split()
+            variables["UV_INSECURE_HOST"] = " ".join([*listed, *hosts])
+        settings = uv_settings.uv_options(self.variables, requested.cwd)
+        arguments = [*self.sources(), *settings, *options, *requested.arguments]
+        argv = [*self.uv_install(uv), *arguments]
+        if once.run(*argv, cwd=requested.cwd, environment=variables):
+            output = once.output()
+            if is_not_found(output):  # with several indexes, uv does not say that one has refused
+                more = [*self.uv_install(uv), "--dry-run", "--index-strategy", "first-index"]
+                output = self.details([*more, *arguments], requested.cwd, variables) + output
+            raise self.failure(requested, output)
+
+    def uv_install(self, uv: str) -> list[str]:
+        """The start of a command that installs into the environment. Links to uv's cache take no
+        space, and unlike symbolic ones are files for archives."""
+        argv = [uv, "pip", "install", "--no-progress", "--color", "never", "--link-mode"]
+        return [*argv, "hardlink", "--python", self.venv_python]
+
+    def uv_variables(self, cwd: str) -> dict[str, str]:
+        has_own_python = bool(self.install.get("python"))
+        return uv_settings.uv_variables(self.variables, cwd, has_own_python=has_own_python)
+
+    def sources(self) -> list[str]:
+        """The options with which only the bundle's wheels are installed, if it has some."""
+        if not self.wheels:
+            return []
+        return ["--no-index", "--find-links", os.path.dirname(self.wheels[0])]
+
+    def failure(self, requested: Requirements, output: str) -> Failure:
+        source = (
+            " from the bundle's wheels alone (no index is used unless job.wheels is null)"
+            if self.wheels
+            else ""
+        )
+        reason = explain(output)
+        return Failure(
+            f"{requested.description} could not be installed{source}"
+            + (f": {reason}" if reason else "")
+        )
+
+    def require_installed(self, names: list[str], installer: str, settings: str) -> None:
+        """Raise Failure if the installer succeeded without installing these packages, or
+        elsewhere."""
+        absent = self.ask("absent", *names).split()
         if absent:
-            reason = "its variables PIP_… or settings prevent it"
-            raise Failure(f"pip ended without error, but did not install {absent[0]}: {reason}")
+            reason = f"its variables {settings} or settings prevent it"
+            raise Failure(
+                f"{installer} ended without error, but did not install {absent[0]}: {reason}"
+            )
+
+    def ask(self, command: str, *arguments: str) -> str:
+        """The answer of `image_packages.py` in the environment."""
+        argv = [self.venv_python, "-I", IMAGE_PACKAGES, command, *arguments]
+        return subprocess.check_output(argv, stdin=subprocess.DEVNULL).decode().strip()
+
+    @contextlib.contextmanager
+    def image_stubs(self, *names: str) -> Iterator[None]:
+        """Let uv see these packages of the image, by default all, until the end of the block."""
+        if self.install.get("python"):
+            yield
+            return
+        stubs: list[str] = json.loads(self.ask("stubs", *names))
+        try:
+            yield
+        finally:
+            remove_stubs(stubs)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self.home, ".lock"))  # uv's
 
     def keep_image_packages(self) -> list[str]:
-        """Add the image's packages; returns the options with which pip keeps its TensorFlow."""
-        command = [self.venv_python, "-I", os.path.abspath(__file__), "packages"]
-        packages = subprocess.check_output(command, stdin=subprocess.DEVNULL).decode().strip()
+        """Add the image's packages; returns the options that keep its TensorFlow."""
+        packages = self.ask("folder")
         # When the image's Python is itself a virtual environment, the new one would see the
         # packages of the Python below it instead.
         with open(os.path.join(packages, "image.pth"), "w", encoding="utf-8") as pth:
@@ -267,62 +466,20 @@ def joint_digest(*texts: str) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
 
 
-def probe() -> dict[str, Any]:
-    """Describe the image's Python and its packages; runs in that Python."""
-    from importlib import metadata
-
-    versions: dict[str, str] = {}
-    provider = None
-    for distribution in metadata.distributions():
-        name = normalize(distribution.metadata["Name"] or "")
-        versions.setdefault(name, distribution.version)
-        top_level = distribution.read_text("top_level.txt") or ""
-        if "tensorflow" in top_level.split() and (provider is None or name == "tensorflow"):
-            provider = (name, distribution)
-    tensorflow = None
-    if provider is not None:
-        name, distribution = provider
-        pins = {f"tensorflow=={distribution.version}", f"{name}=={distribution.version}"}
-        for requirement in distribution.requires or ():
-            needed = normalize(re.split(r"[^\w.-]", requirement)[0])
-            if needed in versions and "extra ==" not in requirement:
-                pins.add(f"{needed}=={versions[needed]}")
-        tensorflow = {"distribution": name, "version": distribution.version, "pins": sorted(pins)}
+def own_python(build: dict[str, Any]) -> dict[str, Any]:
+    """What takes the place of the image for a Python that the job brings, and determines the
+    packages that are installed."""
     return {
-        "python": sys.version,
-        "prefix": sys.prefix,
-        "paths": [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))],
-        "tensorflow": tensorflow,
-        "packages": sorted(f"{name}=={version}" for name, version in versions.items()),
-        "platform": [platform.machine(), *platform.libc_ver()],
+        "python": build["key"],
+        "prefix": "",
+        "paths": [],
+        "tensorflow": None,
+        "packages": [],
+        "platform": this_platform(),
     }
-
-
-def absent(names: list[str]) -> list[str]:
-    """Those of the packages that are not installed for this Python."""
-    from importlib import metadata
-
-    installed = {
-        normalize(distribution.metadata["Name"] or "") for distribution in metadata.distributions()
-    }
-    return [name for name in names if normalize(name) not in installed]
-
-
-def normalize(name: str) -> str:
-    """Normalize a distribution's name for comparisons."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def main(arguments: list[str]) -> int:
-    if arguments == ["probe"]:
-        print(json.dumps(probe()))
-        return 0
-    if arguments[0] == "absent":
-        print(*absent(arguments[1:]))
-        return 0
-    if arguments == ["packages"]:
-        print(sysconfig.get_path("purelib"))
-        return 0
     _, path, python = arguments
     folder = Folder(path)
     try:

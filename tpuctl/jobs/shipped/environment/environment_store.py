@@ -3,8 +3,7 @@
 Used by `environment.py`, this file is sent to workers as it is: standard library only, Python 3.8
 and later. In the bucket, below a folder for each environment:
 
-    lock           the worker that installs it; rewritten while it does, so that it is not stale;
-                   that of an earlier attempt of the job, which has ended, is taken at once
+    lock           the worker that installs it; see `bucket_lock.py`
     SHA256.tar.gz  the installed files, named by the content of the archive
 
 Without a usable bucket, each worker installs for itself.
@@ -14,15 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import io
 import json
 import os
 import shutil
 import sys
 import tarfile
-import threading
-import time
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
@@ -32,35 +28,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-    from tpuctl.jobs.shipped.downloads.bucket_cache import (
-        CachedObject,
-        cached_objects,
-        download,
-        prune,
-    )
+    from tpuctl.jobs.shipped.downloads.bucket_cache import CachedObject, download, prune
+    from tpuctl.jobs.shipped.environment.bucket_lock import UNAVAILABLE, BucketLock
     from tpuctl.jobs.shipped.environment.run_once import Failure
     from tpuctl.jobs.shipped.machine.folder import Folder, private
     from tpuctl.jobs.shipped.machine.storage import Bucket, HttpError
-    from tpuctl.jobs.shipped.machine.worker_names import worker_name
 else:
-    from bucket_cache import CachedObject, cached_objects, download, prune
+    from bucket_cache import CachedObject, download, prune
+    from bucket_lock import UNAVAILABLE, BucketLock
     from folder import Folder, private
     from run_once import Failure
     from storage import Bucket, HttpError
-    from worker_names import worker_name
 
 ARCHIVE = ".tar.gz"
 MAX_BYTES = 10_000_000_000  # of all environments in the bucket
 COMPRESSION_LEVEL = 1  # at three times the speed of the default
-POLL_SECONDS = 2.0
-MAX_POLLS = 32  # per second, by all workers together
-RENEWAL_SECONDS = 15.0
-LEASE_SECONDS = 60.0  # a lock that was not rewritten for so long is stale
-MAX_WAIT_SECONDS = 1200.0  # for another worker
 # In scripts, instead of the path of the virtual environment, which differs between machines.
 PLACEHOLDER = b"@TPUCTL_ENVIRONMENT@"
-# Errors of the bucket, and of content that is not tpuctl's.
-UNAVAILABLE = (OSError, http.client.HTTPException, LookupError, TypeError, ValueError)
 
 
 class EnvironmentStore:
@@ -71,18 +55,7 @@ class EnvironmentStore:
         self.bucket = Bucket(spec["bucket"])
         self.root: str = spec["cache"]["environments"]
         self.prefix = f"{self.root}/{key}/"
-        self.job = " of job {job}".format(**spec)
-        self.machine = machine_id(os.path.expanduser("~/.tpuctl/machine_id"))
-        worker = f"worker {worker_name(spec, spec['worker'])}{self.job}"
-        self.attempt = {"job": spec["job"], "attempt": spec["attempt"]}
-        self.holder = {"worker": worker, "machine": self.machine, **self.attempt}
-        self.lease_seconds = float(spec["cache"].get("lease_seconds", LEASE_SECONDS))
-        workers = (spec.get("start_barrier") or {}).get("workers", ())
-        self.poll_seconds = max(POLL_SECONDS, len(workers) / MAX_POLLS)
-        self.lock = self.prefix + "lock"
-        self.lock_generation = 0
-        self.lock_changed_at = 0.0
-        self.has_lock = False
+        self.lock = BucketLock(folder, spec, self.bucket, self.prefix)
 
     def provide(self, home: str, virtual_env: str, install: Callable[[], None]) -> str:
         """Add the packages to the folder `home`, by `install` if the bucket does not have them.
@@ -96,94 +69,27 @@ class EnvironmentStore:
                 return f"unpacked {{}} from the bucket ({count_packages(home, existing)})"
         except UNAVAILABLE as error:
             self.folder.log(f"gs://{self.bucket.name}/{self.prefix} is not available: {error}")
-        if not self.has_lock:
+        if not self.lock.is_held:
             install()
             return f"installed {{}} ({count_packages(home, existing)})"
-        ended = threading.Event()
-        renewal = threading.Thread(target=self.renew, args=(ended,), daemon=True)
-        renewal.start()
-        try:
+        with self.lock.renewed():
             install()
             is_stored = self.store(home, virtual_env, existing)
-        finally:
-            ended.set()
-            renewal.join()
-            with contextlib.suppress(*UNAVAILABLE):
-                self.release()
         stored = ", stored in the bucket" if is_stored else ""
         return f"installed {{}} ({count_packages(home, existing)}{stored})"
 
-    # The lock --------------------------------------------------------------------------------
-
     def unpack_or_lock(self, home: str, virtual_env: str) -> bool:
         """Wait until the environment is unpacked (True), or this worker should install it."""
-        deadline = time.monotonic() + MAX_WAIT_SECONDS
-        is_waiting = False
-        while time.monotonic() < deadline:
-            objects = cached_objects(self.bucket, self.prefix)
+
+        def use(objects: list[CachedObject]) -> bool | None:
             archives = [entry for entry in objects if entry.name.endswith(ARCHIVE)]
-            if archives and not archives[0].is_too_old:
-                if self.has_lock:  # another worker stored it just before this one took the lock
-                    self.release()
-                if self.unpack(archives[0], home, virtual_env):
-                    return True
-            elif self.has_lock:
-                return False
-            elif not self.acquire([entry for entry in objects if entry.name == self.lock]):
-                if not is_waiting:
-                    worker = self.current_holder()["worker"].replace(self.job, "")
-                    self.folder.log(f"waiting for {worker}, which installs the packages")
-                is_waiting = True
-                time.sleep(self.poll_seconds)
-        return False
+            if not archives or archives[0].is_too_old:
+                return None
+            if self.lock.is_held:  # another worker stored it just before this one took the lock
+                self.lock.release()
+            return self.unpack(archives[0], home, virtual_env)
 
-    def acquire(self, existing: list[CachedObject]) -> bool:
-        """Take the lock, unless another worker has it; `existing` is the lock, if it exists."""
-        generation, now = existing[0].generation if existing else 0, time.monotonic()
-        if generation != self.lock_generation:
-            self.lock_generation, self.lock_changed_at = generation, now
-        is_stale = now - self.lock_changed_at > self.lease_seconds
-        if generation and not is_stale and not self.is_left_over(self.current_holder()):
-            return False
-        try:
-            self.write_lock()
-        except HttpError as error:
-            if error.code != 412:  # another worker was faster
-                raise
-            return False
-        self.has_lock = True
-        return True
-
-    def is_left_over(self, holder: dict[str, Any]) -> bool:
-        """Whether the holder cannot be installing any more.
-
-        Only one process of a machine gets here at a time. An attempt starts after the machines of
-        the one before are gone, or its processes stopped.
-        """
-        if holder["machine"] == self.machine:
-            return True
-        attempt = holder.get("attempt")
-        is_same_job = holder.get("job") == self.attempt["job"]
-        return is_same_job and isinstance(attempt, int) and attempt < self.attempt["attempt"]
-
-    def current_holder(self) -> dict[str, Any]:
-        """The worker and machine that have the lock, as `self.holder`."""
-        content: dict[str, Any] | None = self.bucket.read(self.lock)
-        return content or {"worker": "another worker", "machine": ""}
-
-    def release(self) -> None:
-        self.bucket.delete(self.lock, ifGenerationMatch=self.lock_generation)
-        self.has_lock, self.lock_generation = False, 0
-
-    def write_lock(self) -> None:
-        text = json.dumps(self.holder).encode()
-        generation = self.bucket.put(self.lock, text, ifGenerationMatch=self.lock_generation)
-        self.lock_generation = generation
-
-    def renew(self, ended: threading.Event) -> None:
-        while not ended.wait(RENEWAL_SECONDS):
-            with contextlib.suppress(*UNAVAILABLE):
-                self.write_lock()
+        return self.lock.use_or_lock(use, "installs the packages")
 
     # Archives --------------------------------------------------------------------------------
 
@@ -227,17 +133,6 @@ class EnvironmentStore:
             return False
         finally:
             os.remove(path)
-
-
-def machine_id(path: str) -> str:
-    """A random name of this machine, saved at `path`."""
-    with open(path, "a+", encoding="utf-8", opener=private) as file:
-        file.seek(0)
-        name = file.read()
-        if not name:
-            name = os.urandom(8).hex()
-            file.write(name)
-    return name
 
 
 def files_of(home: str) -> Iterator[str]:

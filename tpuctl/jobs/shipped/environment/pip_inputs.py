@@ -27,6 +27,12 @@ IRRELEVANT = frozenset(
         *("NO_COMPILE", "ROOT_USER_ACTION", "TRUSTED_HOST", "VERBOSE", "CONFIG_FILE"),
     }
 )
+# uv's variables that do not either: passwords, and how it works.
+UV_IRRELEVANT = re.compile(
+    r"UV_(INDEX_\w+_(USERNAME|PASSWORD)|PUBLISH_\w+|CACHE_DIR|CONCURRENT_\w+|HTTP_\w+|INSECURE_HOST|"
+    r"KEYRING_PROVIDER|LINK_MODE|LOG_\w+|NO_CACHE|NO_PROGRESS|NO_WRAP|PYTHON\w*|REQUEST_TIMEOUT|"
+    r"SHOW_\w+|STACK_SIZE|SYSTEM_CERTS|NATIVE_TLS|TOOL_\w+)$"
+)
 CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*@")  # of a URL
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as pip expands them in requirements
 INCLUDE = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*([^\s#]+)")
@@ -83,9 +89,14 @@ def pip_inputs(text: str, cwd: str, variables: Mapping[str, str]) -> list[str]:
     """
     values: dict[str, str] = {}
     for name in sorted(variables):
-        if TOOLS.match(name) and not (name[:4] == "PIP_" and name[4:] in IRRELEVANT):
+        is_irrelevant = name[4:] in IRRELEVANT if name[:4] == "PIP_" else UV_IRRELEVANT.match(name)
+        if TOOLS.match(name) and not is_irrelevant:
             values[name] = variables[name]
-    settings = dict(_settings(cwd, variables))
+    settings = {
+        name: value
+        for name, value in _settings(cwd, variables)
+        if _option(name.partition(".")[2]) not in IRRELEVANT
+    }
     includes = list(_included(text, cwd, variables, set()))
     parts = []
     for name, value in {**settings, **values}.items():
@@ -102,6 +113,30 @@ def pip_inputs(text: str, cwd: str, variables: Mapping[str, str]) -> list[str]:
                 words.append(word)
         parts.append(name + "=" + " ".join(words))
     return [*includes, *parts]
+
+
+def included_files(text: str, cwd: str, variables: Mapping[str, str]) -> list[str]:
+    """The contents of the files that requirements include."""
+    return list(_included(text, cwd, variables, set()))
+
+
+def pip_settings(
+    cwd: str, variables: Mapping[str, str], *, is_complete: bool = False
+) -> dict[str, str]:
+    """pip's settings for `pip install`, as in {"INDEX_URL": ...}: of its files, and of variables,
+    which take precedence. Unless `is_complete`, without those that decide nothing."""
+    by_section: dict[str, dict[str, str]] = {"global": {}, "install": {}}
+    for name, value in _settings(cwd, variables):
+        section, _, key = name.partition(".")
+        if section in by_section:
+            by_section[section][_option(key)] = value
+    merged = {**by_section["global"], **by_section["install"]}
+    merged.update({name[4:]: variables[name] for name in variables if name[:4] == "PIP_"})
+    return {name: merged[name] for name in merged if is_complete or name not in IRRELEVANT}
+
+
+def _option(key: str) -> str:
+    return key.replace("-", "_").upper()
 
 
 def _included(
@@ -157,5 +192,4 @@ def _settings(cwd: str, variables: Mapping[str, str]) -> Iterator[tuple[str, str
             continue
         for section in sorted(parser.sections()):
             for key, value in sorted(parser.items(section)):
-                if key.replace("-", "_").upper() not in IRRELEVANT:
-                    yield f"{section}.{key}", value
+                yield f"{section}.{key}", value

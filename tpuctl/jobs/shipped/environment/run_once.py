@@ -37,10 +37,17 @@ class RunOnce:
     lock, so that the next process also waits for an orphaned one.
     """
 
-    def __init__(self, folder: Folder, home: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        home: str,
+        environment: Mapping[str, str],
+        output_file: str = OUTPUT_FILE,
+    ) -> None:
         self.folder = folder
         self.home = home
         self.environment = environment
+        self.output_file = folder.file(output_file)
         self.lock = -1
 
     @property
@@ -70,27 +77,37 @@ class RunOnce:
         began = time.monotonic()
         shutil.rmtree(self.home, ignore_errors=True)
         os.makedirs(self.home)
-        open(self.folder.file(OUTPUT_FILE), "wb", opener=private).close()
+        open(self.output_file, "wb", opener=private).close()
         try:
             message = work()
         except Failure:
             with open(self.folder.file("log"), "ab", opener=private) as log:
-                with open(self.folder.file(OUTPUT_FILE), "rb") as output:
+                with open(self.output_file, "rb") as output:
                     shutil.copyfileobj(output, log)
             shutil.rmtree(self.home, ignore_errors=True)
             raise
         open(os.path.join(self.home, "complete"), "w", encoding="utf-8").close()
         self.folder.log(f"{message} in {time.monotonic() - began:.0f} s")
 
-    def run(self, *argv: str, cwd: str | None = None) -> int:
+    def output(self) -> str:
+        """What the commands have printed."""
+        with open(self.output_file, encoding="utf-8", errors="replace") as output:
+            return output.read()
+
+    def run(
+        self,
+        *argv: str,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
         """Run a command, saving its output for the log; returns its exit code."""
-        with open(self.folder.file(OUTPUT_FILE), "ab", opener=private) as output:
+        with open(self.output_file, "ab", opener=private) as output:
             return subprocess.call(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=dict(self.environment),
+                env=dict(self.environment if environment is None else environment),
                 pass_fds=[self.lock],
             )

@@ -31,7 +31,10 @@ else:
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
 SHELL_ENVIRONMENT = "environment.sh"  # below ~/.tpuctl, read by `tpuctl ssh`
-INSTALLED = ("requirements", "dependencies", "project", "wheels", "packages")
+INSTALLED = (
+    *("requirements", "dependencies", "project", "wheels", "packages", "lock", "members"),
+    "python",
+)
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # the job's variable, if set, is respected
 
 
