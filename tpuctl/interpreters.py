@@ -21,10 +21,11 @@ from pathlib import Path
 from tpuctl.processes import run_lines
 from tpuctl.units import decimal_size
 
-# Requirements: venv and ensurepip (missing on Debian until python3.X-venv is installed), CPython
-# with the GIL (the free-threaded build needs other wheels), and this machine's architecture.
+# Requirements: venv and ensurepip (missing on Debian until python3.X-venv is installed), what pip
+# needs (missing where Python was compiled without the libraries), CPython with the GIL (the
+# free-threaded build needs other wheels), and this machine's architecture.
 _PROBE = """
-import json, platform, sys, sysconfig, ensurepip, venv
+import json, platform, ssl, sys, sysconfig, zlib, ensurepip, venv
 free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 path = getattr(sys, "_base_executable", None) or sys.executable
 print(json.dumps([path, platform.python_version(), platform.python_implementation(),
@@ -71,8 +72,19 @@ def find(minors: Sequence[str]) -> Interpreter | None:
 
 
 def uv() -> str | None:
-    """The path of uv, which can install interpreters."""
-    return shutil.which("uv")
+    """The path of uv, which can install interpreters: the one that came with tpuctl, or else the
+    one on PATH."""
+    return wheel_uv() or shutil.which("uv")
+
+
+def wheel_uv() -> str | None:
+    """The path of the uv that came with tpuctl, as a wheel of the package index."""
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, OSError):
+        return None
 
 
 async def install(minor: str, report: Callable[[str], None]) -> str | None:

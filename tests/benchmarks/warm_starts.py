@@ -80,7 +80,7 @@ def write_job(folder: Path) -> Path:
     if IS_SMALLEST:  # nothing is downloaded
         make_wheel(folder / "wheels", "small-library", "1.0")
     else:
-        (folder / "requirements.txt").write_text("jax==0.10.2\n", "utf-8")
+        (folder / "requirements.txt").write_text("jax==0.6.2\n", "utf-8")
     script = folder / "train.py"
     script.write_text(sized(SCRIPT, SMALLEST_SCRIPT), "utf-8")
     return script

@@ -16,6 +16,7 @@ from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, p
 from tests.docs.shell_session import Session
 from tests.support.command_lines import parse
 from tests.support.forked_cli import forked_tpuctl
+from tests.support.prerequisites import require_python
 from tpuctl.local_cloud import server_process
 
 pytestmark = pytest.mark.long
@@ -96,6 +97,7 @@ def test_skipped_blocks_have_reason(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A new local cloud with the project that pages mention."""
+    require_python("3.10")
     home = tmp_path / "local"
     cloud = server_process.start(home, pace="instant")
     server_process.request(cloud, "POST", "/v3/projects", {"projectId": NEW_PROJECT})
@@ -132,6 +134,9 @@ def run_page(page: Path, home: Path, tmp_path: Path, *, is_soak: bool) -> None:
         "TPUCTL_YES": "1",
         "HOME": str(tmp_path),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),  # images
+        # Interpreters for machines.
+        "PYENV_ROOT": os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")),
+        "XDG_DATA_HOME": os.environ.get("XDG_DATA_HOME", str(Path.home() / ".local" / "share")),
     }
     folder = tmp_path / page.stem
     with Session(folder, Path(forked_tpuctl()).parent, environment) as session:

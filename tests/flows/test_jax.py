@@ -9,8 +9,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.support.job_following import follow
+from tests.support.prerequisites import require_python
+from tests.support.stack_jobs import displayed_log
 from tpuctl.api import Tpuctl
 from tpuctl.model.events import Event, LogChunk
+
+# The newest for Python 3.10, which all images but TPU7x's have, and the newest. `jax[tpu]` brings
+# requests, too.
+OLD, NEW = "jax==0.6.2\nrequests\n", "jax==0.10.2\nrequests\n"
 
 # Least squares, of which each process has other data.
 SCRIPT = """
@@ -43,24 +49,34 @@ print("process", jax.process_index(), "of", jax.process_count(), "found", found)
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("tpu", "workers"),
+    ("tpu", "workers", "jax"),
     [
-        ({"type_name": "v3-32", "zone": "europe-west4-a"}, 4),
-        ({"type_name": "v6e-4", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 1),
-        ({"type_name": "v6e-16", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 4),
+        ({"type_name": "v3-32", "zone": "europe-west4-a"}, 4, OLD),
+        (
+            {"type_name": "tpu7x-8", "zone": "us-central1-c", "runtime": "auto, api: compute"},
+            1,
+            NEW,
+        ),
+        ({"type_name": "v6e-16", "zone": "us-east5-b", "runtime": "auto, api: compute"}, 4, OLD),
     ],
     ids=["slice", "instance", "group"],
 )
 @pytest.mark.usefixtures("one_device")
 async def test_processes_of_slice_train_together(
-    make_stack: Callable[..., Tpuctl], events: list[Event], tpu: dict[str, str], workers: int
+    make_stack: Callable[..., Tpuctl],
+    events: list[Event],
+    tpu: dict[str, str],
+    workers: int,
+    jax: str,
 ) -> None:
+    if jax == NEW:
+        require_python("3.12")
     stack = make_stack(
         **tpu,
         extra="job: {workers: all, requirements: requirements.txt}\n",
     )
     folder = stack.stack_file.parent
-    (folder / "requirements.txt").write_text("jax==0.10.2\n", "utf-8")
+    (folder / "requirements.txt").write_text(jax, "utf-8")
     script = folder / "train.py"
     script.write_text(SCRIPT, "utf-8")
     await stack.up()
@@ -72,7 +88,7 @@ async def test_processes_of_slice_train_together(
         following = follow(
             record, stack.store, transports, events.append, shown_workers=record.workers
         )
-        assert await asyncio.wait_for(following, 240) == 0
+        assert await asyncio.wait_for(following, 240) == 0, displayed_log(events)
     for worker in range(workers):
         log = b"".join(
             event.data for event in events if isinstance(event, LogChunk) and event.worker == worker

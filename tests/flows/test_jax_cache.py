@@ -49,7 +49,7 @@ async def test_next_attempt_reads_compiled_programs(
     )
     folder = stack.stack_file.parent / "project"
     folder.mkdir()
-    (folder / "requirements.txt").write_text("jax==0.10.2\n", "utf-8")
+    (folder / "requirements.txt").write_text("jax==0.6.2\n", "utf-8")
     (folder / "train.py").write_text(SCRIPT, "utf-8")
     await stack.up()
     prefix = f"{CACHE}/compiled/v2/tpu-ubuntu2204-base/jax/"
@@ -94,7 +94,7 @@ async def test_next_attempt_reads_compiled_programs(
     assert damaged[-1].startswith("hits and misses 0 ")
 
     # Another version does not even open them.
-    (folder / "requirements.txt").write_text("jax==0.10.1\njaxlib==0.10.1\n", "utf-8")
+    (folder / "requirements.txt").write_text("jax==0.6.1\njaxlib==0.6.1\n", "utf-8")
     assert (await run())[-2:] == [first[-2], f"hits and misses 0 {misses}"]
     assert "Error reading" not in log_of(events, 1)
     await stack.down(delete_bucket=True)

@@ -173,8 +173,8 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     in_yaml = yaml.safe_load(run_quiet(bench, "jobs", "-o", "yaml"))
     assert in_yaml["data"] == good("jobs")
     header, _, line = run_quiet(bench, "jobs", "--format", "wide").splitlines()
-    assert header.rstrip().endswith("submitted by")
-    assert line.rstrip().endswith(in_yaml["data"][0]["submitted_by"])
+    assert "submitted by" in header
+    assert in_yaml["data"][0]["submitted_by"] in line
     assert "bucket" in run_quiet(bench, "orphans", "--all", "-o", "wide")
     assert run_quiet(bench, "status")
     assert '"step": 3' in run_quiet(bench, "logs")

@@ -74,7 +74,7 @@ async def test_late_worker_is_reported_with_reason(
         zone="europe-west4-a",
         extra="job: {workers: all, requirements: requirements.txt}\n",
     )
-    (stack.stack_file.parent / "requirements.txt").write_text("jax==0.10.2\n", "utf-8")
+    (stack.stack_file.parent / "requirements.txt").write_text("jax==0.6.2\nrequests\n", "utf-8")
     await stack.up()
 
     log = await log_until(stack, events, ["0", "sleep"], "has not arrived")
@@ -91,7 +91,7 @@ async def test_late_worker_is_reported_with_reason(
     log = await log_until(stack, events, ["2", "sleep"], "has not arrived")
     reason = (
         "worker 2 has not arrived: its script is at line 5 of job.py, in load_data; "
-        "it has jaxlib 0.9.0 instead of 0.10.2\n"
+        "it has jaxlib 0.9.0 instead of 0.6.2\n"
     )
     assert f"tpuctl: {reason}" in log
     assert "worker 1 has" not in log

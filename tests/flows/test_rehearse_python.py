@@ -17,9 +17,10 @@ from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused, Usage
 from tpuctl.flows.preflight.compile import compile_script
-from tpuctl.flows.preflight.job_interpreter import job_interpreter, uv_program
+from tpuctl.flows.preflight.job_interpreter import job_interpreter
 from tpuctl.flows.preflight.rehearse import RehearsalOptions
 from tpuctl.interpreters import Interpreter, find
+from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.model.events import Event, Note
 from tpuctl.model.jobs.installation import Installation, LockFile, PythonBuild
 
@@ -63,7 +64,7 @@ def write_project(folder: Path, settings: str = "") -> Path:
     text = (folder / "pyproject.toml").read_text("utf-8")
     text = text.replace("[project]\n", '[project]\nrequires-python = ">=3.12"\n')
     (folder / "pyproject.toml").write_text(text + settings, "utf-8")
-    command = [uv_program(), "lock", "--offline", "--quiet", "--python", python_3_12().path]
+    command = [uv_path(), "lock", "--offline", "--quiet", "--python", python_3_12().path]
     command += ["--no-index", "--find-links=locked"]
     subprocess.run(command, cwd=folder, check=True)
     make_wheel(folder / "locked", "plain", "2.0")
@@ -162,7 +163,7 @@ async def test_step_is_compiled_by_the_locks_jax_on_the_jobs_python(
         f'dependencies = ["{requirement}>=0.12"]\n',
         "utf-8",
     )
-    command = [uv_program(), "lock", "--quiet", "--python", python_3_12().path]
+    command = [uv_path(), "lock", "--quiet", "--python", python_3_12().path]
     subprocess.run(command, cwd=tmp_path, check=True)
     installation = Installation(
         lock=LockFile(path="uv.lock", form="uv"), python=build_of(python_3_12().version)

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import os
 import platform
-import signal
 import subprocess
-import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.projects import provision
-from tests.support.python_mirror import PythonMirror, python_mirror
-from tpuctl.api import Tpuctl
+from tests.support.projects import numbers
+from tests.support.python_mirror import PythonMirror, python_mirror, unpacked
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Refused
+from tpuctl.flows.packages import tools
 from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.interpreters import current
 from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
 from tpuctl.jobs.requirements.uv_program import tool_for_uv, uv_path
-from tpuctl.model.events import Event, StepFinished, WarningIssued
+from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued
 from tpuctl.model.jobs.installation import Installation, PythonBuild
 from tpuctl.model.text.names import TOOLS
 
 ARCHITECTURE = platform.machine()
-FETCH = """
-import asyncio, sys
-from tpuctl.jobs.requirements.python_archives import fetch_python, python_builds
-[build] = python_builds(sys.argv[1])
-print(asyncio.run(fetch_python(build, lambda size: None)))
-"""
 
 
 @pytest.fixture
@@ -48,15 +43,17 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonMi
 
 
 @pytest.fixture
-async def store(make_stub_stack: Callable[..., Tpuctl]) -> AsyncIterator[ObjectStore]:
-    stack = make_stub_stack()
-    await provision(stack)
-    yield ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    await stack.down(delete_bucket=True)
+async def store(null_cloud: LocalCloud) -> ObjectStore:
+    endpoint = Endpoint("local", null_cloud.url, null_cloud.token)
+    client = Cloud(endpoint, "local-project").client("storage")
+    name = f"tools-{next(numbers)}"
+    await asyncio.to_thread(client.create_bucket, name)
+    return ObjectStore(client, name)
 
 
 @pytest.fixture
-def wanted(mirror: PythonMirror) -> Installation:
+def installation(mirror: PythonMirror) -> Installation:
+    """What a job brings: this Python, and uv."""
     [build] = python_builds(ARCHITECTURE)
     return Installation(python=build, uv=tool_for_uv(ARCHITECTURE))
 
@@ -66,14 +63,30 @@ def python_of(installation: Installation) -> PythonBuild:
     return installation.python
 
 
-async def test_builds_are_stored_once_by_content(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation, tmp_path: Path
+def with_sha256(installation: Installation, sha256: str) -> Installation:
+    python = python_of(installation).model_copy(update={"sha256": sha256})
+    return installation.model_copy(update={"python": python})
+
+
+def cached_pythons() -> list[Path]:
+    return [*archives_folder().rglob("cpython*/*.tar.gz")]
+
+
+def warning_of(events: list[Event]) -> str:
+    [warning] = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
+    return warning.text
+
+
+async def test_tools_are_stored_once_by_content(
+    store: ObjectStore, mirror: PythonMirror, installation: Installation, tmp_path: Path
 ) -> None:
     events: list[Event] = []
-    stored = await ensure_tools(wanted, store, events.append)
-    assert [event.address for event in events if isinstance(event, StepFinished)] == [
-        "job/tools"
-    ] * 2
+    stored = await ensure_tools(installation, store, events.append)
+    [end] = [event for event in events if isinstance(event, StepFinished)]
+    version = python_of(installation).version
+    assert end.address == "job/tools"
+    assert end.because.startswith(f"Python {version} (")
+    assert {event.total for event in events if isinstance(event, StepProgress)} - {None}
     objects = {entry.name: entry for entry in await store.list(f"{TOOLS}/")}
     assert len(objects) == len(stored.tools) == 2
     for tool in stored.tools:
@@ -82,107 +95,169 @@ async def test_builds_are_stored_once_by_content(
         )
         assert hashlib.sha256(content).hexdigest() == tool.sha256
         (tmp_path / tool.key).write_bytes(content)
-    with tarfile.open(tmp_path / python_of(stored).key) as archive:
-        archive.extractall(tmp_path, filter="tar")
-    version = subprocess.check_output([tmp_path / "python/bin/python3", "-V"], text=True)
-    assert version.split() == ["Python", python_of(stored).version]
+    python = unpacked(tmp_path / python_of(stored).key, tmp_path)
+    assert subprocess.check_output([python, "-V"], text=True).split() == ["Python", version]
     assert stored.uv is not None
     with tarfile.open(tmp_path / stored.uv.key) as archive:
+        assert archive.getnames() == ["uv"]
         member = archive.extractfile("uv")
         assert member is not None
         assert member.read() == Path(uv_path()).read_bytes()
 
     events.clear()
     mirror.remove_all()
-    assert await ensure_tools(wanted, store, events.append) == stored
+    assert await ensure_tools(installation, store, events.append) == stored
     assert not events
     assert len(mirror.requests) == 1
+    assert (
+        mirror.bytes_sent
+        == objects[f"{TOOLS}/{python_of(stored).key}/{python_of(stored).sha256}.tar.gz"].size
+    )
 
 
-async def test_each_bucket_gets_what_this_computer_downloaded_once(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation
+async def test_each_bucket_gets_what_was_downloaded_once(
+    store: ObjectStore, mirror: PythonMirror, installation: Installation
 ) -> None:
-    stored = await ensure_tools(wanted, store, lambda event: None)
+    stored = await ensure_tools(installation, store, lambda event: None)
     for entry in await store.list(f"{TOOLS}/"):
         await store.delete(entry.name)
-    assert await ensure_tools(wanted, store, lambda event: None) == stored
+    assert await ensure_tools(installation, store, lambda event: None) == stored
     assert len(mirror.requests) == 1
+    # A damaged file of the cache is downloaded again.
+    [cached] = cached_pythons()
+    cached.write_bytes(b"0" + cached.read_bytes()[1:])
+    for entry in await store.list(f"{TOOLS}/"):
+        await store.delete(entry.name)
+    assert await ensure_tools(installation, store, lambda event: None) == stored
+    assert len(mirror.requests) == 2
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
-async def test_what_cannot_be_downloaded_is_left_to_a_machine(
-    store: ObjectStore, mirror: PythonMirror, wanted: Installation, damage: str
+async def test_age_of_old_tools_is_renewed(
+    store: ObjectStore, installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = mirror.archive(python_of(wanted).version)
-    content = archive.read_bytes()
-    archive.unlink()
-    if damage != "missing":
-        archive.write_bytes(content[:-1000] if damage == "truncated" else b"0" + content[1:])
+    """The bucket deletes what is old, and workers do not use it."""
+    uv = installation.model_copy(update={"python": None})
+    stored = await ensure_tools(uv, store, lambda event: None)
+    [before] = await store.list(f"{TOOLS}/")
+    assert await ensure_tools(uv, store, lambda event: None) == stored
+    assert await store.list(f"{TOOLS}/") == [before]
+    monkeypatch.setattr(tools, "RENEWAL_AGE", -tools.RENEWAL_AGE)
+    assert await ensure_tools(uv, store, lambda event: None) == stored
+    [after] = await store.list(f"{TOOLS}/")
+    assert (after.name, after.size) == (before.name, before.size)
+    assert after.created > before.created
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("missing", "404 Not Found"),
+        ("fail", "503 Service Unavailable"),
+        ("truncate", "end of file"),
+        ("wrong bytes", "Hash mismatch"),
+    ],
+)
+async def test_what_cannot_be_downloaded_is_left_to_a_machine(
+    store: ObjectStore, mirror: PythonMirror, installation: Installation, fault: str, reason: str
+) -> None:
+    archive = mirror.archive(python_of(installation).version)
+    target = archive.readlink()
+    if fault == "missing":
+        archive.unlink()
+    else:
+        mirror.fault = fault  # type: ignore[assignment]
     events: list[Event] = []
-    stored = await ensure_tools(wanted, store, events.append)
-    assert stored.python == wanted.python
+    stored = await ensure_tools(installation, store, events.append)
+    assert stored.python == installation.python
     assert stored.uv is not None
     assert stored.uv.sha256 is not None
-    [warning] = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
-    assert warning.summary == f"Cannot download Python {python_of(wanted).version} here"
-    assert "UV_PYTHON_INSTALL_MIRROR" in warning.hint
-    assert not [*archives_folder().glob("cpython*.tar.gz")]
-    with pytest.raises(Refused):
-        await ensure_tools(wanted, store, events.append, have_internet=False)
+    text = warning_of(events)
+    assert f"Python {python_of(installation).version}: Failed to install" in text
+    assert reason in text
+    assert "One of the machines downloads it instead" in text
+    assert "\n    export UV_PYTHON_INSTALL_MIRROR=URL" in text
+    assert "UV_DEFAULT_INDEX" not in text
+    assert not cached_pythons()
+    with pytest.raises(Refused, match="they have no external addresses"):
+        await ensure_tools(installation, store, events.append, workers_have_internet=False)
 
-    archive.unlink(missing_ok=True)
-    archive.write_bytes(content)
-    again = await ensure_tools(wanted, store, events.append)
-    assert python_of(again).sha256 == hashlib.sha256(content).hexdigest()
+    if fault == "missing":
+        archive.symlink_to(target)
+    mirror.fault = ""
+    again = await ensure_tools(installation, store, events.append, workers_have_internet=False)
+    assert python_of(again).sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
 
 
-async def test_later_attempts_never_get_another_build(
-    store: ObjectStore, wanted: Installation
+async def test_password_of_mirror_is_not_shown(
+    store: ObjectStore,
+    mirror: PythonMirror,
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recorded = python_of(wanted).model_copy(update={"sha256": "0" * 64})
-    with pytest.raises(Conflict, match="Another build"):
-        await ensure_tools(
-            wanted.model_copy(update={"python": recorded}), store, lambda event: None
-        )
+    variables = mirror.mirror_variables
+    address = variables["UV_PYTHON_INSTALL_MIRROR"].replace("http://", "http://me:hunter2@")
+    for name, value in {**variables, "UV_PYTHON_INSTALL_MIRROR": address}.items():
+        monkeypatch.setenv(name, value)
+    mirror.remove_all()
+    events: list[Event] = []
+    await ensure_tools(installation, store, events.append)
+    assert "404 Not Found" in warning_of(events)
+    assert "hunter2" not in repr(events)
 
 
-def test_two_programs_download_once(mirror: PythonMirror, wanted: Installation) -> None:
-    command = [sys.executable, "-c", FETCH, ARCHITECTURE]
-    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = {program.communicate(timeout=60)[0] for program in programs}
-    assert printed == {f"{archives_folder() / python_of(wanted).key}.tar.gz\n"}
-    assert len(mirror.requests) == 1
-
-
-def test_killed_download_leaves_nothing_that_is_used(
-    mirror: PythonMirror, wanted: Installation
+async def test_large_downloads_are_confirmed(
+    store: ObjectStore,
+    mirror: PythonMirror,
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Killed at several times; the archive is whole, or missing."""
-    expected = mirror.archive(python_of(wanted).version).read_bytes()
-    path = archives_folder() / f"{python_of(wanted).key}.tar.gz"
-    for seconds in (0.3, 0.5, 0.7):
-        program = subprocess.Popen(
-            [sys.executable, "-c", FETCH, ARCHITECTURE],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            program.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(program.pid, signal.SIGKILL)
-            program.wait()
-        assert not path.exists() or path.read_bytes() == expected
-        path.unlink(missing_ok=True)
-    subprocess.run([sys.executable, "-c", FETCH, ARCHITECTURE], check=True, capture_output=True)
-    assert path.read_bytes() == expected
+    monkeypatch.setattr(tools, "LARGE_BYTES", 1_000_000)
+    questions: list[str] = []
+    events: list[Event] = []
+
+    def decline(question: str) -> bool:
+        questions.append(question)
+        return False
+
+    stored = await ensure_tools(installation, store, events.append, may_download=decline)
+    version = python_of(installation).version
+    assert stored.python == installation.python
+    [question] = questions
+    assert question.startswith(f"Python {version}, which the job brings, has ")
+    assert "not confirmed" in warning_of(events)
+    assert not cached_pythons()
+    stored = await ensure_tools(
+        installation, store, events.append, may_download=lambda question: True
+    )
+    assert python_of(stored).sha256 == mirror.sha256(version)
 
 
-def test_builds_of_another_architecture_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UV_PYTHON_DOWNLOADS_JSON_URL", raising=False)
-    for architecture in ("x86_64", "aarch64"):
-        builds = python_builds(architecture)
-        assert {build.request.split("-")[3] for build in builds} == {architecture}
-        minors = [build.minor for build in builds]
-        assert {"3.10", "3.11", "3.12", "3.13"} <= {*minors}
-        assert all(build.key.rpartition("-")[2].isdigit() for build in builds)
+async def test_later_attempts_get_the_same_build_or_none(
+    store: ObjectStore, installation: Installation, mirror: PythonMirror
+) -> None:
+    stored = await ensure_tools(installation, store, lambda event: None)
+    for entry in await store.list(f"{TOOLS}/"):
+        await store.delete(entry.name)
+    other = f"{TOOLS}/{python_of(stored).key}/{'1' * 64}.tar.gz"
+    await store.put_bytes(other, b"another content")
+    assert await ensure_tools(stored, store, lambda event: None) == stored
+    recorded = with_sha256(installation, "0" * 64)
+    with pytest.raises(Conflict, match=f"{python_of(stored).key} now has the checksum"):
+        await ensure_tools(recorded, store, lambda event: None)
+    assert await ensure_tools(with_sha256(installation, "1" * 64), store, lambda event: None)
+
+
+async def test_cancelled_download_ends_at_once(
+    store: ObjectStore, mirror: PythonMirror, installation: Installation
+) -> None:
+    """As by Ctrl-C, while the mirror hangs."""
+    mirror.fault = "hang"
+    task = asyncio.create_task(ensure_tools(installation, store, lambda event: None))
+    await asyncio.to_thread(mirror.is_hanging.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+    assert not cached_pythons()
+    mirror.fault = ""
+    stored = await ensure_tools(installation, store, lambda event: None)
+    assert python_of(stored).sha256 == mirror.sha256(python_of(stored).version)

@@ -15,8 +15,9 @@ import pytest
 from tests.support.prerequisites import other_interpreter
 from tests.support.wheels import make_project, make_wheel
 from tpuctl.errors import RemoteFailed
-from tpuctl.flows.preflight.job_interpreter import CPU_PACKAGES, uv_program
+from tpuctl.flows.preflight.job_interpreter import CPU_PACKAGES
 from tpuctl.interpreters import current
+from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.model.jobs.installation import Installation, LockFile, PythonBuild, Tool
 from tpuctl.preflight.rehearsal.job_environment import (
@@ -68,7 +69,7 @@ class Job:
         self.run_uv("lock")
 
     def run_uv(self, *arguments: str) -> None:
-        command = [uv_program(), *arguments, "--quiet", "--offline", "--python", current().path]
+        command = [uv_path(), *arguments, "--quiet", "--offline", "--python", current().path]
         subprocess.run(command, cwd=self.code, check=True)
 
     def install(self, installation: Installation, **options: Any) -> Packages:
@@ -81,7 +82,7 @@ class Job:
         request = EnvironmentRequest(
             installation=installation,
             home=self.folder / "home",
-            uv=uv_program(),
+            uv=uv_path(),
             variables={"PATH": "/usr/bin:/bin", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"},
             **options,
         )
@@ -242,7 +243,7 @@ def test_uv_keeps_packages_of_the_image(job: Job, image: Path) -> None:
     make_wheel(image_wheels, "replaced", "1.0")
     make_wheel(image_wheels, "dependent", "1.0", requires=["lacking"])
     command = [
-        uv_program(),
+        uv_path(),
         "pip",
         "install",
         "--no-deps",

@@ -24,6 +24,16 @@ def other_interpreter() -> Interpreter:
     return other
 
 
+@functools.cache
+def require_python(minor: str) -> None:
+    """Continue if the local cloud's machines can have this Python."""
+    if ImageStore().choose(None, minor).python != minor:
+        skip_or_fail(
+            f"no Python {minor} for machines was found on PATH, in pyenv or in uv; install it, for "
+            f"example with `uv python install {minor}`"
+        )
+
+
 def require_image(tensorflow: str) -> None:
     """Continue if an image with this TensorFlow exists or can be built."""
     if not _can_run(tensorflow):
@@ -39,6 +49,11 @@ def _can_run(tensorflow: str) -> bool:
 def empty_image_cache() -> Path:
     """A cache of images that have no packages, whatever their lock is named. Kept between runs."""
     return ImageStore().cache / "empty-images"
+
+
+def lone_image_cache() -> Path:
+    """A cache of images with the running Python only, as of a computer with no other. Kept, too."""
+    return ImageStore().cache / "lone-images"
 
 
 def skip_or_fail(reason: str) -> NoReturn:

@@ -48,6 +48,7 @@ def make_wheel(
     requires: Sequence[str] = (),
     text: str = "",
     programs: Sequence[str] = (),
+    requires_python: str = "",
 ) -> Path:
     """A wheel with one module that has `__version__`; `text` is added to the module.
 
@@ -57,6 +58,7 @@ def make_wheel(
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += f"Requires-Python: {requires_python}\n" if requires_python else ""
     metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     contents = {
         f"{module}/__init__.py": f"__version__ = {version!r}\nfrom_wheel = {name!r}\n{text}",

@@ -26,7 +26,7 @@ from tpuctl.cli.state import State
 COLUMNS = 80
 SCREEN = 23  # the prompt below it is the 24th row
 ROWS = 40
-ONE_SCREEN = ("local fault add", "run", "rehearse", "prices", "ci", "ci github", "ci gitlab")
+ONE_SCREEN = ("local fault add", "rehearse", "prices", "ci", "ci github", "ci gitlab")
 
 
 @pytest.fixture(autouse=True)

@@ -212,7 +212,7 @@ def test_damaged_record_is_rejected_or_can_be_shown(
     if worker.chips is not None and worker.chips.duty_cycle_percent:
         assert isfinite(worker.chips.duty_cycle)
     with redirect_stdout(io.StringIO()):
-        show_jobs([summary], NOON)
+        show_jobs([dict(stacks.ListedJob.of(summary, NOON))])
     text = json.dumps(stacks.Job.model_validate(summary).as_json(), default=str)
     assert json.loads(text, parse_constant=pytest.fail)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from tpuctl.view.ci.summary import markdown
 from tpuctl.view.jobs import report as html
 from tpuctl.view.jobs.job import show_jobs
 from tpuctl.view.jobs.run import print_run
+from tpuctl.view.responses.stacks import ListedJob
 from tpuctl.view.terminal import tables
 from tpuctl.view.terminal.safe_console import SafeConsole
 
@@ -31,6 +33,10 @@ def second_attempt() -> Attempt:
     verdict = Verdict(kind="preemption", name="preempted", cause=PREEMPTED, at=NOON)
     placement = Placement(zone="us-central1-c", node="n")
     return Attempt(number=2, placement=placement, verdict=verdict, started=NOON)
+
+
+def show(jobs: Sequence[JobSummary], now: datetime) -> None:
+    show_jobs([dict(ListedJob.of(job, now)) for job in jobs])
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def test_jobs_fit_80_columns_with_whole_ids(capsys: pytest.CaptureFixture[str]) 
         ),
         JobSummary(record("fern"), JobStatus("running")),
     ]
-    show_jobs(jobs, NOON + timedelta(days=12, hours=23))
+    show(jobs, NOON + timedelta(days=12, hours=23))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split() == ["job", "script", "state", "attempt", "age", "duration"]
@@ -66,7 +72,7 @@ def test_jobs_fit_80_columns_with_whole_ids(capsys: pytest.CaptureFixture[str]) 
 def test_jobs_without_a_second_attempt_have_no_such_column(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_jobs([JobSummary(record(), JobStatus("submitted"))], NOON + timedelta(seconds=3))
+    show([JobSummary(record(), JobStatus("submitted"))], NOON + timedelta(seconds=3))
     header, _, row = capsys.readouterr().out.splitlines()
     assert header.split() == ["job", "script", "state", "age", "duration"]
     assert row.split() == ["20260304-120000-sequoia", "train.py", "submitted", "3", "s", "3.0", "s"]
@@ -75,7 +81,7 @@ def test_jobs_without_a_second_attempt_have_no_such_column(
 def test_duration_of_a_job_whose_end_is_unknown_is_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_jobs([JobSummary(record(), JobStatus("lost", 69))], NOON + timedelta(hours=3))
+    show([JobSummary(record(), JobStatus("lost", 69))], NOON + timedelta(hours=3))
     assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["3", "h"]
 
 

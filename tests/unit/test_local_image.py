@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.prerequisites import hide_interpreters
+from tpuctl.catalog import runtime
 from tpuctl.errors import TpuctlError
-from tpuctl.flows.local_cloud import prepare_image
+from tpuctl.flows.local_cloud import machine_python, prepare_image
 from tpuctl.interpreters import current
 from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.model.events import Event, Note, Outcome, StepFinished
@@ -32,7 +33,9 @@ def stranger() -> str:
     )
 
 
-async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[str]:
+async def prepared(
+    tensorflow: str | None, events: list[Event], answer: bool, python: str | None = None
+) -> list[str]:
     """Prepare until the image would be built; returns the prompts."""
     questions: list[str] = []
 
@@ -46,7 +49,7 @@ async def prepared(tensorflow: str, events: list[Event], answer: bool) -> list[s
             raise InterruptedError
 
     with pytest.raises((InterruptedError, TpuctlError)):
-        await prepare_image(tensorflow, emit, may_install)
+        await prepare_image(tensorflow, emit, may_install, python=python)
     return questions
 
 
@@ -58,6 +61,18 @@ async def test_substitute_tensorflow_is_reported(alone: Path) -> None:
     note = next(event for event in events if isinstance(event, Note))
     assert f"instead of {version}: no Python" in note.text
     assert "\n" not in note.text
+
+
+async def test_substitute_python_is_reported(alone: Path) -> None:
+    base = runtime("tpu-ubuntu2204-base")
+    assert base is not None
+    events: list[Event] = []
+    assert await prepared(None, events, answer=True, python=base.python) == []
+    assert [event.text for event in events if isinstance(event, Note)] == [
+        f"The machines of the local cloud have Python {current().minor} instead of 3.10: no Python "
+        "3.10 was found on PATH, in pyenv or in uv."
+    ]
+    assert machine_python(base) == current().minor
 
 
 @pytest.mark.parametrize("answer", [True, False])

@@ -12,7 +12,7 @@ from tpuctl.model.jobs.installation import PythonBuild
 from tpuctl.model.scripts.python_request import parse_python, request_of
 
 VERSIONS = ("3.14.2", "3.14.1", "3.13.9", "3.12.11", "3.12.7", "3.11.14", "3.10.19")
-IMAGE = "3.10"
+IMAGE_PYTHON = "3.10"
 SCRIPT = """\
 import os
 # /// script
@@ -20,7 +20,7 @@ import os
 # dependencies = []
 # ///
 """
-PROJECT = '[project]\nname = "job"\nversion = "1"\nrequires-python = ">=3.12"\n'
+PYPROJECT = '[project]\nname = "job"\nversion = "1"\nrequires-python = ">=3.12"\n'
 
 
 def builds() -> list[PythonBuild]:
@@ -34,11 +34,11 @@ def builds() -> list[PythonBuild]:
     ]
 
 
-def fits(minor: str) -> str | None:
+def fits(minor: str, may_build: bool) -> str | None:
     return None
 
 
-def chosen(setting: str, image: str = IMAGE) -> str | None:
+def version_of(setting: str, image: str = IMAGE_PYTHON) -> str | None:
     choice = choose_python(parse_python(setting, "--python"), image, builds, fits)
     return choice.build.version if choice.build is not None else None
 
@@ -67,21 +67,25 @@ def chosen(setting: str, image: str = IMAGE) -> str | None:
 def test_images_python_where_allowed_else_newest_build(
     setting: str, image: str, version: str | None
 ) -> None:
-    assert chosen(setting, image) == version
+    assert version_of(setting, image) == version
 
 
 def test_newest_for_which_requirements_resolve() -> None:
-    def problem(minor: str) -> str | None:
+    def problem(minor: str, may_build: bool) -> str | None:
         return None if minor == "3.12" else f"no wheel for {minor}"
 
-    choice = choose_python(parse_python(">=3.11", "pyproject.toml:4"), IMAGE, builds, problem)
+    choice = choose_python(
+        parse_python(">=3.11", "pyproject.toml:4"), IMAGE_PYTHON, builds, problem
+    )
     assert str(choice) == "Python 3.12.11 (pyproject.toml:4)"
 
 
 def test_requirements_that_fit_none_are_refused_with_each_reason() -> None:
     request = parse_python(">=3.12,<3.14", "pyproject.toml:4")
     with pytest.raises(Refused) as refusal:
-        choose_python(request, IMAGE, builds, lambda minor: f"no wheel for {minor}")
+        choose_python(
+            request, IMAGE_PYTHON, builds, lambda minor, may_build: f"no wheel for {minor}"
+        )
     [problem] = refusal.value.diagnostics
     assert problem.where == "pyproject.toml:4"
     assert "Python 3.13: no wheel for 3.13\nPython 3.12: no wheel for 3.12" in problem.detail
@@ -97,7 +101,7 @@ def test_requirements_that_fit_none_are_refused_with_each_reason() -> None:
 )
 def test_python_without_build_is_refused_with_those_that_exist(setting: str, exist: str) -> None:
     with pytest.raises(Refused) as refusal:
-        chosen(setting)
+        version_of(setting)
     [problem] = refusal.value.diagnostics
     assert problem.summary == "No such Python"
     assert f"no build exists for linux x86_64; these do: {exist}" in problem.detail
@@ -115,14 +119,14 @@ def test_order_of_what_asks(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     (tmp_path / ".python-version").write_text("# for pyenv\n3.12.7\n3.11\n")
     (tmp_path / "uv.lock").write_text('version = 1\nrequires-python = ">=3.11"\n')
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
-    asked = []
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    requests = []
     for name in ("tpuctl.yaml", "train.py", ".python-version", "uv.lock", "pyproject.toml"):
         request = request_of("3.9" if name == "tpuctl.yaml" else "auto", tmp_path, script)
         assert request is not None
-        asked.append((request.where.removeprefix(f"{tmp_path}/"), str(request)))
+        requests.append((request.where.removeprefix(f"{tmp_path}/"), str(request)))
         (tmp_path / name).unlink(missing_ok=True)
-    assert asked == [
+    assert requests == [
         ("job.python", "Python 3.9"),
         ("train.py:3", "Python >=3.13"),
         (".python-version:2", "Python 3.12.7"),

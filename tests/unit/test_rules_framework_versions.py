@@ -22,9 +22,34 @@ REJECTED = {
     "jax[tpu]==0.6.2\ntensorflow-tpu==2.19.1": (2, "tensorflow-tpu==2.19.1 cannot", "3.11"),
     "jax[tpu]==0.4.33": (1, "not on PyPI", "3.11"),
     "jax[tpu]==0.5.0": (1, "not on PyPI", "3.11"),
-    "jax[tpu]==0.7.0": (1, "needs Python 3.11 or later", "3.10"),
+    "jax[tpu]==0.7.0": (1, "needs Python 3.11 to 3.13, and the image has Python 3.10", "3.10"),
     "jax[tpu]>=0.7": (1, "needs Python 3.11 or later", "3.10"),
+    "jax[tpu]==0.12.0.1": (1, "needs Python 3.12 or later", "3.10"),
+    "torch_tpu==0.2.0": (1, "needs Python 3.11 to 3.14", "3.10"),
+    "numpy\nlibtpu==0.0.52": (2, "libtpu==0.0.52 needs Python 3.11 or later", "3.10"),
+    "jax[tpu]==0.6.2\ntorch==2.15.0": (
+        2,
+        "torch==2.15.0 needs Python 3.11 or later, and the image has Python 3.10",
+        "3.10",
+    ),
 }
+# The same for a job that brings its Python.
+REJECTED_FOR = {
+    ("jax[tpu]==0.12.0.1", "3.11"): (1, "needs Python 3.12 or later, and the job runs on"),
+    ("jax[tpu]==0.6.2", "3.14"): (1, "needs Python 3.10 to 3.13"),
+    ("tensorflow-tpu==2.19.1", "3.13"): (1, "needs Python 3.9 to 3.12"),
+    ("tensorflow==2.15.1", "3.12"): (1, "needs Python 3.9 to 3.11"),
+    ("torch==2.9.0\ntorch_xla[tpu]==2.9.0", "3.13"): (2, "needs Python 3.10 to 3.12"),  # libtpu
+    ("torch_tpu==0.2.0", "3.15"): (1, "needs Python 3.11 to 3.14"),
+}
+ACCEPTED_FOR = [
+    ("jax[tpu]==0.12.0.1", "3.12"),
+    ("jax[tpu]>=0.8", "3.11"),
+    ("jax[tpu]", "3.15"),
+    ("tensorflow-tpu==2.20.0", "3.13"),
+    ("torch==2.9.0\ntorch_xla[tpu]==2.9.0", "3.12"),
+    ("torch_tpu", "3.14"),
+]
 # Requirements for which there is nothing to say.
 ACCEPTED = {
     "jax[tpu]": "3.10",
@@ -44,12 +69,154 @@ def findings(
     return RuleChecker(folder, "TPU505").findings(source, Target(generation=generation), files)
 
 
+def bringing(*pythons: str) -> Target:
+    """The target of a job that may run on these Pythons, which it brings."""
+    return Target(python=pythons[0], pythons=pythons, asked_by="job.python")
+
+
 @pytest.mark.parametrize("requirements", REJECTED)
 def test_conflict_is_reported(tmp_path: Path, requirements: str) -> None:
     line, text, _ = REJECTED[requirements]
     finding = next(each for each in findings(tmp_path, requirements) if text in each.message)
     assert (finding.path.name, finding.line) == ("requirements.txt", line)
-    assert finding.severity == ("risk" if "Python" in text else "error")
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize(("requirements", "python"), REJECTED_FOR)
+def test_release_for_another_python_is_an_error(
+    tmp_path: Path, requirements: str, python: str
+) -> None:
+    line, text = REJECTED_FOR[requirements, python]
+    (finding,) = RuleChecker(tmp_path, "TPU505").findings(
+        "", bringing(python), {"requirements.txt": requirements}
+    )
+    assert text in finding.message
+    assert (finding.path.name, finding.line, finding.severity) == (
+        "requirements.txt",
+        line,
+        "error",
+    )
+
+
+@pytest.mark.parametrize(("requirements", "python"), ACCEPTED_FOR)
+def test_release_for_the_job_python_is_not_reported(
+    tmp_path: Path, requirements: str, python: str
+) -> None:
+    files = {"requirements.txt": requirements}
+    assert RuleChecker(tmp_path, "TPU505").findings("", bringing(python), files) == []
+
+
+@pytest.mark.parametrize(
+    ("requirements", "pythons", "older", "advised"),
+    [
+        # The oldest Python that has the newest release that is allowed.
+        ("jax[tpu]==0.7.0", (), "jax[tpu]<=0.6.2", "3.11"),
+        ("jax[tpu]>=0.8", (), "jax[tpu]<=0.6.2", "3.12"),
+        ("jax[tpu]==0.12.0", ("3.11",), "jax[tpu]<=0.10.2", "3.12"),
+        ("torch_tpu==0.2.0", (), "", "3.11"),
+        # For several requirements, one that has all of them.
+        ("jax[tpu]>=0.7\ntorch==2.8.0", (), "jax[tpu]<=0.6.2", "3.12"),
+        ("jax[tpu]>=0.7\ntensorflow==2.15.1", (), "jax[tpu]<=0.6.2", "3.11"),
+        # No Python has all of them.
+        ("jax[tpu]==0.12.0.1\ntensorflow==2.15.1", (), "jax[tpu]<=0.6.2", ""),
+    ],
+)
+def test_advice_names_the_job_python(
+    tmp_path: Path, requirements: str, pythons: tuple[str, ...], older: str, advised: str
+) -> None:
+    target = bringing(*pythons) if pythons else Target()
+    files = {"requirements.txt": requirements}
+    finding = RuleChecker(tmp_path, "TPU505").findings("", target, files)[0]
+    assert f"Use {older}" in finding.hint or not older
+    setting = finding.hint.partition("et the job's Python:\n    job: ")[2]
+    assert setting == (f"{{python: '{advised}'}}" if advised else "")
+
+
+LOCK = """version = 1
+revision = 3
+requires-python = ">=3.11"
+
+[[package]]
+name = "a"
+version = "0"
+source = { virtual = "." }
+dependencies = [
+    { name = "jax", extra = ["tpu"] },
+]
+
+[package.optional-dependencies]
+more = [
+    { name = "tensorflow-cpu" },
+]
+
+[[package]]
+name = "jax"
+version = "0.12.0"
+source = { registry = "https://example.com/simple" }
+dependencies = [
+    { name = "jaxlib" },
+]
+
+[package.optional-dependencies]
+tpu = [
+    { name = "libtpu" },
+]
+
+[[package]]
+name = "jaxlib"
+version = "0.12.0"
+source = { registry = "https://example.com/simple" }
+
+[[package]]
+name = "libtpu"
+version = "0.0.50"
+source = { registry = "https://example.com/simple" }
+
+[[package]]
+name = "tensorflow-cpu"
+version = "2.20.0"
+source = { registry = "https://example.com/simple" }
+"""
+
+
+def test_exact_versions_of_a_lock_are_judged(tmp_path: Path) -> None:
+    files = {"pyproject.toml": '[project]\nname = "a"\nversion = "0"\n', "uv.lock": LOCK}
+    checker = RuleChecker(tmp_path, "TPU505")
+    reported = checker.findings("", bringing("3.11"), files)
+    assert {(each.path.name, each.severity) for each in reported} == {("uv.lock", "error")}
+    assert reported[0].line == LOCK.split("\n").index('version = "0.12.0"') + 1
+    assert reported[0].message.startswith("jax[tpu]==0.12.0 needs Python 3.12 or later")
+    assert reported[0].hint == (
+        "Lock a release for Python 3.11, or set the job's Python:\n    job: {python: '3.12'}"
+    )
+    assert checker.findings("", bringing("3.12"), files) == []
+    # The script's own requirements stand for those of the folder.
+    script = '# /// script\n# dependencies = ["jax[tpu]==0.6.2"]\n# ///\n'
+    assert checker.findings(script, Target(), files) == []
+
+
+def test_no_python_for_all_requirements(tmp_path: Path) -> None:
+    """Each of them has releases for a Python that the job may bring, but not for the same one."""
+    files = {"requirements.txt": "jax==0.12.0\nlibtpu==0.0.50\ntensorflow==2.15.1\n"}
+    target = bringing("3.11", "3.12", "3.13", "3.14", "3.15")
+    (finding,) = RuleChecker(tmp_path, "TPU505").findings("", target, files)
+    assert finding.message == (
+        "tensorflow==2.15.1 needs Python 3.9 to 3.11, and the other requirements Python "
+        "3.12 or later"
+    )
+    assert (finding.line, finding.severity) == (3, "error")
+
+
+def test_what_a_later_release_or_another_index_may_have_is_a_risk(tmp_path: Path) -> None:
+    for requirements, target, severity in (
+        ("tensorflow-tpu", bringing("3.15"), "risk"),
+        ("tensorflow-tpu<3", bringing("3.15"), "error"),
+        ("--extra-index-url https://example.com/simple\njax[tpu]==0.8.0", Target(), "risk"),
+    ):
+        (finding,) = RuleChecker(tmp_path, "TPU505").findings(
+            "", target, {"requirements.txt": requirements}
+        )
+        assert finding.severity == severity
 
 
 @pytest.mark.parametrize("requirements", [*ACCEPTED, "torch==2.9.0\ntorch_xla[tpu]==2.9.0"])
@@ -58,11 +225,17 @@ def test_fitting_versions_are_not_reported(tmp_path: Path, requirements: str) ->
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("requirements", [*REJECTED, *ACCEPTED])
-def test_installer_agrees(requirements: str) -> None:
-    is_rejected = requirements in REJECTED
-    python = REJECTED[requirements][2] if is_rejected else ACCEPTED[requirements]
-    resolve = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--python-version", python, "-"]
+@pytest.mark.parametrize(
+    ("requirements", "python", "is_rejected"),
+    [
+        *((requirements, row[2], True) for requirements, row in REJECTED.items()),
+        *((*row, True) for row in REJECTED_FOR),
+        *((*row, False) for row in [*ACCEPTED.items(), *ACCEPTED_FOR]),
+    ],
+)
+def test_installer_agrees(requirements: str, python: str, is_rejected: bool) -> None:
+    resolve = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--python-version", python]
+    resolve += ["--python-platform", "x86_64-manylinux_2_35", "--only-binary", ":all:", "-"]
     done = subprocess.run(
         resolve, check=False, input=requirements, capture_output=True, text=True, timeout=240
     )

@@ -260,6 +260,39 @@ def test_python_required_by_metadata(tmp_path: Path, clauses: str, is_excluded: 
         assert [(each.severity, each.line) for each in findings] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "severity"),
+    [
+        (
+            "uv.lock",
+            'version = 1\nrequires-python = ">=3.12"\n[[package]]\nname = "a"\n',
+            "error",
+        ),
+        ("pylock.toml", 'lock-version = "1.0"\nrequires-python = ">=3.12"\n', "error"),
+        ("pyproject.toml", '[project]\nrequires-python = ">=3.12"\n[build-system]\n', "error"),
+        ("pyproject.toml", '[project]\nrequires-python = ">=3.12"\n', "risk"),
+        ("train.py", '# /// script\n# requires-python = ">=3.12"\n# ///\n', "risk"),
+    ],
+)
+def test_files_that_exclude_the_job_python(
+    tmp_path: Path, name: str, text: str, severity: str
+) -> None:
+    checker = RuleChecker(tmp_path, "TPU507")
+    source, files = (text, {}) if name == "train.py" else ("", {name: text})
+    if name == "uv.lock":
+        files["pyproject.toml"] = '[project]\nname = "a"\n'
+    for pythons, whose in (((), "the image has Python 3.10"), (("3.11",), "runs on Python 3.11")):
+        target = Target(image=BASE.image)
+        if pythons:
+            target = Target(python=pythons[0], pythons=pythons, asked_by="job.python")
+        (finding,) = checker.findings(source, target, files)
+        assert (finding.path.name, finding.line, finding.severity) == (name, 2, severity)
+        assert whose in finding.message
+        assert finding.hint.endswith("\n    job: {python: '3.12'}")
+    may = Target(python="3.11", pythons=("3.11", "3.12"), asked_by="job.python")
+    assert checker.findings(source, may, files) == []
+
+
 STACK = """
 stack: s
 project: {id: p-123456}

@@ -79,7 +79,8 @@ class Tpuctl:
         self.bare = (name, project) if name or project else None
         self.cloud_name = cloud
         self.emit = emit
-        # Decides whether uv may download a Python that the local cloud's machines need.
+        # Decides whether uv may download a Python that the local cloud's machines need, or what is
+        # large and a job brings.
         self.may_install: Callable[[str], bool] = lambda question: False
         self.record_call: RecordCall | None = None  # receives each call of the cloud
 
@@ -135,7 +136,7 @@ class Tpuctl:
     def context(self) -> Context:
         """The context passed to flows. Starts the local cloud if it is the one in use."""
         from tpuctl.flows.context import Context, controller_name, job_cloud
-        from tpuctl.flows.local_cloud import prepare_image
+        from tpuctl.flows.local_cloud import prepare_runtime
 
         context = Context(
             self.stack,
@@ -145,10 +146,12 @@ class Tpuctl:
             has_file=self.bare is None,
             controller=controller_name(),
             jobs_cloud=job_cloud(self.cloud_name),
+            may_download=self.may_install,
         )
         if not self.endpoint.is_local:
             return context
-        return replace(context, prepare_image=partial(prepare_image, may_install=self.may_install))
+        prepare = partial(prepare_runtime, may_install=self.may_install)
+        return replace(context, prepare_image=prepare)
 
     @property
     def store(self) -> ObjectStore:

@@ -58,6 +58,8 @@ class AcceleratorType:
 # Zones that only projects on Google's allowlist may use; a project of the TPU Research Cloud is on
 # it. Others get "Permission denied on 'locations/us-central2-b'" (reports of 2025 and 2026).
 ALLOWLIST_ZONES = frozenset({"us-central2-b"})
+# Of the Cloud TPU API's images, which are Ubuntu 22.04.
+_PYTHON = "3.10"
 _RUNTIME_NAME = re.compile(r"[a-z](?:[-.a-z0-9]*[a-z0-9])?")
 
 
@@ -69,6 +71,7 @@ class Runtime:
     tensorflow: str | None  # None for the base runtimes
     generations: tuple[str, ...]
     hosts: str  # "one", "many" or "any"
+    python: str | None = _PYTHON  # of its image; None if it is unknown
 
     def fits(self, accelerator: AcceleratorType) -> bool:
         """Whether nodes of this type support this runtime."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
     from tpuctl.cli.parameters.options import ListFormat
     from tpuctl.model.events import Event
+    from tpuctl.model.stack.stack import Stack
     from tpuctl.model.troubleshooting.command_record import CommandRecorder
     from tpuctl.view.progress.base import View
     from tpuctl.view.responses.base import Response
@@ -78,6 +79,8 @@ class State:
     arguments: Sequence[str] = ()  # of the command line
     command: str = ""
     named_stack_file: Path | None = None  # by the option or the environment
+    named_stack: tuple[str, str] | None = None  # name and project, if there is no stack file
+    tpu_options: str = ""  # of `run`, if they are in place of a stack file
     cloud: CloudName = CloudName.google
     json: bool = False  # or YAML
     is_yaml: bool = False
@@ -160,6 +163,14 @@ class State:
         needs_option = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
         return "tpuctl --cloud local" if needs_option else "tpuctl"
 
+    @property
+    def stack_options(self) -> str:
+        """The options that name a stack without a file; empty if it has one."""
+        if self.named_stack is None:
+            return ""
+        name, project = self.named_stack
+        return f"--stack {shlex.quote(name)} --project {shlex.quote(project)}"
+
     def guess_script(self) -> str:
         """The script next to the stack file, quoted for a shell; `SCRIPT` if there is not one."""
         from tpuctl.flows.stack.init import guess_script
@@ -183,13 +194,17 @@ class State:
     def _add_command_prefix(self, text: str) -> str:
         if "tpuctl" not in text:
             return text
-        from tpuctl.model.jobs.hint_commands import with_job, with_script
+        from tpuctl.model.jobs.hint_commands import with_job, with_script, with_stack, with_tpu
 
+        if self.tpu_options:
+            text = with_tpu(text, self.tpu_options)
         if "SCRIPT" in text:
             script = self.script or self.guess_script()
             text = with_script(text, script, self.program)
         if len(self.jobs) == 1:
             text = with_job(text, self.jobs[0])
+        if self.named_stack is not None:
+            text = with_stack(text, self.stack_options)
 
         def with_prefix(match: re.Match[str]) -> str:
             prefix = self.command_prefix
@@ -212,9 +227,20 @@ class State:
             event = Note(self._add_command_prefix(event.text))
         self.view.on(event)
 
-    def tpuctl(self, name: str = "", project: str = "", *, is_recorded: bool = True) -> Tpuctl:
-        """A client for the stack file's stack or the named one; its events go to the view, its
-        calls to the record of this command."""
+    def typed(self, command: str) -> str:
+        """The line to type for a command, such as `logs -f`, for this cloud and stack."""
+        return self._add_command_prefix(f"    tpuctl {command}").strip()
+
+    def tpuctl(
+        self,
+        name: str = "",
+        project: str = "",
+        *,
+        stack: Stack | None = None,
+        is_recorded: bool = True,
+    ) -> Tpuctl:
+        """A client for the stack file's stack, the named one, or `stack`, which has no file; its
+        events go to the view, its calls to the record of this command."""
         from tpuctl.api.interface import Tpuctl
         from tpuctl.model.stack.stack_search import STACK_FILE
 
@@ -223,12 +249,17 @@ class State:
 
             self.recorder = CommandRecorder(self.arguments)
         tpuctl = Tpuctl(
-            STACK_FILE if name or project else self.stack_file,
+            STACK_FILE if name or project or stack is not None else self.stack_file,
             name=name,
             project=project,
             cloud=self.cloud.value,
             emit=self._show_event,
         )
+        if stack is not None:
+            tpuctl.stack_file, tpuctl.stack = stack.path, stack
+            self.named_stack = (stack.name, stack.project)
+        elif name and project:
+            self.named_stack = (name, project)
         tpuctl.may_install = self.asks_permission
         tpuctl.record_call = (
             self.recorder.call if is_recorded and self.recorder is not None else None

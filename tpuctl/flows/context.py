@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from tpuctl.catalog import Runtime
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.files import private_folder
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 # Environment variables set for tpuctl on a controller.
 CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
 
-PrepareImage = Callable[[str | None, Emit], Awaitable[None]]
+PrepareImage = Callable[[Runtime, Emit], Awaitable[None]]
 
 
-async def _needs_no_image(tensorflow: str | None, emit: Emit) -> None:
+async def _needs_no_image(runtime: Runtime, emit: Emit) -> None:
     """Google provides the images."""
 
 
@@ -76,7 +77,8 @@ class Context:
     has_file: bool = True  # otherwise only a name and a project, which must exist
     controller: str | None = None  # the stack's controller, if this program runs on it
     jobs_cloud: str = "google"  # name of the cloud that is passed to jobs
-    prepare_image: PrepareImage = _needs_no_image  # builds the image for a TensorFlow version
+    prepare_image: PrepareImage = _needs_no_image  # builds the image of a runtime
+    may_download: Callable[[str], bool] = lambda question: False  # what is large
     ssh_pool: SshPool | None = None  # keeps connections open from one step to the next
 
     @property

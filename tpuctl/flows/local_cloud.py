@@ -11,6 +11,7 @@ from tpuctl.engine.step import step
 from tpuctl.errors import OperationFailed, TpuctlError, Usage
 
 if TYPE_CHECKING:
+    from tpuctl.catalog import Runtime
     from tpuctl.cloud.endpoints import Endpoint
     from tpuctl.model.events import Emit
 
@@ -62,10 +63,33 @@ def running_endpoint(emit: Emit) -> Endpoint:
     return Endpoint("local", running.url, token, running.runs_startup_scripts)
 
 
+def machine_python(runtime: Runtime) -> str | None:
+    """The Python ("3.11") of the local cloud's machines with a runtime: the runtime's, or else the
+    nearest one. None if the runtime's is unknown. May start interpreters, which takes a moment."""
+    from tpuctl.local_cloud.machine_images import ImageStore, NoImage
+
+    if runtime.python is None:
+        return None
+    try:
+        return ImageStore().choose(runtime.tensorflow, runtime.python).python
+    except NoImage:  # `up` reports it, or the machines have another TensorFlow
+        return runtime.python
+
+
+async def prepare_runtime(runtime: Runtime, emit: Emit, may_install: Callable[[str], bool]) -> None:
+    """Build the machine image of a runtime, as `prepare_image`."""
+    await prepare_image(runtime.tensorflow, emit, may_install, python=runtime.python)
+
+
 async def prepare_image(
-    tensorflow: str | None, emit: Emit, may_install: Callable[[str], bool]
+    tensorflow: str | None,
+    emit: Emit,
+    may_install: Callable[[str], bool],
+    *,
+    python: str | None = None,
 ) -> None:
-    """Build the machine image before a node needs it, with the nearest TensorFlow available.
+    """Build the machine image before a node needs it, with the nearest TensorFlow and Python
+    available. `python` is its real image's; None stands for the one that runs this program.
 
     `may_install` decides whether uv may download the Python that this TensorFlow needs. Raises
     TpuctlError if no image can be built.
@@ -78,14 +102,16 @@ async def prepare_image(
     try:
         if tensorflow is not None and not await asyncio.to_thread(images.can_run, tensorflow):
             await install_interpreter(tensorflow, emit, may_install)
-        choice = await asyncio.to_thread(images.choose, tensorflow)
+        choice = await asyncio.to_thread(images.choose, tensorflow, python)
         if choice.note:
             emit(Note(f"The machines of the local cloud have {choice.note}"))
-        if images.is_cached(choice.tensorflow):
+        if images.is_cached(choice.tensorflow, choice.python):
             return
         name = f"image/tensorflow-{choice.tensorflow}" if choice.tensorflow else "image/python"
         with step(emit, name, "create", "the machines of the local cloud run it") as progress:
-            await images.ensure(choice.tensorflow, progress.report, progress.report_bytes)
+            await images.ensure(
+                choice.tensorflow, progress.report, progress.report_bytes, python=choice.python
+            )
     except NoImage as error:
         hint = f"{error.hint}\nThen repeat the command."
         raise TpuctlError("No machine image available", str(error), hint=hint) from error

@@ -1,4 +1,5 @@
-"""Images: cached virtual environments with the TensorFlow that a TPU runtime carries, for CPU."""
+"""Images: cached virtual environments with the Python and the TensorFlow, for CPU, of an image of
+Google's."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpuctl.environments import environments_folder, exclusive, run_installer, shared
@@ -22,6 +23,8 @@ from tpuctl.local_cloud.machine_error import MachineError
 
 MARKER = "complete"  # its time is that of the last use
 NAMES = ("python-py*-*/", "tensorflow-*-py*-*/")
+# Those that a machine may have instead of its image's: what tpuctl runs there needs 3.8.
+PYTHONS = tuple(f"3.{minor}" for minor in range(8, 15))
 
 
 class NoImage(MachineError):
@@ -34,9 +37,11 @@ class NoImage(MachineError):
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """The TensorFlow of a machine's image; `note` explains a substitute in one line."""
+    """The TensorFlow and Python ("3.11") of a machine's image; `note` explains in one line what
+    they stand in for."""
 
     tensorflow: str | None
+    python: str
     note: str = ""
 
 
@@ -59,7 +64,9 @@ def image_interpreter(image: Path) -> Interpreter:
 class ImageStore:
     """Builds and caches images, shared by all local clouds of this user.
 
-    The default folder is TPUCTL_IMAGE_CACHE, or in the user's cache folder.
+    The default folder is TPUCTL_IMAGE_CACHE, or in the user's cache folder. `tensorflow` None means
+    an image with only Python. `python` is the minor version wanted ("3.10"); None is the running
+    one. An image with TensorFlow has it if that TensorFlow has wheels for it.
     """
 
     def __init__(self, cache: Path | None = None, locks: Path | None = None) -> None:
@@ -82,10 +89,12 @@ class ImageStore:
         """The locks of who builds an image, and of who uses it."""
         return image.with_name(f"{image.name}.lock"), image.with_name(f"{image.name}.use")
 
-    def use(self, tensorflow: str | None) -> AbstractContextManager[None]:
-        """Keep the image of this TensorFlow from being pruned, whether it is built already or not.
-        NoImage if it cannot be built here."""
-        return self._shared(self.locks_of(self.path_of(tensorflow))[1])
+    def use(
+        self, tensorflow: str | None, python: str | None = None
+    ) -> AbstractContextManager[None]:
+        """Keep the image from being pruned, whether it is built already or not. NoImage if it
+        cannot be built here."""
+        return self._shared(self.locks_of(self.path_of(tensorflow, python))[1])
 
     @property
     def rehearsals_lock(self) -> Path:
@@ -115,16 +124,20 @@ class ImageStore:
 
     def can_run(self, tensorflow: str | None) -> bool:
         """Whether a suitable Python is installed. NoImage for a version without a lock file."""
-        return self._interpreter(tensorflow) is not None
+        return self._interpreter(tensorflow, None) is not None
 
-    def choose(self, tensorflow: str | None) -> ImageChoice:
-        """The image for a machine with this TensorFlow: the same version, else the nearest one.
+    def choose(self, tensorflow: str | None, python: str | None = None) -> ImageChoice:
+        """The image for a machine with this TensorFlow and Python: the same versions, else the
+        nearest ones.
 
         Raises NoImage if none can be built here, or there is no lock file for it.
         """
-        if self.can_run(tensorflow):
-            return ImageChoice(tensorflow)
-        assert tensorflow is not None
+        if tensorflow is None:
+            return self._choose_python(python or current().minor)
+        interpreter = self._interpreter(tensorflow, python)
+        if interpreter is not None:
+            note = self._python_note(tensorflow, interpreter.minor, python)
+            return ImageChoice(tensorflow, interpreter.minor, note)
         needed = or_list(self.interpreters(tensorflow))
         nearest = self.nearest(tensorflow)
         if nearest is None:
@@ -137,11 +150,31 @@ class ImageStore:
                 f"{or_list(sorted(supported))} was found on PATH, in pyenv or in uv.",
                 install_hint(self.interpreters(tensorflow)[0]),
             )
-        return ImageChoice(
-            nearest,
-            f"TensorFlow {nearest} instead of {tensorflow}: no Python {needed} was found on PATH, "
-            "in pyenv or in uv.",
+        choice = self.choose(nearest, python)
+        note = f"TensorFlow {nearest} instead of {tensorflow}: {_not_found(needed)}"
+        return replace(choice, note=f"{note} {choice.note}".rstrip())
+
+    def _choose_python(self, python: str) -> ImageChoice:
+        """The image with only this Python, or the nearest one: newer if there is any."""
+        if self._interpreter(None, python) is not None:
+            return ImageChoice(None, python)
+        place = [*PYTHONS, python].index(python)
+        others = (*PYTHONS[place + 1 :], *reversed(PYTHONS[:place]))
+        nearest = next(
+            (minor for minor in others if self._interpreter(None, minor) is not None),
+            current().minor,
         )
+        note = f"Python {nearest} instead of {python}: {_not_found(python)}"
+        return ImageChoice(None, nearest, note)
+
+    def _python_note(self, tensorflow: str, actual: str, python: str | None) -> str:
+        if python is None or python == actual:
+            return ""
+        minors = self.interpreters(tensorflow)
+        reason = f"the images with TensorFlow {tensorflow} are for Python {or_list(minors)}."
+        if python in minors:
+            reason = _not_found(python)
+        return f"Python {actual} instead of {python}: {reason}"
 
     def nearest(self, tensorflow: str) -> str | None:
         """The nearest available version (the newer of two); None if none is available."""
@@ -151,13 +184,18 @@ class ImageStore:
             newest_first, key=lambda version: abs(_version_rank(version) - rank), default=None
         )
 
-    def path_of(self, tensorflow: str | None) -> Path:
+    def path_of(self, tensorflow: str | None, python: str | None = None) -> Path:
         """The image's folder, whether it exists or not. NoImage if it cannot be built here."""
-        return self._resolve(tensorflow)[0]
+        return self._resolve(tensorflow, python)[0]
 
-    def _resolve(self, tensorflow: str | None) -> tuple[Path, Interpreter]:
+    def _resolve(self, tensorflow: str | None, python: str | None) -> tuple[Path, Interpreter]:
         """The image's folder and its Python."""
-        interpreter = self._interpreter(tensorflow)
+        interpreter = self._interpreter(tensorflow, python)
+        if interpreter is None and tensorflow is None:
+            assert python is not None, "the running one exists"
+            raise NoImage(
+                f"An image with Python {python}: {_not_found(python)}", install_hint(python)
+            )
         if interpreter is None:
             assert tensorflow is not None
             needed = self.interpreters(tensorflow)
@@ -173,19 +211,25 @@ class ImageStore:
         if tensorflow is not None:
             identity.append(self._lock(tensorflow).read_text("utf-8"))
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
-        name = f"tensorflow-{tensorflow}" if tensorflow else "python"
-        return self.cache / f"{name}-py{interpreter.minor}-{digest}"
+        return self.cache / f"{_name(tensorflow)}-py{interpreter.minor}-{digest}"
 
-    def _interpreter(self, tensorflow: str | None) -> Interpreter | None:
+    def _interpreter(self, tensorflow: str | None, python: str | None) -> Interpreter | None:
         """The image's Python: the running one, that of an existing image, or one found."""
         running = current()
         if tensorflow is None:
-            return running
-        minors = self.interpreters(tensorflow)
+            minors = [python or running.minor]
+        else:
+            minors = self.interpreters(tensorflow)
+            if python in minors and (interpreter := self._first(tensorflow, [python])):
+                return interpreter
+        return self._first(tensorflow, minors)
+
+    def _first(self, tensorflow: str | None, minors: Sequence[str]) -> Interpreter | None:
+        running = current()
         if running.minor in minors:
             return running
         for minor in minors:
-            for image in self.cache.glob(f"tensorflow-{tensorflow}-py{minor}-*/"):
+            for image in self.cache.glob(f"{_name(tensorflow)}-py{minor}-*/"):
                 # It may have been built under another PATH than the server's.
                 if (
                     _is_complete(image)
@@ -194,21 +238,23 @@ class ImageStore:
                     return image_interpreter(image)
         return find(minors)
 
-    def is_cached(self, tensorflow: str | None) -> bool:
-        return _is_complete(self.path_of(tensorflow))
+    def is_cached(self, tensorflow: str | None, python: str | None = None) -> bool:
+        return _is_complete(self.path_of(tensorflow, python))
 
     async def ensure(
         self,
         tensorflow: str | None,
         progress: Callable[[str], None],
         on_bytes: BytesProgress | None = None,
+        *,
+        python: str | None = None,
     ) -> Path:
         """The image's folder, built if it is missing; raises MachineError if that fails.
 
-        `on_bytes` gets the progress of the current download. `tensorflow` None means plain Python.
-        Concurrent processes build an image once, and an interrupted build is never used.
+        `on_bytes` gets the progress of the current download. Concurrent processes build an image
+        once, and an interrupted build is never used.
         """
-        image, interpreter = await asyncio.to_thread(self._resolve, tensorflow)
+        image, interpreter = await asyncio.to_thread(self._resolve, tensorflow, python)
         if _is_complete(image):
             with suppress(OSError):  # of another user
                 (image / MARKER).touch()
@@ -239,7 +285,7 @@ class ImageStore:
         lock: int,
         on_bytes: BytesProgress | None,
     ) -> None:
-        description = f"TensorFlow {tensorflow}" if tensorflow else "Python"
+        description = f"TensorFlow {tensorflow}" if tensorflow else f"Python {interpreter.minor}"
         progress(f"Building the image with {description} (once; cached in {self.cache})")
         await asyncio.to_thread(shutil.rmtree, image, ignore_errors=True)
         python = str(image / "bin" / "python3")
@@ -273,6 +319,14 @@ class ImageStore:
                 str(site_packages(image, interpreter.minor)),
             )
         (image / MARKER).touch()
+
+
+def _name(tensorflow: str | None) -> str:
+    return f"tensorflow-{tensorflow}" if tensorflow else "python"
+
+
+def _not_found(minors: str) -> str:
+    return f"no Python {minors} was found on PATH, in pyenv or in uv."
 
 
 def _supported_pythons(lock: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""This computer's pip configuration, for the machines and for scripts in a rehearsal."""
+"""This computer's configuration of pip and uv, for the machines and for scripts in a rehearsal."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ HOST_PIP_VARIABLES = {  # settings of the host's pip that do not apply to machin
     *("PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_LOG"),
     *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_SRC"),
 }
+# Where uv finds packages and Pythons.
+UV_VARIABLES = (
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_INDEX_STRATEGY"),
+    *("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL"),
+)
+
+
+def uv_variables() -> dict[str, str]:
+    """The host's settings of uv that also apply to machines."""
+    return {name: os.environ[name] for name in UV_VARIABLES if name in os.environ}
 
 
 def pip_configuration() -> tuple[str, dict[str, str]]:

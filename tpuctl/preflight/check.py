@@ -12,15 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuctl.catalog import runtimes
+from tpuctl.errors import Refused, Usage
 from tpuctl.files import is_generated_folder
+from tpuctl.model.scripts.dependency_sets import split_setting
+from tpuctl.model.scripts.lock_files import form_of
+from tpuctl.model.scripts.python_request import AUTO, PythonRequest, request_of
+from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project, Upload, load
 from tpuctl.preflight.analysis.program.syntax import Function, title
 from tpuctl.preflight.analysis.tracing.reachability import reachability_of
 from tpuctl.preflight.analysis.tracing.traced import find_traced
-from tpuctl.preflight.findings import CheckNote, Finding, Report, Severity, Target
+from tpuctl.preflight.findings import (
+    CheckNote,
+    Finding,
+    Report,
+    Severity,
+    Target,
+    python_version,
+)
 from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for
 from tpuctl.preflight.script_framework import framework_of
-from tpuctl.preflight.submit_gate import Runnable, other_interpreter
+from tpuctl.preflight.submit_gate import Runnable, display_path, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements
 
@@ -29,24 +42,91 @@ if TYPE_CHECKING:
 
 HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
 UploadOf = Callable[[Path, Path | None], Upload]
+TargetOf = Callable[[Path, Path | None], Target]  # of a job with this folder and script
 MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 
-def target_of(stack: Stack) -> Target:
-    """The target that a stack's jobs run on."""
+def target_of(
+    stack: Stack | None, folder: Path | None = None, script: Path | None = None
+) -> Target:
+    """The target of a job with this folder (default: the stack's) and script, without the
+    network; without a stack, the default target.
+
+    The Python is what stack file, folder or script ask for. Raises Usage for what is no version,
+    Refused for one that does not exist.
+    """
+    if stack is None:
+        request = request_of(AUTO, folder, script) if folder is not None else None
+        return with_python(default_target(), request)
+    setting = stack.file.job.python
+    request = request_of(setting, folder or stack.folder, script, where=stack.python_where)
+    return with_python(_image_target(stack), request)
+
+
+def program_target(stack: Stack | None, program: Runnable) -> Target:
+    """The target of a job that runs this program; see `target_of`."""
+    return target_of(stack, program.folder, program.file if program.form == "script" else None)
+
+
+def with_python(target: Target, request: PythonRequest | None) -> Target:
+    """The target for a job that asks for a Python, if its image's is not allowed.
+
+    The index may decide which of several it gets, so that it is checked for the oldest that is
+    newer than the image's. Raises Refused if there is none.
+    """
+    if request is None or request.is_image or request.allows_image(target.python):
+        return target
+    minors = [minor for minor in python_minors() if request.allows_minor(minor)]
+    if not minors:
+        raise _no_such_python(request)
+    image = python_version(target.python)
+    python = next((minor for minor in minors if python_version(minor) > image), minors[-1])
+    return replace(
+        target,
+        python=python,
+        pythons=tuple(minors),
+        asked_by=_asked_by(request),
+        # A TPU node's TensorFlow has to be that of its version.
+        tensorflow=target.tensorflow if target.kind == "node" else None,
+    )
+
+
+def _no_such_python(request: PythonRequest) -> Refused:
+    minors = python_minors()
+    return Refused(
+        "No such Python",
+        f"{request} does not exist: jobs can bring Python {minors[0]} to {minors[-1]}",
+        hint=f"Ask for one that exists, for example\n    job: {{python: '{minors[-3]}'}}",
+        where=request.where,
+    )
+
+
+def _asked_by(request: PythonRequest) -> str:
+    """What asks for a Python: `job.python`, or `requires-python, pyproject.toml:4`."""
+    file, _, line = request.where.rpartition(":")
+    if not line.isdigit():
+        return request.where
+    where = f"{display_path(Path(file))}:{line}"
+    return where if Path(file).name == ".python-version" else f"requires-python, {where}"
+
+
+def _image_target(stack: Stack) -> Target:
+    """The machines that a stack's jobs run on, with their image's software."""
     accelerator, job = stack.accelerator, stack.file.job
-    file, bracket, _ = (job.requirements or "").partition("[")
-    target = Target(
+    requirements = job.requirements or AUTO
+    file, names = split_setting(requirements)
+    is_lock = form_of(Path(file)) is not None  # which has its extras, too
+    return Target(
         stack.file.tpu.kind,
         stack.runtime.tensorflow,
         accelerator.devices,
         stack.worker_count,
         accelerator.generation,
         stack.runtime.version,
-        requirements=None if file in ("", "auto") else file,
-        installs_more=bool(bracket or job.setup),
+        stack.image_python,
+        requirements=None if requirements == AUTO else requirements,
+        installs_more=bool((names and not is_lock) or job.setup),
     )
-    return replace(target, python=stack.machine.python) if stack.is_compute else target
 
 
 def default_target() -> Target:
@@ -60,11 +140,14 @@ def describe_target(target: Target, name: str = "") -> str:
     """A target in words; `name` is the TPU's type."""
     kind = "TPU node" if target.kind == "node" else "TPU VM"
     parts = [f"a {kind}", *([name] if name else [])]
-    with_ = f" with TensorFlow {target.tensorflow}" if target.tensorflow else ""
-    return " ".join(parts) + with_
+    software = f"TensorFlow {target.tensorflow}" if target.tensorflow else ""
+    if target.brings_python:
+        python = f"Python {target.python} of the job ({target.asked_by})"
+        software = f"{software} and {python}" if software else python
+    return " ".join(parts) + (f" with {software}" if software else "")
 
 
-def check_path(path: Path, target: Target, upload_of: UploadOf | None = None) -> Report:
+def check_path(path: Path, target: Target | TargetOf, upload_of: UploadOf | None = None) -> Report:
     """Check a script and its imports from its folder, or all Python files below a folder.
 
     `upload_of` gives what is uploaded of a folder with a script in it.
@@ -74,7 +157,12 @@ def check_path(path: Path, target: Target, upload_of: UploadOf | None = None) ->
     if other_interpreter(path):
         text = "not checked: its first line names an interpreter other than Python"
         return Report((), (path.absolute(),), notes=(CheckNote(path.absolute(), 1, text),))
-    return check_project(path, target, upload=upload_of and upload_of(path.parent, path))
+    upload = upload_of and upload_of(path.parent, path)
+    return check_project(path, _target_for(target, path.parent, path), upload=upload)
+
+
+def _target_for(target: Target | TargetOf, folder: Path, script: Path | None) -> Target:
+    return target if isinstance(target, Target) else target(folder, script)
 
 
 def check_program(runnable: Runnable, target: Target, upload_of: UploadOf | None = None) -> Report:
@@ -141,21 +229,32 @@ def _check(project: Project, target: Target) -> Report:
     return replace(Report.merge([report]), framework=framework)
 
 
-def check_folder(folder: Path, target: Target, upload: Upload | None = None) -> Report:
+def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None = None) -> Report:
     """Check every Python file below a folder that is uploaded, those with a `__main__` guard first.
 
     Imported files are not checked again on their own.
     """
     reports: list[Report] = []
     seen: set[Path] = set()
+    folder_target = _target_for(target, folder, None)
     for script in sorted(_scripts(folder), key=_is_started, reverse=True):
         if script.absolute() in seen or (
             upload is not None and upload.exclusion_of(script.absolute()) is not None
         ):
             continue
-        reports.append(check_project(script, target, folder, upload=upload))
+        its_target = _target_for(target, folder, script) if _asks(script) else folder_target
+        reports.append(check_project(script, its_target, folder, upload=upload))
         seen.update(reports[-1].files)
     return Report.merge(reports)
+
+
+def _asks(script: Path) -> bool:
+    """Whether the metadata of a script asks for a Python."""
+    try:
+        metadata = read_script_metadata(script)
+    except Usage:  # reported when a job's dependencies are read
+        return False
+    return metadata is not None and "requires-python" in metadata.document
 
 
 def _adjust_severities(

@@ -30,8 +30,10 @@ class Target:
     workers: int | None = None  # the number of machines; None if unknown
     generation: str = ""  # of the TPU, such as "v5e"; empty if unknown
     image: str = ""  # the runtime, or the image of Compute Engine; empty if unknown
-    python: str = "3.10"  # of the image
-    requirements: str | None = None  # the job's file; None for the usual ones
+    python: str = "3.10"  # of the job: the image's, or the one it brings, at least
+    pythons: tuple[str, ...] = ()  # if it brings one: those that it may be
+    asked_by: str = ""  # what asks for that Python, such as `pyproject.toml:4`
+    requirements: str | None = None  # job.requirements; None for the usual ones
     installs_more: bool = False  # the job also installs packages by a command or extras
 
     @cached_property
@@ -41,10 +43,28 @@ class Target:
             return None
         return tuple(int(part) for part in self.tensorflow.split(".") if part.isdigit())
 
+    @property
+    def brings_python(self) -> bool:
+        """Whether the job brings its Python, which does not see the image's packages."""
+        return bool(self.pythons)
+
+    @property
+    def python_text(self) -> str:
+        """Which Python the job is checked for, as the second half of a sentence."""
+        if not self.brings_python:
+            return f"the image has Python {self.python}"
+        verb = "runs" if len(self.pythons) == 1 else "may run"
+        return f"the job {verb} on Python {self.python} ({self.asked_by})"
+
     def has_newer_python_than(self, version: tuple[int, int]) -> bool:
-        """Whether the image's Python is newer, and so may run syntax that this version cannot
+        """Whether the job's Python is newer, and so may run syntax that this version cannot
         parse."""
-        return tuple(int(part) for part in self.python.split(".")) > version
+        return python_version(self.python) > version
+
+
+def python_version(minor: str) -> tuple[int, ...]:
+    """A minor version as numbers: (3, 12) for "3.12"."""
+    return tuple(int(part) for part in minor.split("."))
 
 
 @dataclass(frozen=True)

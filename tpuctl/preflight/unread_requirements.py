@@ -1,7 +1,7 @@
 """Notes about dependencies in files that jobs do not install, such as environment.yml.
 
-Jobs install `requirements.txt`, `pyproject.toml`, and the metadata in a script, or what
-`job.requirements` names.
+Jobs install what the metadata in a script lists, a lock (`uv.lock`, `pylock.toml`),
+`requirements.txt`, or `pyproject.toml`, or what `job.requirements` names.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequ
     if target.requirements is not None or target.installs_more or _installs(project):
         return
     files = list(_files(project.root))
-    image_modules = (
-        WITH_TENSORFLOW if target.tensorflow is not None or not target.image else set[str]()
-    )
+    has_tensorflow = target.tensorflow is not None or not target.image
+    image_modules = WITH_TENSORFLOW if has_tensorflow and not target.brings_python else set[str]()
     missing = sorted(_imported(project) - image_modules) if files else []
     if not missing:
         return

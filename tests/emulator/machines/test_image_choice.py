@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,60 @@ def test_current_python_is_preferred(make_store: MakeStore) -> None:
     assert store.choose(TENSORFLOW).tensorflow == TENSORFLOW
     assert store.choose(TENSORFLOW).note == ""
     assert f"-py{current().minor}-" in store.path_of(TENSORFLOW).name
+
+
+@pytest.mark.parametrize(
+    ("others", "requested", "nearest"),
+    [
+        (["3.13"], "3.10", None),
+        (["3.9"], "3.8", "3.9"),
+        (["3.8", "3.9"], "3.10", None),
+        (["3.10", "3.13"], "3.10", "3.10"),
+        (["3.9"], "3.14", None),
+    ],
+)
+def test_nearest_python_is_substituted(
+    others: list[str],
+    requested: str,
+    nearest: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Newer before older; None is the running one."""
+    if current().minor in (*others, requested):
+        pytest.skip("the running Python is one of these")
+    hide_interpreters(tmp_path, monkeypatch)
+    for minor in others:
+        answer = [f"/opt/python{minor}", f"{minor}.1", "CPython", False, platform.machine()]
+        stand_in = tmp_path / "PATH" / f"python{minor}"
+        stand_in.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+        stand_in.chmod(0o755)
+    store = ImageStore(tmp_path / "images")
+    choice = store.choose(None, requested)
+    actual = nearest or current().minor
+    assert choice.python == actual
+    assert f"python-py{actual}-" in store.path_of(None, actual).name
+    if actual == requested:
+        assert choice.note == ""
+    else:
+        assert choice.note == (
+            f"Python {actual} instead of {requested}: no Python {requested} was found on PATH, "
+            "in pyenv or in uv."
+        )
+
+
+def test_tensorflow_image_prefers_python_of_runtime(make_store: MakeStore) -> None:
+    other = other_interpreter()
+    store = make_store({TENSORFLOW: f"{current().minor} {other.minor}"})
+    choice = store.choose(TENSORFLOW, other.minor)
+    assert (choice.python, choice.note) == (other.minor, "")
+    assert f"-py{other.minor}-" in store.path_of(TENSORFLOW, choice.python).name
+    choice = store.choose(TENSORFLOW, NOWHERE)
+    assert choice.python == current().minor
+    assert choice.note == (
+        f"Python {current().minor} instead of {NOWHERE}: the images with TensorFlow {TENSORFLOW} "
+        f"are for Python {current().minor} or {other.minor}."
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,8 +150,10 @@ async def test_machine_runs_different_python(make_lab: Any, make_store: MakeStor
     assert (done.status, done.error) == (0, "")
     assert f"(python {other.minor})" in done.out
     assert done.out.split()[-2:] == ["Python", other.version]
-    assert lab.host.image_notes == []
-    assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out == "\n"
+    note = f"Python {other.minor} instead of 3.10: the images with TensorFlow {TENSORFLOW} are for "
+    notes = [] if other.minor == "3.10" else [f"{note}Python {other.minor}."]
+    assert lab.host.image_notes == notes
+    assert (await lab.run("echo $TPUCTL_MACHINE_NOTE")).out == f"{''.join(notes)}\n"
 
 
 async def test_boot_fails_without_suitable_python(make_lab: Any, make_store: MakeStore) -> None:

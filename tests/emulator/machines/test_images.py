@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.machine_specs import worker_spec
+from tests.support.prerequisites import require_python
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.local_cloud.cache import cache_items
 from tpuctl.local_cloud.machine_images import MARKER, ImageStore
+from tpuctl.local_cloud.pip_configuration import UV_VARIABLES
 
 NODE = "projects/lab/locations/z/nodes/bert"
 
@@ -118,6 +120,7 @@ async def test_node_deleted_during_image_build_does_not_boot(make_lab: Any, tmp_
 async def test_runtime_without_image_of_its_own_boots_another(
     lab: Any, runtime: str, text: str
 ) -> None:
+    require_python("3.10")
     spec = worker_spec((await lab.host.reserve([f"{NODE}/workers/0"]))[0], zone="z")
     choice = lab.host._choose(replace(spec, runtime_version=runtime))
     assert text in choice.note
@@ -132,7 +135,7 @@ async def test_error_names_invalid_runtime(lab: Any) -> None:
 
 async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageStore) -> None:
     """Whatever local cloud has the machine: here it is not the user's own."""
-    path = images.path_of(None)
+    path = images.path_of(None, images.choose(None, "3.10").python)
     elsewhere = lab.home / "elsewhere"
     await lab.boot()
     reasons = {item.path: item.keep_reason for item in cache_items(elsewhere)}
@@ -142,3 +145,20 @@ async def test_image_of_running_machine_is_not_pruned(lab: Any, images: ImageSto
 def test_cache_folder_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(tmp_path / "elsewhere"))
     assert ImageStore().cache == tmp_path / "elsewhere"
+
+
+async def test_machine_has_hosts_settings_of_indexes(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_PYTHON_INSTALL_MIRROR": "https://mirror.example/pythons",
+    }
+    for name in UV_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**settings, "UV_PROJECT": "/home/anna"}.items():
+        monkeypatch.setenv(name, value)
+    lab = await make_lab()
+    await lab.boot()
+    done = await lab.run("env | grep ^UV_ | sort")
+    assert done.out.splitlines() == [f"{name}={value}" for name, value in settings.items()]

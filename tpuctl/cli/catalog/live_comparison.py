@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpuctl.cli.catalog.selection import (
+    Fields,
     Filters,
     LiveQuery,
-    Row,
     answer_rows,
     live_client,
     name_filter,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.stack.live_catalog import CatalogList
     from tpuctl.model.capacity.live_catalog import Comparison
     from tpuctl.model.capacity.reservation import TpuReservation
+    from tpuctl.view.columns import Row
     from tpuctl.view.responses.base import Response
 
 MAX_SHOWN = 10  # differences that are listed
@@ -80,7 +81,7 @@ class LiveResult:
             zone for zone in self.zones if any(listed.by_zone.get(zone) for listed in listings)
         )
 
-    def add_to(self, row: Row) -> None:
+    def add_to(self, row: Fields) -> None:
         """Add the differences of a type or zone to its row, and a type's zones."""
         machines = self.compute.comparison if self.compute else None
         if "type" not in row:
@@ -237,15 +238,16 @@ def _query_compute(
 
 def answer_list(
     state: State,
+    row_type: type[Row],
     model: Callable[[], type[Response]],
     name: str,
-    rows: list[Row],
-    columns: Mapping[str, str],
+    rows: list[Fields],
     live_result: LiveResult | None,
     *,
     suggestion: tuple[str, str],
+    without: Collection[str] = (),
     note: str = "",
-    hidden: Sequence[Row] = (),
+    hidden: Sequence[Fields] = (),
 ) -> None:
     """Answer a list command like `answer_rows`; the model has the rows under `name`. Hidden rows
     are only in JSON.
@@ -261,18 +263,16 @@ def answer_list(
             f"{counted(len(hidden), 'larger type')} not shown; use --all to list them."
         )
     if live_result is not None:
-        columns = {**columns, "live": "live"}
-        if live_result.compute is not None:
-            columns["live_compute"] = "at Compute"
+        without = without if live_result.compute else {*without, "live_compute"}
         sentences += live_result.sentences()
     answer_rows(
         state,
+        row_type,
         model,
         {"as_of": read_date(), name: rows, "live": live_result},
         [row for row in rows if row not in hidden],
-        columns,
         sentences,
+        without=without,
         suggestion=(suggestion[0], suggestion[1].format(**rows[0])) if rows else None,
-        counted=("zones",),
         empty="No matching entries.",
     )

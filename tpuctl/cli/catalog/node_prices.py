@@ -5,18 +5,21 @@ Prices come from the catalog, or from Google's price list with --live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuctl.cli import responses
-from tpuctl.cli.catalog.selection import Order, Row, answer_rows, api_text, columns
+from tpuctl.cli.catalog.selection import Fields, answer_rows
+from tpuctl.cli.parameters.options import Order
 from tpuctl.cli.state import State
+from tpuctl.view import lists
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer, Price
+    from tpuctl.catalog import AcceleratorType, Api, Capacity, Choice, Offer, Price
     from tpuctl.model.cost.budget import Budget
     from tpuctl.model.cost.price_list import PriceList
+    from tpuctl.view.columns import Row
     from tpuctl.view.responses.base import Response
 
 TITLES = {"on-demand": "on demand", "spot": "spot", "flex-start": "flex-start"}
@@ -53,8 +56,8 @@ class NodePrices:
         from tpuctl.catalog import region_of
 
         (only,) = self.choice.types
-        first, *others = map(_field, self.capacities)
-        rows: list[Row] = []
+        first = _field(self.capacities[0])
+        rows: list[Fields] = []
         reads = []
         for zone in self.choice.zones_of(only):
             prices = {capacity: self.price(only, zone, capacity) for capacity in self.capacities}
@@ -64,24 +67,22 @@ class NodePrices:
                 _field(name): price.per_hour if price else None for name, price in prices.items()
             }
             rows.append(
-                {"zone": zone, "region": region_of(zone), **_sellers(only, zone), **amounts}
+                {"zone": zone, "region": region_of(zone), "apis": _sellers(only, zone), **amounts}
             )
         rows.sort(key=lambda row: (row[first] is None, row[first] or 0.0, row["zone"]))
-        keys = " ".join(("zone region price", *self.capacities))
-        rows = self.order.apply(rows, keys, price=first)
+        rows = self.order.apply(lists.ZonePrice, rows)
         sentences = [f"US dollars per hour for one {only.name}, {self._dated}; spot prices vary."]
         if reads and self.live is None:
             sentences.append(
                 f"Flex-start prices as of {reads[0]}; other regions have no published price."
             )
-        if not reads and "flex_start" in others:
-            others.remove("flex_start")
         self._answer(
+            lists.ZonePrice,
             lambda: responses.catalog.ZonePrices,
             {"type": only.name, "as_of": self.read, "prices": rows},
             rows,
-            columns(" ".join(("zone", first, *others, "api")), api="API", flex_start="flex-start"),
             sentences,
+            () if reads or first == "flex_start" else ("flex_start",),
             ("To see what fits a budget:", f"tpuctl prices {only.name} --budget 20/day"),
         )
 
@@ -95,27 +96,16 @@ class NodePrices:
             matches = cheapest(matches)
         if budget is not None:  # cheapest first, then most chips
             matches.sort(key=lambda offer: (round(offer.per_hour, 9), -offer.accelerator.chips))
-        keys = "type capacity chips zone price per-chip" + (" hours" if budget is not None else "")
-        rows = self.order.apply(
-            [_offer_row(offer, budget) for offer in matches],
-            keys,
-            price="per_hour",
-            **{"per-chip": "per_chip_hour"},
-        )
-        data: Row = {"type": None, "as_of": self.read, "offers": rows}
-        formatted, fields, titles = rows, "type capacity zone api per_hour", {"per_hour": "an hour"}
+        rows = self.order.apply(lists.NodeOffer, [_offer_row(offer, budget) for offer in matches])
+        data: Fields = {"type": None, "as_of": self.read, "offers": rows}
+        without = ["per_chip_hour"] * (budget is not None)
         suggestion = None
         if not rows:
             sentences = [*self._no_offers(everything, budget)]
         elif budget is None:
-            fields += " per_chip_hour"
-            titles["per_chip_hour"] = "a chip"
             sentences = [f"US dollars per hour for one node, {self._dated}; spot prices vary."]
             suggestion = "To see all zones of a type:", f"tpuctl prices {rows[0]['type']}"
         else:
-            fields += " hours" if budget.hours is None else " cost hours"
-            titles["cost"] = budget.period_text if budget.is_named else budget.period
-            formatted = [{**row, "hours": f"{row['hours']:,.1f}"} for row in rows]
             sentences = [
                 f"US dollars for one node, {self._dated}; spot prices vary. Hours: how long "
                 f"{budget.amount} lasts.",
@@ -126,23 +116,27 @@ class NodePrices:
                 f"tpuctl prices {rows[0]['type']} --budget {budget.expression}",
             )
         if budget is not None:
-            data["budget"] = {"amount": budget.sum, "hours": budget.hours}
+            period = budget.period_text if budget.is_named else budget.period
+            data["budget"] = {"amount": budget.sum, "hours": budget.hours, "period": period}
+            without += ["cost"] * (budget.hours is None)
         self._answer(
+            lists.NodeOffer,
             lambda: responses.catalog.NodeOffers,
             data,
-            formatted,
-            columns(fields, api="API", **titles),
+            rows,
             sentences,
+            without,
             suggestion,
         )
 
     def _answer(
         self,
+        row_type: type[Row],
         model: Callable[[], type[Response]],
-        data: Row,
-        rows: list[Row],
-        titles: Mapping[str, str],
+        data: Fields,
+        rows: list[Fields],
         sentences: Iterable[str],
+        without: Collection[str],
         suggestion: tuple[str, str] | None,
     ) -> None:
         """Answer with prices, and with --live the differences from the catalog."""
@@ -151,16 +145,15 @@ class NodePrices:
             differences = self._differences()
             live = {"as_of": self.live.read, "differences": differences}
             sentences = [*sentences, *_difference_sentences(differences)]
-        numbers = ("hours", *map(_field, self.capacities))
         answer_rows(
             self.state,
+            row_type,
             model,
             {**data, "live": live},
             rows,
-            titles,
             sentences,
+            without=without,
             suggestion=suggestion,
-            numbers=numbers,
         )
 
     def _no_offers(self, everything: list[Offer], budget: Budget | None) -> Iterator[str]:
@@ -180,11 +173,11 @@ class NodePrices:
     def _dated(self) -> str:
         return f"Google's list of {self.read}" if self.live else f"prices of {self.read}"
 
-    def _differences(self) -> list[Row]:
+    def _differences(self) -> list[Fields]:
         """Prices that differ between Google's list and the catalog, or are in only one."""
         from tpuctl.catalog import node_price
 
-        found: list[Row] = []
+        found: list[Fields] = []
         for accelerator in self.choice.types:
             for zone in self.choice.zones_of(accelerator):
                 for capacity in self.capacities:
@@ -203,7 +196,7 @@ class NodePrices:
         return found
 
 
-def _difference_sentences(differences: list[Row]) -> Iterator[str]:
+def _difference_sentences(differences: list[Fields]) -> Iterator[str]:
     from tpuctl.units import dollars
 
     if not differences:
@@ -231,20 +224,19 @@ def _is_same(before: Price | None, now: Price | None) -> bool:
     return abs(before.per_hour - now.per_hour) <= TOLERANCE * before.per_hour
 
 
-def _sellers(accelerator: AcceleratorType, zone: str) -> Row:
+def _sellers(accelerator: AcceleratorType, zone: str) -> list[Api]:
     from tpuctl.catalog import apis_of, zones_of
 
-    apis = [api for api in apis_of(accelerator) if zone in zones_of(accelerator, api)]
-    return {"apis": apis, "api": api_text(apis)}
+    return [api for api in apis_of(accelerator) if zone in zones_of(accelerator, api)]
 
 
-def _offer_row(offer: Offer, budget: Budget | None) -> Row:
+def _offer_row(offer: Offer, budget: Budget | None) -> Fields:
     """With a budget, also the cost for its period and the hours that it lasts."""
-    row: Row = {
+    row: Fields = {
         "type": offer.accelerator.name,
         "chips": offer.accelerator.chips,
         "capacity": offer.capacity,
-        **_sellers(offer.accelerator, offer.zone),
+        "apis": _sellers(offer.accelerator, offer.zone),
         "zone": offer.zone,
         "per_hour": offer.per_hour,
         "per_chip_hour": offer.per_chip,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from tpuctl.cli import responses
-from tpuctl.cli.catalog.selection import Order, Row, answer_rows, columns
+from tpuctl.cli.catalog.selection import Fields, answer_rows
+from tpuctl.cli.parameters.options import Order
 from tpuctl.cli.state import State
+from tpuctl.view.lists import DiskPrice, MachinePrice, StoragePrice
 
 
 def machine_prices(state: State, region: str, order: Order) -> None:
     """In one region, or each in its cheapest region."""
     from tpuctl.catalog import machine_price, machine_types, regions
 
-    rows: list[Row] = []
+    rows: list[Fields] = []
     read = ""
     for machine in machine_types().values():
         offers = [
@@ -35,19 +37,16 @@ def machine_prices(state: State, region: str, order: Order) -> None:
             }
         )
     rows.sort(key=lambda row: (row["machine_type"].split("-")[0], row["on_demand"]))
-    rows = order.apply(rows, "machine-type vcpus memory-gb region price spot", price="on_demand")
+    rows = order.apply(MachinePrice, rows)
     cheapest = "" if region else ", each in its cheapest region"
     note = f"US dollars per hour without disks{cheapest}, prices of {read}; spot prices vary."
     answer_rows(
         state,
+        MachinePrice,
         lambda: responses.catalog.MachinePrices,
         {"as_of": read, "machines": rows},
-        [{**row, "memory_gb": f"{row['memory_gb']:g}"} for row in rows],
-        columns(
-            "machine_type vcpus memory_gb region on_demand spot", vcpus="vCPUs", memory_gb="GB"
-        ),
+        rows,
         [note] if rows else [f"No machine prices are published for {region}."],
-        numbers=("memory_gb", "spot"),
     )
 
 
@@ -63,7 +62,7 @@ def disk_prices(state: State, region: str, order: Order) -> None:
         {"region": name, **{kind: rate.amount if rate else None for kind, rate in prices.items()}}
         for name, prices in rates.items()
     ]
-    rows = order.apply(rows, " ".join(("region", *kinds)), **{kind: kind for kind in kinds})
+    rows = order.apply(DiskPrice, rows)
     available = [(kind, rate) for prices in rates.values() for kind, rate in prices.items() if rate]
     read = available[0][1].read if available else ""
     general = sorted({kind for kind, rate in available if rate.is_general})
@@ -72,12 +71,11 @@ def disk_prices(state: State, region: str, order: Order) -> None:
         sentences.append(f"{', '.join(general)}: only the price of us-central1 is published.")
     answer_rows(
         state,
+        DiskPrice,
         lambda: responses.catalog.DiskPrices,
         {"as_of": read, "general": general, "disks": rows},
         rows if available else [],
-        {name: name for name in ("region", *kinds)},
         sentences if available else [f"No disk prices are published for {region}."],
-        numbers=kinds,
     )
 
 
@@ -85,7 +83,7 @@ def storage_prices(state: State, region: str, order: Order) -> None:
     """Buckets in TPU regions, dual-regions and multi-regions; with traffic to one region."""
     from tpuctl.catalog import read_date, regions, storage_locations, storage_price, traffic_price
 
-    rows: list[Row] = []
+    rows: list[Fields] = []
     for place in (*regions(), *(name for name in storage_locations() if "-" not in name)):
         storage, traffic = storage_price(place), traffic_price(place, region) if region else None
         rows.append(
@@ -95,17 +93,15 @@ def storage_prices(state: State, region: str, order: Order) -> None:
                 "traffic_gb": traffic.amount if traffic else None,
             }
         )
-    keys, fields = "location price", "location gb_month"
     if region:
         rows.sort(key=lambda row: (row["traffic_gb"] is None, row["traffic_gb"], row["location"]))
-        keys, fields = f"{keys} traffic", f"{fields} traffic_gb"
-    rows = order.apply(rows, keys, price="gb_month", traffic="traffic_gb")
+    rows = order.apply(StoragePrice, rows)
     answer_rows(
         state,
+        StoragePrice,
         lambda: responses.catalog.StoragePrices,
         {"as_of": read_date(), "region": region or None, "storage": rows},
         rows,
-        columns(fields, gb_month="per GB per month", traffic_gb=f"per GB read from {region}"),
         [f"US dollars for the Standard class, prices of {read_date()}."],
-        numbers=("gb_month", "traffic_gb"),
+        without=() if region else ("traffic_gb",),
     )

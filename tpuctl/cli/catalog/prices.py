@@ -10,13 +10,14 @@ from tpuctl.cli.catalog.selection import (
     CapacityName,
     Filters,
     Live,
-    Order,
     TypeNames,
     capacities,
     select_zones,
 )
 from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Order, sorted_by
 from tpuctl.cli.state import State
+from tpuctl.view.lists import DiskPrice, MachinePrice, NodeOffer, StoragePrice, ZonePrice
 
 if TYPE_CHECKING:
     from tpuctl.catalog import Choice
@@ -43,7 +44,9 @@ def prices(
         bool,
         typer.Option("--every-zone", help="Show every zone, not only the cheapest."),
     ] = False,
-    order: Order,
+    order: Annotated[
+        Order, sorted_by(lambda: (NodeOffer, ZonePrice, MachinePrice, DiskPrice, StoragePrice))
+    ],
     machines: Annotated[
         bool, typer.Option("--machines", help="Show prices of controller machine types.")
     ] = False,

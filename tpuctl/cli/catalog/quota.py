@@ -10,21 +10,21 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.selection import (
     CapacityName,
+    Fields,
     HiddenType,
     LiveProject,
-    Order,
     Regions,
-    Row,
     Zones,
     answer_rows,
     capacities,
-    columns,
     live_client,
     select,
 )
 from tpuctl.cli.completion.candidates import complete_types
 from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Order, sorted_by
 from tpuctl.cli.state import State
+from tpuctl.view.lists import Limit, LimitPair, ZoneQuota
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 CAPACITIES = {"on-demand": False, "spot": True}
 ADDRESSES = "IN_USE_ADDRESSES"
-KEYS = "quota capacity api scope per-node default"
 SUFFIXES = {
     "tpu": ("PerProjectPerZoneForTPUAPI", "PerProjectPerRegionForTPUAPI"),
     "compute": ("-per-project-region",),
@@ -61,7 +60,7 @@ def quota(
     region: Regions = "",
     capacity: CapacityName = "",
     *,
-    order: Order,
+    order: Annotated[Order, sorted_by(lambda: (Limit, ZoneQuota))],
     live: Annotated[
         bool, typer.Option("--live", help="Query limits and usage of a project, zone by zone.")
     ] = False,
@@ -107,15 +106,15 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
 
     accelerator = accelerator_type(name)
     assert accelerator is not None
-    rows = order.apply(_limit_rows(accelerator, spot), KEYS)
-    api = "api" if "compute" in apis_of(accelerator) else ""
+    rows = order.apply(Limit, _limit_rows(accelerator, spot))
     answer_rows(
         state,
+        Limit,
         lambda: responses.catalog.Limits,
         {"type": name, "limits": rows, "live": None},
-        [{**row, "per_node": f"{row['per_node']} {row['unit']}"} for row in rows],
-        columns(f"capacity {api} quota per_node", api="API"),
+        rows,
         _notes(accelerator, spot),
+        without=() if "compute" in apis_of(accelerator) else ("api",),
         suggestion=(
             "To see how many nodes fit in a project, and how to request more:",
             f"{state.cloud_prefix} quota {name} --live --project my-project",
@@ -123,10 +122,10 @@ def _show_type(state: State, name: str, spot: bool | None, order: Order) -> None
     )
 
 
-def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
+def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Fields]:
     from tpuctl.catalog import apis_of, quota_limits, usual_quota
 
-    rows: list[Row] = [
+    rows: list[Fields] = [
         {
             "capacity": capacity,
             "api": api,
@@ -142,7 +141,7 @@ def _limit_rows(accelerator: AcceleratorType, spot: bool | None) -> list[Row]:
         if spot in (None, is_spot)
         for index, quota_limit in enumerate(quota_limits(accelerator, is_spot, api))
     ]
-    addresses: Row = {
+    addresses: Fields = {
         "capacity": "any",
         "api": "compute",
         "quota": ADDRESSES,
@@ -187,8 +186,8 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
     """The limits of a generation or all, with the types that count against them."""
     from tpuctl.catalog import accelerator_types
 
-    by_limit: dict[tuple[str, str, str | None], Row] = {}
-    pairs: dict[tuple[str, ...], Row] = {}
+    by_limit: dict[tuple[str, str, str | None], Fields] = {}
+    pairs: dict[tuple[str, ...], Fields] = {}
     for accelerator in accelerator_types().values():
         if generation not in ("", accelerator.generation):
             continue
@@ -202,44 +201,37 @@ def _show_all(state: State, spot: bool | None, order: Order, generation: str) ->
             pairs.setdefault(
                 (api, *stems.values()),
                 {
-                    "types": accelerator.name,
-                    "on-demand": stems.get("on-demand"),
+                    "types": [],
+                    "on_demand": stems.get("on-demand"),
                     "spot": stems.get("spot"),
                     "unit": next(row["unit"] for row in limit_rows if row["api"] == api),
                     "api": api,
-                    "number_of_types": 0,
                 },
-            )["number_of_types"] += 1
-    rows = order.apply(by_limit.values(), KEYS)
-    formatted = [
-        {**row, "types": f"{row['types']}{'+' if row['number_of_types'] > 1 else ''}"}
-        for row in sorted(pairs.values(), key=lambda row: row["api"], reverse=True)
-    ]
-    titles = {"types": "type", "on-demand": "on demand", "spot": "spot", "unit": "unit"}
-    if spot is not None:
-        del titles["on-demand" if spot else "spot"]
-
+            )["types"].append(accelerator.name)
+    rows = order.apply(Limit, list(by_limit.values()))
+    by_api = sorted(pairs.values(), key=lambda row: row["api"], reverse=True)
     answer_rows(
         state,
+        LimitPair,
         lambda: responses.catalog.Limits,
         {"type": None, "limits": rows, "live": None},
-        formatted,
-        titles,
-        _pair_notes(formatted),
+        by_api,
+        _pair_notes(by_api),
+        without={None: (), True: ("on_demand",), False: ("spot",)}[spot],
         suggestion=("To see what one node needs:", "tpuctl quota v5e-8"),
     )
 
 
-def _stem(row: Row) -> str:
+def _stem(row: Fields) -> str:
     """The part of a limit's name that the limits of the zone and of the region share."""
     name: str = row["quota"]
     return name.partition("PerProject")[0].partition("-per-project")[0]
 
 
-def _pair_notes(rows: Sequence[Row]) -> Iterator[str]:
+def _pair_notes(rows: Sequence[Fields]) -> Iterator[str]:
     yield "+ includes larger types."
     for api, suffixes in SUFFIXES.items():
-        name = next((row["on-demand"] or row["spot"] for row in rows if row["api"] == api), None)
+        name = next((row["on_demand"] or row["spot"] for row in rows if row["api"] == api), None)
         if name is not None:
             limits = " and ".join(f"{name}{suffix}" for suffix in suffixes)
             yield f"{INTRODUCTIONS[api]}: {limits}."
@@ -284,22 +276,13 @@ def _show_live(
         read_room(tpuctl.cloud, accelerator, choice.zones_of(accelerator), tpuctl.emit)
     )
     rooms = [room for room in all_rooms if spot is None or (room.capacity == "spot") is spot]
-    rows = order.apply(map(_room_row, rooms), "zone capacity api limit usage nodes")
+    rows = order.apply(ZoneQuota, [_room_row(room) for room in rooms])
     best = next((room for room in rooms if room.nodes == 0), rooms[0])
     increase = {
         "url": console_url(tpuctl.project, best.limit.api),
         "command": increase_command(tpuctl.project, best.limit, best.place, best.preferred),
     }
     unavailable = [*problems, *([addresses_problem] if addresses_problem else ())]
-    formatted = [
-        {
-            **row,
-            "limit": _amount(row["limit"], row["limit_known"]),
-            "usage": f"{row['usage']:g}",
-            "nodes": _nodes(row["nodes"], row["limit_known"]),
-        }
-        for row in rows
-    ]
     first = next((row for row in rows if row["nodes"]), None)
     command = increase["command"].replace(" --", " \\\n        --")
     needs = {room.limit.api: f"{room.takes} {room.limit.unit}" for room in rooms}
@@ -314,6 +297,7 @@ def _show_live(
         sentences.append(f"External addresses are not checked: {addresses_problem}.")
     answer_rows(
         state,
+        ZoneQuota,
         lambda: responses.catalog.Limits,
         {
             "type": name,
@@ -325,25 +309,20 @@ def _show_live(
                 "increase": increase,
             },
         },
-        formatted,
-        columns(
-            f"zone capacity {'api' if 'compute' in needs else ''} limit usage nodes limited_by",
-            api="API",
-            nodes="nodes that fit" if len(needs) == 1 else "nodes",
-        ),
+        rows,
         sentences,
+        without=() if "compute" in needs else ("api",),
         suggestion=(
             "To see its price there:",
             f"tpuctl prices {name} --zone {first['zone']}",
         )
         if first
         else None,
-        numbers=("limit", "usage", "nodes"),
         footer=f"\nTo request more:\n    {increase['url']}\n    {command}",
     )
 
 
-def _room_row(room: Room) -> Row:
+def _room_row(room: Room) -> Fields:
     """A `limit` of null is no limit where `limit_known`, and an unknown one otherwise."""
     is_bound = room.allowed is not None and room.allowed != float("inf")
     return {
@@ -359,15 +338,3 @@ def _room_row(room: Room) -> Row:
         "nodes": room.nodes,
         "limited_by": room.bound or None,
     }
-
-
-def _amount(allowed: float | None, is_known: bool) -> str:
-    if not is_known:
-        return "?"
-    return "no limit" if allowed is None else f"{allowed:g}"
-
-
-def _nodes(nodes: int | None, is_known: bool) -> str:
-    if nodes is None:
-        return "any" if is_known else "?"
-    return str(nodes)

@@ -10,21 +10,22 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_live
 from tpuctl.cli.catalog.selection import (
+    Fields,
     Generation,
     LiveQuery,
-    Order,
-    Row,
     TypeNames,
     Zones,
-    columns,
-    natural_key,
     select,
 )
 from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Order, sorted_by
 from tpuctl.cli.state import State
+from tpuctl.view.columns import natural_key
+from tpuctl.view.lists import Runtime
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import Choice, NodeVersion, Runtime
+    from tpuctl import catalog
+    from tpuctl.catalog import Choice
 
 
 @expand_option_groups
@@ -45,7 +46,7 @@ def runtimes(
         bool, typer.Option("--nodes", help="List the versions of TPU nodes (kind: node).")
     ] = False,
     zone: Zones = "",
-    order: Order,
+    order: Annotated[Order, sorted_by(lambda: (Runtime,))],
     query: LiveQuery,
 ) -> None:
     """List runtimes, newest TensorFlow first; `auto` selects the first that fits.
@@ -70,7 +71,6 @@ def runtimes(
         if (nodes or not (names.types or generation) or _fits(row["runtime"], choice))
         and _has_version(row["tensorflow"], tensorflow)
     ]
-    fields = " ".join(everything[0])
     live_result = None
     if query.is_requested:
         versions = [row["runtime"] for row in rows]
@@ -89,19 +89,19 @@ def runtimes(
         rows += [{**dict.fromkeys(everything[0]), "runtime": name} for name in new]
         for row in rows:
             row["live"] = live_result.comparison.of_name(row["runtime"])
-        fields = fields.replace("generations", "")
     answer_list(
         state,
+        Runtime,
         lambda: responses.catalog.RuntimeCatalog,
         "runtimes",
-        order.apply(rows, "runtime tensorflow" if nodes else "runtime tensorflow hosts"),
-        columns(fields),
+        order.apply(Runtime, rows),
         live_result,
+        without=() if live_result is None else ("generations",),
         suggestion=("To use one in the stack file:", "tpu: {{runtime: {runtime}}}"),
     )
 
 
-def _rows(entries: Iterable[Runtime | NodeVersion], *fields: str) -> list[Row]:
+def _rows(entries: Iterable[catalog.Runtime | catalog.NodeVersion], *fields: str) -> list[Fields]:
     return [
         {"runtime": entry.version, **{name: getattr(entry, name) for name in fields}}
         for entry in entries

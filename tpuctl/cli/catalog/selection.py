@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,15 +21,16 @@ from tpuctl.cli.help.suggestions import (
     require_types,
     require_zones,
 )
-from tpuctl.cli.parameters.options import OutputFormat, project_option
+from tpuctl.cli.parameters.options import project_option
 
 if TYPE_CHECKING:
     from tpuctl.api.interface import Tpuctl
-    from tpuctl.catalog import Api, Capacity, Choice
+    from tpuctl.catalog import Capacity, Choice
     from tpuctl.cli.state import State
+    from tpuctl.view.columns import Row
     from tpuctl.view.responses.base import Response
 
-Row = dict[str, Any]
+Fields = dict[str, Any]  # of a row
 LIMIT = "Limit to names, patterns ('us-*') or lists"  # a panel of the help
 
 
@@ -120,55 +120,6 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Order:
-    """Options that sort, limit and format rows."""
-
-    sort: Annotated[
-        str,
-        typer.Option(
-            "--sort", metavar="KEY", help="Sort by this column; -KEY for descending order."
-        ),
-    ] = ""
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Show only the first N rows.")
-    ] = None
-    format: OutputFormat = None
-
-    def apply(self, rows: Iterable[Row], keys: str, **columns: str) -> list[Row]:
-        """The rows sorted by --sort, up to --limit.
-
-        `keys` are the valid ones, separated by spaces. A key is the name of its column with dashes,
-        unless `columns` maps it to another. Text is in natural order, lists are sorted by length;
-        rows without a value come last in both orders. Raises Usage for other keys.
-        """
-        ordered = list(rows)
-        key = self.sort.removeprefix("-").replace("_", "-").lower()
-        if key:
-            if key not in keys.split():
-                raise self._unknown_key(keys.split())
-            column = columns.get(key, key.replace("-", "_"))
-            present = [row for row in ordered if row[column] is not None]
-            missing = [row for row in ordered if row[column] is None]
-            present.sort(key=lambda row: _sortable(row[column]), reverse=self.sort[0] == "-")
-            ordered = [*present, *missing]
-        return ordered[: self.limit]
-
-    def _unknown_key(self, keys: Sequence[str]) -> Exception:
-        from tpuctl.errors import Usage
-        from tpuctl.spelling import nearest
-
-        name = self.sort.removeprefix("-")
-        like = nearest(name, keys, count=1)
-        suggestion = f"Did you mean {like[0]}? " if like else ""
-        return Usage(
-            "Unknown sort key",
-            f"cannot sort by {name}",
-            hint=f"{suggestion}Valid keys: {', '.join(keys)}.",
-            where="--sort",
-        )
-
-
-@dataclass(frozen=True)
 class LiveQuery:
     """Options that compare the catalog with Google."""
 
@@ -248,26 +199,6 @@ def select_zones(zone: str, region: str, also: Collection[str] = ()) -> tuple[st
     return selected
 
 
-def api_text(apis: Collection[Api]) -> str:
-    """The APIs that sell something, for a table: `tpu`, `compute` or `both`."""
-    return "both" if len(apis) > 1 else "".join(apis)
-
-
-def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """A natural sort key: v3-8 before v3-32, 2.9 before 2.18."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.split(r"(\d+)", text)
-        if part
-    ]
-
-
-def _sortable(value: Any) -> Any:
-    if isinstance(value, str):
-        return natural_key(value)
-    return len(value) if isinstance(value, list | tuple) else value
-
-
 def live_client(state: State, project: str) -> Tpuctl:
     """A client for `--live`, in the named project or that of the stack file."""
     if not project and not state.stack_file.exists():
@@ -310,28 +241,21 @@ def name_filter(choice: Choice, types: str, generation: str) -> Callable[[str], 
     return matches
 
 
-def columns(names: str, **titles: str) -> dict[str, str]:
-    """The titles of fields, which are separated by spaces: their names, unless given."""
-    return {name: titles.get(name, name.replace("_", " ")) for name in names.split()}
-
-
 def answer_rows(
     state: State,
+    row_type: type[Row],
     model: Callable[[], type[Response]],
-    data: Row,
-    rows: Sequence[Row],
-    columns: Mapping[str, str],
+    data: Fields,
+    rows: Sequence[Fields],
     sentences: Iterable[str] = (),
     *,
+    without: Collection[str] = (),
     suggestion: tuple[str, str] | None = None,
-    counted: Sequence[str] = (),
-    numbers: Sequence[str] = (),
     footer: str = "",
     empty: str = "",
 ) -> None:
     """Answer with data, which a model is built from; shown are rows as by `view.tables.print_rows`,
-    wrapped sentences, the footer as it is, and a suggestion. A wide table has all fields.
-    `model` is only called to print JSON.
+    wrapped sentences, the footer as it is, and a suggestion. `model` is only called to print JSON.
 
     The suggestion is a text and a command, shown on terminals. Without rows, `empty` is printed to
     stderr instead.
@@ -340,12 +264,8 @@ def answer_rows(
     from tpuctl.view.terminal.text_wrapping import readable_width, wrap
 
     def show() -> None:
-        columns_shown = columns
-        if rows and state.is_wide:
-            columns_shown = {name: name.replace("_", " ") for name in (*columns, *rows[0])}
-            columns_shown |= columns
         if rows:
-            print_rows(rows, columns_shown, counted=counted, numbers=numbers, is_wide=state.is_wide)
+            print_rows(row_type, rows, data, without, is_wide=state.is_wide)
         for sentence in sentences:
             state.note(wrap(sentence, readable_width(sys.stdout)))
         if footer:

@@ -10,19 +10,19 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import (
+    Fields,
     Filters,
     LiveQuery,
-    Order,
-    Row,
     TypeNames,
-    api_text,
-    columns,
 )
 from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Order, sorted_by
 from tpuctl.cli.state import State
+from tpuctl.view.lists import AcceleratorType
 
 if TYPE_CHECKING:
-    from tpuctl.catalog import AcceleratorType, Capacity, Choice, Offer
+    from tpuctl import catalog
+    from tpuctl.catalog import Capacity, Choice, Offer
 
 MAX_CHIPS = 256  # of the types that are listed without --all
 
@@ -33,7 +33,7 @@ def types(
     *,
     names: TypeNames,
     filters: Filters,
-    order: Order,
+    order: Annotated[Order, sorted_by(lambda: (AcceleratorType,))],
     query: LiveQuery,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Also list types of more than {MAX_CHIPS} chips.")
@@ -66,27 +66,25 @@ def types(
             live_result.add_to(row)
     is_filtered = filters.min_chips > 1 or filters.max_chips is not None or order.limit is not None
     is_complete = everything or is_filtered
-    keys = "type generation chips workers api devices hbm-gb zones price spot"
-    rows = order.apply(rows, keys, price="on_demand")
-    topology = "topology" if live_result is None else ""
-    fields = f"type chips workers api {topology} hbm_gb zones on_demand"
+    rows = order.apply(AcceleratorType, rows)
     note = "From: US dollars per hour on demand in the cheapest zone; prices of {read}."
     if len(choice.types) == 1:
         note = f"{note}\n{_machines(choice.types[0])}".strip()
     answer_list(
         state,
+        AcceleratorType,
         lambda: responses.catalog.TypeCatalog,
         "types",
         rows,
-        columns(fields, api="API", hbm_gb="HBM GB", on_demand="from"),
         live_result,
+        without=() if live_result is None else ("topology",),
         suggestion=("To see zones and prices of a type:", "tpuctl prices {type}"),
         note=note,
         hidden=() if is_complete else _large(rows, names.types),
     )
 
 
-def _large(rows: Sequence[Row], names: str) -> list[Row]:
+def _large(rows: Sequence[Fields], names: str) -> list[Fields]:
     """The rows of types that few buy, unless named, or unless there are no others."""
     large = [
         row
@@ -96,7 +94,7 @@ def _large(rows: Sequence[Row], names: str) -> list[Row]:
     return [] if len(large) == len(rows) else large
 
 
-def _machines(accelerator: AcceleratorType) -> str:
+def _machines(accelerator: catalog.AcceleratorType) -> str:
     """How Compute Engine sells a type, in words; empty if it does not."""
     from tpuctl.catalog import topologies_of, tpu_machine, tpu_machine_type
 
@@ -115,8 +113,10 @@ def _machines(accelerator: AcceleratorType) -> str:
 
 
 def _row(
-    accelerator: AcceleratorType, choice: Choice, offers: Mapping[tuple[str, Capacity], Offer]
-) -> Row:
+    accelerator: catalog.AcceleratorType,
+    choice: Choice,
+    offers: Mapping[tuple[str, Capacity], Offer],
+) -> Fields:
     """A type, with its cheapest offers."""
     from tpuctl.catalog import apis_of, host_architecture, topologies_of, tpu_machine
 
@@ -131,7 +131,6 @@ def _row(
         "chips": accelerator.chips,
         "workers": accelerator.workers,
         "apis": apis_of(accelerator),
-        "api": api_text(apis_of(accelerator)),
         "machine_type": machine.machine_type if machine else None,
         "architecture": host_architecture(accelerator),
         "devices": accelerator.devices,
@@ -147,11 +146,11 @@ def _row(
     }
 
 
-def _unknown(name: str) -> Row:
+def _unknown(name: str) -> Fields:
     """A type that the API lists and the catalog lacks."""
     names = ("generation", "chips", "workers", "devices", "topology", "hbm_gb")
     prices = ("on_demand", "on_demand_zone", "spot", "spot_zone")
     machine = ("machine_type", "architecture")
-    row: Row = {"type": name, "zones": [], "apis": ["tpu"], "api": "tpu", "tpu_api": True}
+    row: Fields = {"type": name, "zones": [], "apis": ["tpu"], "tpu_api": True}
     row["topologies"] = []
     return {**row, **dict.fromkeys((*names, *prices, *machine))}

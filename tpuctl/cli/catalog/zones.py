@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.catalog.live_comparison import answer_list, query_types
 from tpuctl.cli.catalog.selection import (
+    Fields,
     Filters,
     LiveQuery,
-    Order,
-    Row,
     TypeNames,
-    api_text,
-    columns,
 )
 from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Order, sorted_by
 from tpuctl.cli.state import State
+from tpuctl.view.lists import Zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tpuctl.catalog import AcceleratorType, Api, Choice
+    from tpuctl.model.capacity.capacity_history import ZoneHistory
 
 CALENDAR_NOTE = (
     "Calendar: capacity can be reserved for {} to {} days, as a future reservation at "
@@ -37,7 +37,7 @@ def zones(
     *,
     names: TypeNames,
     filters: Filters,
-    order: Order,
+    order: Annotated[Order, sorted_by(lambda: (Zone,))],
     query: LiveQuery,
 ) -> None:
     """List zones, what they offer, and at which API; for a single type, also its price in each
@@ -62,41 +62,54 @@ def zones(
         rows += [_row(zone_name, choice) for zone_name in others]
         for row in rows:
             live_result.add_to(row)
-    keys, fields, note = "zone region api types chips", "zone types most_chips api generations", ""
+    without, note = {"on_demand", "spot", "calendar", "history"}, ""
     if len(choice.types) == 1:
-        keys += " price spot"
-        fields = "zone on_demand spot api"
+        without = {"types", "most_chips", "generations", "calendar", "history"}
         note = "US dollars per hour, prices of {read}; spot prices vary."
         if any(row["calendar"] for row in rows):
             note += "\n" + CALENDAR_NOTE.format(*CALENDAR_DAYS, read="{read}")
         if _add_history(rows, choice.types[0].name, state.cloud.value):
-            fields += " requests"
+            without.remove("history")
         elif live_result is None:
-            fields += " options"
+            without.remove("calendar")
     answer_list(
         state,
+        Zone,
         lambda: responses.catalog.ZoneCatalog,
         "zones",
-        order.apply(rows, keys, chips="most_chips", price="on_demand"),
-        columns(fields, api="API", options="also", requests="your requests"),
+        order.apply(Zone, rows),
         live_result,
+        without=without,
         suggestion=("To see the types in a zone:", "tpuctl types --zone {zone}"),
         note=note,
     )
 
 
-def _add_history(rows: list[Row], type_name: str, cloud: str) -> bool:
+def _add_history(rows: list[Fields], type_name: str, cloud: str) -> bool:
     """Add what came of earlier requests for a type; returns whether there is any."""
     from tpuctl.model.capacity.capacity_history import read_attempts, zone_histories
 
     histories = zone_histories(read_attempts(cloud), type_name)
     for row in rows:
-        row["history"] = histories.get(row["zone"], [])
-        row["requests"] = "; ".join(history.text() for history in row["history"]) or None
+        row["history"] = [_past(history) for history in histories.get(row["zone"], [])]
     return any(row["history"] for row in rows)
 
 
-def _row(zone: str, choice: Choice) -> Row:
+def _past(history: ZoneHistory) -> Fields:
+    granted, refused = history.granted, history.refused
+    return {
+        "capacity": history.capacity,
+        "api": history.api,
+        "granted": granted and granted.time.isoformat(),
+        "waited_seconds": granted and granted.seconds,
+        "refused_since": history.refused_since,
+        "refused": refused and refused.time.isoformat(),
+        "error": refused and refused.error,
+        "text": history.text(),
+    }
+
+
+def _row(zone: str, choice: Choice) -> Fields:
     """Without `types` if, according to the catalog, the zone offers none of the selected ones."""
     from tpuctl.catalog import (
         APIS,
@@ -119,15 +132,12 @@ def _row(zone: str, choice: Choice) -> Row:
 
     apis, flex_start = apis_with(zones_of), apis_with(flex_start_zones)
     calendar = any(zone in calendar_zones(accelerator) for accelerator in offered)
-    options = [*(["flex-start"] if flex_start else ()), *(["calendar"] if calendar else ())]
     return {
         "zone": zone,
         "region": region_of(zone),
         "apis": apis,
-        "api": api_text(apis) or None,
         "flex_start": flex_start,
         "calendar": calendar,
-        "options": options,
         "generations": list(dict.fromkeys(accelerator.generation for accelerator in offered)),
         "types": len(offered) or None,
         "most_chips": max((accelerator.chips for accelerator in offered), default=None),

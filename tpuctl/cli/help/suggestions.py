@@ -53,13 +53,19 @@ def require_generations(text: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(found)) or None
 
 
-def require_zones(text: str, known_zones: Collection[str]) -> tuple[str, ...] | None:
-    """The known zones that the text names; None if empty."""
+def require_zones(
+    text: str, known_zones: Collection[str], *, takes_region: bool = True
+) -> tuple[str, ...] | None:
+    """The known zones that the text names; None if empty. Not every command `takes_region`."""
     from tpuctl.catalog import region_of
 
     for word in _words(text):
         if any(region_of(zone) == word for zone in known_zones):
             hint = f"Pass a zone, or the region:\n    --region {word}"
+            if not takes_region:
+                hint = (
+                    f"Pass a zone. To list those of the region:\n    tpuctl zones --region {word}"
+                )
             raise _unknown_error("zone", f"{word} is a region", hint)
     return _match_all(text, "zone", "no TPU is offered in {}", known_zones, "tpuctl zones")
 

@@ -21,7 +21,7 @@ from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
-    from tpuctl.preflight.findings import Report, Target
+    from tpuctl.preflight.findings import Report
     from tpuctl.preflight.fixes import Fixes
     from tpuctl.view.checks.findings import TextOutput
 
@@ -183,21 +183,13 @@ class _Check:
         module: str | None,
         codes: frozenset[str],
     ) -> _Check:
-        from tpuctl.preflight.check import default_target, describe_target, target_of
-
-        target = target_of(stack) if stack is not None else default_target()
         words = ["-m", module] if module is not None else [str(path) for path in scripts]
 
         def look() -> Report:
-            return _run_check(scripts, module, target, stack).only(codes)
+            return _run_check(scripts, module, stack).only(codes)
 
         report = look()
-        if report.framework in ("jax", "torch"):
-            target = replace(target, tensorflow=None)  # which such scripts do not use
-        name = stack.accelerator.name if stack is not None else ""
-        target_name = describe_target(target, name)
-        if stack is None:
-            target_name += f", as there is no {state.stack_file}"
+        target_name = _target_name(state, stack, scripts, report)
         facts = _facts(stack) if stack is not None else {}
         return cls(state, facts, target_name, words, look, report)
 
@@ -243,17 +235,32 @@ class _Check:
             self.report = self.run()
 
 
-def _run_check(
-    scripts: Sequence[Path], module: str | None, target: Target, stack: Stack | None
-) -> Report:
+def _target_name(state: State, stack: Stack | None, scripts: Sequence[Path], report: Report) -> str:
+    """What is checked for, in words: several targets if scripts ask for several Pythons."""
+    from tpuctl.preflight.check import describe_target, target_of
+
+    name = stack.accelerator.name if stack is not None else ""
+    names = []
+    for path in scripts or [Path()]:
+        folder, script = (path, None) if path.is_dir() else (path.parent, path)
+        target = target_of(stack, folder, script)
+        if report.framework in ("jax", "torch"):
+            target = replace(target, tensorflow=None)  # which such scripts do not use
+        names.append(describe_target(target, name))
+    text = " and ".join(dict.fromkeys(names))
+    return text if stack is not None else f"{text}, as there is no {state.stack_file}"
+
+
+def _run_check(scripts: Sequence[Path], module: str | None, stack: Stack | None) -> Report:
     from functools import partial
 
     from tpuctl.jobs.upload_rules import upload_of
-    from tpuctl.preflight.check import check_path, check_program
+    from tpuctl.preflight.check import check_path, check_program, program_target, target_of
     from tpuctl.preflight.findings import Report
 
     uploaded = partial(upload_of, stack)
     if module is None:
+        target = partial(target_of, stack)
         report = Report.merge(check_path(path, target, uploaded) for path in scripts)
         if not report.files:
             detail = f"no Python files in {shlex.join(map(str, scripts))}"
@@ -277,7 +284,7 @@ def _run_check(
             hint="Change to the folder that contains it.",
             where="-m",
         )
-    return check_program(runnable_module, target, uploaded)
+    return check_program(runnable_module, program_target(stack, runnable_module), uploaded)
 
 
 def _require_script(path: Path) -> None:

@@ -8,7 +8,8 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.jobs.follow import find_job
-from tpuctl.cli.parameters.options import Job
+from tpuctl.cli.parameters.options import Job, ProjectId, StackName
+from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def explain(
             help="Explain this error message instead of a job; - reads stdin.",
         ),
     ] = None,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> None:
     """Explain why a job or the last command failed, where a job hangs, or what an error means.
 
@@ -47,7 +50,7 @@ def explain(
     from tpuctl.view.jobs.explanation import show_explanation
 
     state: State = context.obj
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project) if stack or project else state.tpuctl()
     if error is not None or job == STDIN:
         _explain_text(state, tpuctl, job, error)
         return
@@ -90,7 +93,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = replace(meaning, hint=state.as_typed(meaning.hint))
     except NotFound:
         meaning = None
-    jobs_command = "" if state.quiet else f"{state.command_prefix} jobs"
+    jobs_command = "" if state.quiet else state.typed("jobs")
     state.answer(
         lambda: responses.stacks.CommandExplanation.from_object(
             failure, errors=diagnostics, meaning=meaning

@@ -12,7 +12,9 @@ from tpuctl.cli.help.command_classes import App
 from tpuctl.cli.jobs.follow import AllWorkers, find_job, remember
 from tpuctl.cli.jobs.report import compare, show
 from tpuctl.cli.parameters.arguments import duration
-from tpuctl.cli.parameters.options import Job, OutputFormat
+from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import Job, Order, ProjectId, StackName, sorted_by
+from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
 
@@ -71,6 +73,8 @@ def logs(
             help="Show this attempt, and with -f all later ones (default: the last).",
         ),
     ] = None,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Show a job's log, even after its machines are deleted.
 
@@ -85,7 +89,7 @@ def logs(
             hint="To show new lines as they are written:\n    tpuctl logs -f --tail 0",
             where="--tail",
         )
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> int:
         record = await find_job(state, tpuctl, job, attempt)
@@ -148,6 +152,8 @@ def wait(
             "to stop it instead, use `run --timeout`.",
         ),
     ] = "",
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Wait silently for a job to end, and exit with its exit code.
 
@@ -157,7 +163,7 @@ def wait(
 
     state: State = context.obj
     seconds = duration(timeout, "--timeout")
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> int:
         record = await find_job(state, tpuctl, job)
@@ -175,13 +181,15 @@ def wait(
     return state.wait_for(work())
 
 
-def stop(context: typer.Context, job: Job = "") -> None:
+def stop(
+    context: typer.Context, job: Job = "", stack: StackName = "", project: ProjectId = ""
+) -> None:
     """Stop a job on all workers: SIGTERM first, SIGKILL after 30 seconds.
 
     Example: tpuctl stop
     """
     state: State = context.obj
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
 
     async def work() -> tuple[str, JobStatus]:
         record = await find_job(state, tpuctl, job)
@@ -248,7 +256,14 @@ def _show_profile(state: State, folder: str) -> None:
     )
 
 
-def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
+@expand_option_groups
+def jobs(
+    context: typer.Context,
+    *,
+    order: Annotated[Order, sorted_by(lambda: (responses.stacks.ListedJob,))],
+    stack: StackName = "",
+    project: ProjectId = "",
+) -> None:
     """List the stack's jobs, newest first.
 
     Example: tpuctl jobs
@@ -258,8 +273,8 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
     if context.invoked_subcommand is not None:
         return
     state: State = context.obj
-    state.use_format(output_format)
-    tpuctl = state.tpuctl()
+    state.use_format(order.format)
+    tpuctl = client(context, stack, project)
     summaries = state.wait_for(tpuctl.jobs())
     now = tpuctl.cloud.server_clock.now()
     state.jobs += [job.record.id for job in summaries]
@@ -267,7 +282,10 @@ def jobs(context: typer.Context, output_format: OutputFormat = None) -> None:
         state.note(
             f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}"
         )
+    row_type = responses.stacks.ListedJob
+    rows = order.apply(row_type, [dict(row_type.of(job, now)) for job in summaries])
+    by_id = {job.record.id: job for job in summaries}
     state.answer(
-        lambda: [responses.stacks.Job.model_validate(job) for job in summaries],
-        lambda: show_jobs(summaries, now, is_wide=state.is_wide),
+        lambda: [responses.stacks.Job.model_validate(by_id[row["id"]]) for row in rows],
+        lambda: show_jobs(rows, is_wide=state.is_wide),
     )

@@ -81,7 +81,7 @@ def rehearse(
         bool,
         typer.Option(
             "--compile",
-            help="Compile with the TPU's compiler instead of running.",
+            help="Compile for the TPU instead of running.",
         ),
     ] = False,
     type_name: Annotated[str, type_option("With --compile: TPU type (default: the stack's).")] = "",
@@ -105,7 +105,8 @@ def rehearse(
     if compile_it:
         run_options = {"--steps": steps, "--timeout": timeout, "--tensorflow": tensorflow}
         _reject_options(run_options, "applies to runs, and --compile runs nothing")
-        return _compile(state, program, form, words, type_name, batch, sample or (), not no_check)
+        options = type_name, batch, sample or (), python, not no_check
+        return _compile(state, program, form, words, *options)
     _reject_options({"--type": type_name, "--batch": batch}, "is only valid with --compile")
     tpuctl = state.tpuctl()
     submission = tpuctl.submission(
@@ -203,6 +204,7 @@ def _compile(
     type_name: str,
     batch: int | None,
     samples: Sequence[str],
+    python: str,
     check: bool,
 ) -> int:
     from pathlib import Path
@@ -220,7 +222,11 @@ def _compile(
         )
     tpuctl = state.tpuctl()
     has_stack = state.named_stack_file is not None or state.stack_file.exists()
-    submission = tpuctl.submission(program, words, form=form, check=check) if has_stack else None
+    submission = (
+        tpuctl.submission(program, words, form=form, check=check, python=python)
+        if has_stack
+        else None
+    )
     work = compile_script(
         Path(program),
         words,
@@ -230,6 +236,8 @@ def _compile(
         batch=batch,
         variables=submission.secrets.values if submission is not None else None,
         samples=tuple(map(parse_sample, samples)),
+        python=python,
+        may_install=tpuctl.may_install,
     )
     report = state.wait_for(work)
     state.answer(

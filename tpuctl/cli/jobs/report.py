@@ -11,14 +11,18 @@ import typer
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_jobs
 from tpuctl.cli.jobs.follow import find_job
-from tpuctl.cli.parameters.options import Job
+from tpuctl.cli.parameters.options import Job, ProjectId, StackName
+from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
+    from tpuctl.api.interface import Tpuctl
     from tpuctl.model.jobs.report import RunReport
 
 
-def show(context: typer.Context, job: Job = "") -> None:
+def show(
+    context: typer.Context, job: Job = "", stack: StackName = "", project: ProjectId = ""
+) -> None:
     """Show one job: state, attempts, cost, and its loss and speed as curves.
 
     Curves come from log lines that are a JSON object with a step and numbers.
@@ -29,15 +33,14 @@ def show(context: typer.Context, job: Job = "") -> None:
 
     state: State = context.obj
     state.command = "jobs show"
-    run_report = _load_report(state, job)
+    run_report = _load_report(state, client(context, stack, project), job)
     state.answer(
         lambda: responses.stacks.JobReport.model_validate(run_report),
         lambda: print_run(run_report),
     )
     is_running = run_report.explanation.status.exit_code is None
-    state.suggest(
-        f"{state.command_prefix} {'logs -f' if is_running else 'report'} {run_report.record.id}"
-    )
+    command = "logs -f" if is_running else "report"
+    state.suggest(state.typed(f"{command} {run_report.record.id}"))
 
 
 def compare(
@@ -54,6 +57,8 @@ def compare(
     shows_all: Annotated[
         bool, typer.Option("--all", help="Show also what is the same for all jobs.")
     ] = False,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> None:
     """Compare jobs: arguments, files, versions, machines, time, cost, and metrics at equal steps.
 
@@ -65,7 +70,7 @@ def compare(
     from tpuctl.view.jobs.comparison import print_comparison
 
     state: State = context.obj
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
     comparison = state.wait_for(tpuctl.compare(jobs or ()))
     state.jobs += comparison.jobs
     state.answer(
@@ -82,6 +87,8 @@ def report(
         typer.Option("--output", "-o", help="File to write, - for stdout (default: JOB.html)."),
     ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> None:
     """Write an HTML report of a job: curves, cost, attempts, installed packages, bundle.
 
@@ -103,7 +110,7 @@ def report(
             hint="Pass a file to --output.",
             where="--output",
         )
-    run_report = _load_report(state, job)
+    run_report = _load_report(state, client(context, stack, project), job)
     if is_stdout:
         state.answer(None, lambda: print(page(run_report), end=""))
         return
@@ -119,9 +126,7 @@ def report(
     )
 
 
-def _load_report(state: State, job: str) -> RunReport:
-    tpuctl = state.tpuctl()
-
+def _load_report(state: State, tpuctl: Tpuctl, job: str) -> RunReport:
     async def work() -> RunReport:
         record = await find_job(state, tpuctl, job)
         state.jobs.append(record.id)

@@ -19,8 +19,16 @@ from tpuctl.cli.jobs.script_arguments import (
     NoCheck,
     parse_program,
 )
+from tpuctl.cli.jobs.script_stack import (
+    JobTpu,
+    RunKeep,
+    RunProject,
+    RunSpot,
+    RunTpu,
+    RunZone,
+    ScriptTpuOptions,
+)
 from tpuctl.cli.parameters.arguments import duration
-from tpuctl.cli.stack.stack import confirm_up
 from tpuctl.cli.state import AFTER_INTERRUPT, Interrupted, State
 from tpuctl.errors import TpuctlError, Usage
 
@@ -85,24 +93,37 @@ def run(
     all_workers: AllWorkers = False,
     python: JobPython = "",
     no_check: NoCheck = False,
+    tpu: RunTpu = "",
+    zone: RunZone = "",
+    spot: RunSpot = False,
+    project: RunProject = "",
+    keep: RunKeep = False,
 ) -> int:
     """Run a script on the workers, follow its log, and exit with its exit code.
 
     Ctrl-C detaches and leaves the job running; a second one stops it.
 
+    With --tpu, no stack file is needed: it shows the price and asks, creates the
+    TPU, runs the script, and deletes everything but the bucket, whatever happens.
+
     Example: tpuctl run train.py -- --steps 1000
     Example: tpuctl run train.py --each lr=0.1,0.01
+    Example: tpuctl run train.py --tpu v6e-1
     """
     from tpuctl.flows.jobs.run_state import RunOptions
     from tpuctl.model.jobs.sweep import parse_sweep
     from tpuctl.model.stack.secret_sources import parse_option
 
     state: State = context.obj
+    tpu_options = ScriptTpuOptions(tpu, zone, spot, project, keep)
     _validate_options(down=down, detach=detach, is_sweep=bool(each))
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(context, script, module, arguments)
+    tpu_options.validate(down=down, detach=detach)
     sweep = parse_sweep(each, words) if each else []
-    tpuctl = state.tpuctl()
+    script_tpu = tpu_options.open(state, program, form, words)
+    tpuctl = script_tpu.tpuctl
+    up, down = up or script_tpu.goes_up, down or script_tpu.goes_down
 
     def check() -> Submission:
         return tpuctl.submission(
@@ -120,16 +141,17 @@ def run(
         up=up,
         down=down,
         each=sweep,
-        confirm=lambda plan: confirm_up(state, plan),
+        confirm=script_tpu.confirm,
         waits=_decide_to_wait(state, wait=wait),
         all_workers=all_workers,
         seconds=seconds,
     )
-    if detach:
-        return state.wait_for(_run_detached(state, tpuctl, submission, options))
-    if sweep:
-        _confirm_sweep(state, tpuctl, submission, len(sweep))
-    return _run_attached(state, tpuctl, submission, options)
+    with script_tpu.naming_conflicts():
+        if detach:
+            return state.wait_for(_run_detached(state, script_tpu, submission, options))
+        if sweep:
+            _confirm_sweep(state, tpuctl, submission, len(sweep))
+        return _run_attached(state, script_tpu, submission, options)
 
 
 def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
@@ -185,11 +207,11 @@ def _decide_to_wait(state: State, *, wait: bool) -> Decision:
 
 
 async def _run_detached(
-    state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions
+    state: State, tpu: JobTpu, submission: Submission, options: RunOptions
 ) -> int:
     from tpuctl.flows.jobs.run_state import RunState
 
-    run_state = RunState()
+    tpuctl, run_state = tpu.tpuctl, RunState()
     with _recording_result(state, run_state):
         record = await tpuctl.run_detached(submission, options, run_state)
     state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
@@ -199,33 +221,46 @@ async def _run_detached(
     state.close_view()
     if not state.json:
         print(record.id)
-        state.suggest(f"{state.command_prefix} logs -f {record.id}")
+        state.suggest(state.typed(f"logs -f {record.id}"))
+        tpu.show_kept()
     return 0
 
 
-def _run_attached(state: State, tpuctl: Tpuctl, submission: Submission, options: RunOptions) -> int:
+def _run_attached(state: State, tpu: JobTpu, submission: Submission, options: RunOptions) -> int:
     """Run the job or the jobs of a sweep to the end, and suggest the next command."""
     from tpuctl.flows.jobs.run_state import RunState
-    from tpuctl.flows.signals import SignalReceived
 
     run_state = RunState()
+    with tpu.showing_end(run_state):
+        exit_code = _follow_jobs(state, tpu.tpuctl, submission, options, run_state)
+        followed = run_state.follow_result
+        if (
+            not options.each
+            and run_state.record is not None
+            and followed
+            and not (followed.still_running or followed.is_urgent)
+        ):
+            _suggest_next(state, tpu.tpuctl, run_state, run_state.record)
+        return exit_code
+
+
+def _follow_jobs(
+    state: State,
+    tpuctl: Tpuctl,
+    submission: Submission,
+    options: RunOptions,
+    run_state: RunState,
+) -> int:
+    from tpuctl.flows.signals import SignalReceived
+
     with (
         _recording_result(state, run_state),
         _showing_sweep(state, tpuctl, options.each, run_state),
     ):
         try:
-            exit_code = state.wait_for(tpuctl.run_interactively(submission, options, run_state))
+            return state.wait_for(tpuctl.run_interactively(submission, options, run_state))
         except SignalReceived:  # before the run began
             raise Interrupted from None
-    followed = run_state.follow_result
-    if (
-        not options.each
-        and run_state.record is not None
-        and followed
-        and not (followed.still_running or followed.is_urgent)
-    ):
-        _suggest_next(state, tpuctl, run_state, run_state.record)
-    return exit_code
 
 
 @contextmanager
@@ -258,7 +293,7 @@ def _show_sweep(
         print()
         print_sweep(sweep, reports)
         if len(reports) > 1:
-            state.suggest(f"{state.command_prefix} {command}")
+            state.suggest(state.typed(command))
 
     state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, run_state.down_result), show)
 
@@ -298,4 +333,4 @@ def _suggest_next(state: State, tpuctl: Tpuctl, run_state: RunState, record: Job
             return
         command = f"jobs show {record.id}"
     if not state.json:
-        tpuctl.emit(Note(f"\nNext:\n    {state.command_prefix} {command}"))
+        tpuctl.emit(Note(f"\nNext:\n    {state.typed(command)}"))

@@ -35,7 +35,7 @@ JobPython = Annotated[
     typer.Option(
         "--python",
         metavar="VERSION",
-        help="Python of the job: image, a version such as 3.12, or a range (default: job.python).",
+        help="Python of the job, as 3.12 (default: job.python).",
     ),
 ]
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Skip the preflight check.")]

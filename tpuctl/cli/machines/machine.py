@@ -9,6 +9,8 @@ import typer
 
 from tpuctl.cli import responses
 from tpuctl.cli.completion.candidates import complete_workers
+from tpuctl.cli.parameters.options import ProjectId, StackName
+from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ def ssh(
             "--all-workers", help="Run the command on all workers in parallel; prefix their output."
         ),
     ] = False,
+    stack: StackName = "",
+    project: ProjectId = "",
 ) -> int:
     """Open a shell on a worker, or run a command there or on all workers.
 
@@ -57,7 +61,7 @@ def ssh(
     from tpuctl.user_account import has_account
 
     state: State = context.obj
-    tpuctl = state.tpuctl()
+    tpuctl = client(context, stack, project)
     worker, line = _ssh_words(list(words or ()), tpuctl.stack.numbering, all_workers=all_workers)
     if all_workers or state.json:
         return _run_on_workers(state, tpuctl, line, None if all_workers else worker)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 
 def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -14,14 +14,23 @@ def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @dataclass(frozen=True)
     class Order:
-        sort: Annotated[str, typer.Option("--sort")] = ""
+        limit: Annotated[int, typer.Option("--limit")] = 0
 
     def types(context: typer.Context, *, order: Order) -> None: ...
 
     app.command()(expand_option_groups(types))
+
+    `Annotated[Order, {"limit": Annotated[int, ...]}]` changes options of a group for a command.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, hint in hints.items():
+        group, *changes = get_args(hint) if get_origin(hint) is Annotated else [hint]
+        if is_dataclass(group):
+            groups[name] = group
+            for change in changes:
+                options |= change
     parameters: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
         if name not in groups:
@@ -29,7 +38,7 @@ def expand_option_groups(command: Callable[..., Any]) -> Callable[..., Any]:
                 parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
             )
             continue
-        inner = get_type_hints(groups[name], include_extras=True)
+        inner = get_type_hints(groups[name], include_extras=True) | options
         parameters += (
             Parameter(
                 field.name,

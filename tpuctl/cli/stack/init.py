@@ -118,7 +118,7 @@ def _tpu_options(type_name: str, zone: str, spot: bool) -> TpuOptions | None:
     from tpuctl.flows.stack.init import TpuOptions
 
     accelerator = require_type(type_name) if type_name else None
-    return TpuOptions(accelerator, require_zones(zone, zones()) or (), spot)
+    return TpuOptions(accelerator, require_zones(zone, zones(), takes_region=False) or (), spot)
 
 
 def _show_detected(draft: Draft, *, is_free: bool) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpuctl.cli import responses
-from tpuctl.cli.parameters.options import OutputFormat, ProjectId, StackName, project_option
+from tpuctl.cli.parameters.option_groups import expand_option_groups
+from tpuctl.cli.parameters.options import ProjectId, Sorting, StackName, project_option, sorted_by
 from tpuctl.cli.state import State
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
                 command = f"up{' --race' * race}"
             state.suggest(f"{state.command_prefix} {command}")
 
-    state.answer(lambda: responses.stacks.Plan.of(prepared, python), show)
+    state.answer(lambda: responses.stacks.Plan.of(prepared, python.version), show)
     if error is not None:
         raise error
 
@@ -131,13 +132,12 @@ def status(
     from tpuctl.flows.stack.apply import combined_error
 
     state: State = context.obj
-    tpuctl = _client(context, stack, project)
+    tpuctl = client(context, stack, project)
 
     def typed(command: str) -> str:
-        if command == "down":
-            return f"{state.command_prefix} down{_stack_options(stack, project)}"
-        where = "  # in the folder of its stack file" if stack else ""
-        return f"{state.command_prefix} {command}{where}"
+        line = state.typed(command)
+        is_named = not stack or state.stack_options in line
+        return line if is_named else f"{line}  # in the folder of its stack file"
 
     if watch:
         watch_status(state, tpuctl, interval, typed)
@@ -192,7 +192,7 @@ def down(
     from tpuctl.view.terminal.text_wrapping import print_wrapped
 
     state: State = context.obj
-    tpuctl = _client(context, stack, project)
+    tpuctl = client(context, stack, project)
 
     def confirm(teardown: Teardown) -> None:
         if state.yes:
@@ -231,11 +231,13 @@ def down(
     return 1 if done.leaks else 0
 
 
+@expand_option_groups
 def orphans(
     context: typer.Context,
+    *,
     project: Annotated[str, project_option("Project to search (default: the stack file's).")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Also list resources in use.")] = False,
-    output_format: OutputFormat = None,
+    sorting: Annotated[Sorting, sorted_by(lambda: (responses.stacks.OrphanedResource,))],
 ) -> int:
     """Find resources that stacks left behind in a project, in all zones.
 
@@ -249,7 +251,7 @@ def orphans(
     from tpuctl.view.stack.orphans import Orphans, show_orphans
 
     state: State = context.obj
-    state.use_format(output_format)
+    state.use_format(sorting.format)
     if project:
         _refuse_stack_file(context, "--project")
     else:
@@ -267,6 +269,12 @@ def orphans(
         if f"{kind.kind}/*" not in failures:
             state.warn(error.diagnostics[0])
 
+    row_type = responses.stacks.OrphanedResource
+    rows = {
+        group.stack: sorting.apply(row_type, [row_type.row(resource) for resource in group.rows])
+        for group in project_orphans.groups
+    }
+
     def command(stack: str, *, is_bucket: bool) -> str:
         options = _stack_options(stack, project_orphans.project)
         return f"{state.cloud_prefix} down{' --delete-bucket' * is_bucket}{options}"
@@ -275,6 +283,8 @@ def orphans(
         up = f"{state.cloud_prefix} up"
         show_orphans(
             project_orphans,
+            row_type,
+            rows,
             command,
             up,
             everything=everything,
@@ -282,13 +292,13 @@ def orphans(
             is_wide=state.is_wide,
         )
 
-    state.answer(lambda: responses.stacks.Orphans.of(project_orphans, command), show)
+    state.answer(lambda: responses.stacks.Orphans.of(project_orphans, rows, command), show)
     if failures:
         raise combined_error(failures, tpuctl.project)
     return 1 if project_orphans.is_charged else 0
 
 
-def _client(context: typer.Context, stack: str, project: str) -> Tpuctl:
+def client(context: typer.Context, stack: str, project: str) -> Tpuctl:
     """A client for the named stack, or for the stack file's. Both names or neither are required."""
     state: State = context.obj
     if not stack and not project:

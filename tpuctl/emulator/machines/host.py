@@ -35,7 +35,7 @@ from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.folder_removal import remove_folder
 from tpuctl.local_cloud.machine_images import ImageChoice, ImageStore
-from tpuctl.local_cloud.pip_configuration import pip_configuration
+from tpuctl.local_cloud.pip_configuration import pip_configuration, uv_variables
 from tpuctl.local_cloud.trust import trusted_certificates
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ class LocalHost:
             certificates=certificates,
             certificate_folder=shared / "certificates",
             pip_settings=pip_settings,
-            pip_variables=variables,
+            index_variables=variables | uv_variables(),
             downloads=self._images.downloads,
             proxy=gateway.machine_url,
             device_limit=lambda: self.device_limit(),  # noqa: PLW0108 - set by the owner
@@ -212,8 +212,9 @@ class LocalHost:
         choice = await asyncio.to_thread(self._choose, spec)
         with contextlib.ExitStack() as using:
             use = self._images.use
-            await asyncio.to_thread(lambda: using.enter_context(use(choice.tensorflow)))
-            image = await self._images.ensure(choice.tensorflow, progress)
+            versions = (choice.tensorflow, choice.python)
+            await asyncio.to_thread(lambda: using.enter_context(use(*versions)))
+            image = await self._images.ensure(choice.tensorflow, progress, python=choice.python)
             async with self._locks[spec.name]:
                 if self._shutdown_counts[spec.name] != shutdowns_before:
                     raise MachineError(f"{spec.name} was shut down while it started.")
@@ -365,23 +366,26 @@ class LocalHost:
         return tuple(path for path in files if hidden.isdisjoint(path.parents))
 
     def _choose(self, spec: MachineSpec) -> ImageChoice:
-        """The image's TensorFlow, or plain Python. MachineError if there is no image."""
+        """The image's TensorFlow and Python. MachineError if there is no image."""
         locks = self._images.locks()
-        tensorflow, is_known = spec.tensorflow, spec.kind == "instance"
+        tensorflow, python, is_known = spec.tensorflow, spec.python, spec.kind == "instance"
         if spec.kind == "worker":
             version = spec.runtime_version
             tpu_runtime = runtime(version) or unlisted_runtime(version)
-            tensorflow = tpu_runtime.tensorflow if tpu_runtime is not None else None
             is_known = tpu_runtime is not None
+            if tpu_runtime is not None:
+                tensorflow, python = tpu_runtime.tensorflow, tpu_runtime.python
             if is_known and tensorflow not in (None, *locks):
                 nearest = self._images.nearest(str(tensorflow)) or [*locks][-1]
-                choice = self._images.choose(nearest)
+                choice = self._images.choose(nearest, python)
                 note = f"TensorFlow {nearest} instead of {tensorflow}: no image has that."
-                return replace(choice, note=note)
+                return replace(choice, note=f"{note} {choice.note}".rstrip())
             if is_known and runtime(version) is None and tensorflow is None:
-                return ImageChoice(None, f"Plain Python: the runtime {version} is not known here.")
+                choice = self._images.choose(None, python)
+                note = f"Plain Python: the runtime {version} is not known here."
+                return replace(choice, note=f"{note} {choice.note}".rstrip())
         if tensorflow in locks or (tensorflow is None and is_known):
-            return self._images.choose(tensorflow)
+            return self._images.choose(tensorflow, python)
         label = "TPU node version" if spec.kind == "node" else "runtime"
         description = " ".join(
             word for word in (label, spec.runtime_version) if spec.runtime_version

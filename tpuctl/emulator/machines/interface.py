@@ -60,6 +60,7 @@ class MachineSpec:
     megascale: Mapping[str, str] = field(default_factory=dict)  # in `tpu-env`, with several slices
     kind: Literal["worker", "instance", "node"] = "worker"
     tensorflow: str | None = None  # of the image, if no runtime version determines it
+    python: str | None = None  # the same; None if it is unknown
     machine_type: str = ""  # of an instance
     hostname: str = ""  # of an instance, if it is not derived from its name
     members: tuple[str, ...] = ()  # the names of a slice's instances, in worker order

@@ -112,15 +112,17 @@ def _local_cloud(opened: OpenStack, stack: Stack | None) -> Finding:
     running = server_process.status(server_process.default_home())
     isolation = server_process.report(running)["isolation"] if running is not None else ""
     facts = [f"running at {endpoint.url}"]
-    tensorflow = stack.runtime.tensorflow if stack is not None else None
+    tensorflow, python = (
+        (stack.runtime.tensorflow, stack.runtime.python) if stack is not None else (None, None)
+    )
     images = ImageStore()
     try:
-        choice = images.choose(tensorflow)
+        choice = images.choose(tensorflow, python)
     except NoImage as error:
         return Finding(LOCAL, CheckState.PROBLEM, str(error), error.hint, exit_code=1)
     if choice.note:
         facts.append(f"machines have {choice.note.removesuffix('.')}")
-    is_made = stack is None or images.is_cached(choice.tensorflow)
+    is_made = stack is None or images.is_cached(choice.tensorflow, choice.python)
     folder = next(parent for parent in (images.cache, *images.cache.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     needed = MACHINE_BYTES if is_made else IMAGE_BYTES

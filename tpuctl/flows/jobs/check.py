@@ -14,7 +14,7 @@ from tpuctl.jobs.upload_rules import upload_of
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.jobs.job import JobKind, as_argument
 from tpuctl.model.stack.stack import Stack
-from tpuctl.preflight.check import check_program, target_of
+from tpuctl.preflight.check import check_program, program_target
 from tpuctl.preflight.findings import Report, UnreadRequirements
 from tpuctl.preflight.rehearsal.history import Content
 from tpuctl.preflight.submit_gate import (
@@ -30,14 +30,14 @@ def check(stack: Stack, script: str | Path, form: JobKind, folder: Path | None) 
     """Check a script or module statically for the stack's TPU. Runs no code."""
     stack.require_valid()
     program = runnable(str(script), form, folder)
-    return check_program(program, target_of(stack), partial(upload_of, stack))
+    return check_program(program, program_target(stack, program), partial(upload_of, stack))
 
 
 def refuse_errors(stack: Stack, program: Runnable, emit: Emit) -> Report:
     """Raise Refused for errors; emit a summary of the other findings."""
     if program.form == "shell" and program.file is not None:
         _require_upload(stack, program.folder, program.file)
-    report = check_program(program, target_of(stack), partial(upload_of, stack))
+    report = check_program(program, program_target(stack, program), partial(upload_of, stack))
     require_no_errors(report)
     for note in report.notes:
         if isinstance(note, UnreadRequirements):

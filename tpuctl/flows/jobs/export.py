@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from tpuctl.catalog import host_architecture
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
-from tpuctl.flows.jobs.job_start import new_record, upload, with_bundle, with_stored_tools
+from tpuctl.flows.jobs.job_start import new_record, upload, with_bundle
 from tpuctl.flows.jobs.submission import Submission, with_job_python
 from tpuctl.flows.packages.job_python import JobTarget
+from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.jobs.bundle_upload import record_name
 from tpuctl.jobs.jobset import (
     DEFAULT_IMAGE,
@@ -86,7 +87,8 @@ async def export_jobset(
     assert bundle is not None
     if store is not None:
         await upload(bundle, store, {}, emit)
-        submission = await with_stored_tools(submission, store, emit)
+        installation = await ensure_tools(submission.installation, store, emit)
+        submission = replace(submission, installation=installation)
         await store.put_bytes(programs_name(programs), programs)  # renewed, if it exists
     _warn_of_image(submission, settings, emit)
     _warn_of_retries(submission, emit)

@@ -20,7 +20,6 @@ from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.files import cache_home
 from tpuctl.flows.jobs.jobs import job_ids
 from tpuctl.flows.jobs.submission import Submission, worker_environment
-from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
@@ -52,7 +51,6 @@ async def submit(
     shipped, used_ids = await asyncio.gather(
         upload(bundle, store, transports, emit), _used_ids(store)
     )
-    submission = await with_stored_tools(submission, store, emit)
     at = store.clock.now()
     record = new_record(submission, bundle, new_job_id(at, choice, used_ids), at)
     if shipped.name is None:
@@ -62,12 +60,6 @@ async def submit(
         record = await _write_record(store, record, choice, used_ids)
     await start_attempt(submission, record, store, transports, emit)
     return record
-
-
-async def with_stored_tools(submission: Submission, store: ObjectStore, emit: Emit) -> Submission:
-    """The submission whose Python and uv are in the bucket, as far as possible."""
-    installation = await ensure_tools(submission.installation, store, emit)
-    return replace(submission, installation=installation)
 
 
 async def upload(

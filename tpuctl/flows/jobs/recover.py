@@ -242,12 +242,15 @@ class _Recovery:
             context.stack, context.cloud, context.store, record, result.workers, context.emit
         )
         assert failure is not None  # it did not succeed
-        if failure.name == "worker-gone" and await self._is_reachable_again(result):
+        has_file = context.has_file  # otherwise the stack's TPU is not known
+        if failure.name == "worker-gone" and has_file and await self._is_reachable_again(result):
             return record
         if failure.kind == "ended":
             return _final_result(result, failure)
         if left[failure.kind] == 0:
             return _exhausted_result(result, failure)
+        if not has_file:
+            raise RecoveryAborted("the stack was named without a stack file, which has its TPU")
         submission_of(
             context, record
         )  # raises what prevents a retry before the verdict is recorded

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tpuctl.catalog import accelerator_type, host_architecture
+from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
@@ -35,8 +36,11 @@ from tpuctl.flows.jobs.submission import (
     require_all_slices,
     with_job_python,
 )
+from tpuctl.flows.local_cloud import machine_python
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
+from tpuctl.flows.packages.image_packages import require_installable_on_image
+from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.stack.down import down as take_down
 from tpuctl.flows.stack.plan import plan
@@ -62,7 +66,7 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import other_folder_note
 from tpuctl.model.status.status import NodeStatus
-from tpuctl.preflight.check import target_of
+from tpuctl.preflight.check import program_target
 from tpuctl.preflight.script_framework import runtime_warning
 from tpuctl.preflight.submit_gate import (
     Runnable,
@@ -391,7 +395,8 @@ def prepare_program(
         return with_job_python(submission, stack)
     from tpuctl.flows.jobs.check import refuse_errors
 
-    is_newer = target_of(stack).has_newer_python_than(sys.version_info[:2])
+    target = program_target(stack, program)
+    is_newer = target.has_newer_python_than(sys.version_info[:2])
     check_runnable(program, submission.installation, is_newer_python=is_newer)
     # Machines of the local cloud are processes on this computer.
     is_google = cloud == "google"
@@ -429,11 +434,21 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())
+        if cloud.endpoint.is_local:
+            await in_thread(_require_installable_on_image, submission, stack)
         submission = await bind_to_nodes(submission, stack, cloud, nodes)
         where = f"{nodes[0].accelerator_type} in {nodes[0].zone}"
         progress.result = where + _framework(submission) + _python(submission)
     if is_first and not stack.has_fixed_runtime:
         _warn_of_runtime(stack, submission, emit)
+    installation = await ensure_tools(
+        submission.installation,
+        context.store,
+        emit,
+        workers_have_internet=stack.file.network.ssh == "external",
+        may_download=context.may_download,
+    )
+    submission = replace(submission, installation=installation)
     async with connections(context) as transports:
         job_transports = {worker: transports[worker] for worker in submission.workers}
         record = await submit(submission, context.store, job_transports, emit)
@@ -441,14 +456,15 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         emit(WarningIssued(warning))
     if record.kind == "notebook":
         return record
-    can_be_rehearsed = not submission.additions and context.controller is None
+    has_file = stack.path.is_file()
+    can_be_rehearsed = has_file and not submission.additions and context.controller is None
     content = content_of(stack, record.bundle, record.script)
     is_untried = is_first and can_be_rehearsed and not rehearsed_before(stack, record)
     if is_untried and is_new_advice("rehearse", stack, content):
         emit(Note(f"{NOT_REHEARSED}\n    tpuctl rehearse {_command_line(submission)}"))
     is_watched = await hand_over(stack, cloud, record, context.keys, emit)
     is_unattended = is_first and not is_watched and stack.is_spot and record.retries.preemption
-    if is_unattended and is_new_advice("recovery", stack, content):
+    if has_file and is_unattended and is_new_advice("recovery", stack, content):
         emit(Note(NOT_RECOVERED))
     return record
 
@@ -473,6 +489,19 @@ def _framework(submission: Submission) -> str:
         return ""
     count = len(submission.workers)
     return f", {submission.framework}" + (f" on {count} workers" if count > 1 else "")
+
+
+def _require_installable_on_image(submission: Submission, stack: Stack) -> None:
+    """Raise Refused if only the local cloud's machines could install the job's packages, since
+    this computer lacks the Python of their image."""
+    machine = machine_python(stack.runtime)
+    if machine is None or not submission.installation.has_packages:
+        return
+    script = submission.script if submission.kind == "script" else None
+    folder = submission.root or (script.parent if script is not None else Path())
+    require_installable_on_image(
+        stack.image_python, machine, submission.installation, folder, script
+    )
 
 
 def _python(submission: Submission) -> str:

@@ -213,12 +213,12 @@ def with_job_python(
     script = submission.script
     folder = submission.root or (script.parent if script is not None else Path())
     installation, choice = with_tools(
-        stack,
+        stack.file.job,
         submission.installation,
         folder,
         script if submission.kind == "script" else None,
         target or JobTarget.of(stack, submission.cloud),
-        submission.env,
+        stack.python_where,
     )
     return replace(submission, installation=installation, python=choice)
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tpuctl.catalog import host_architecture
+from tpuctl.errors import Refused
 from tpuctl.jobs.requirements.installation import read_installation
+from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.python_choice import PythonChoice, choose_python
 from tpuctl.jobs.requirements.resolution import resolution_problem
 from tpuctl.jobs.requirements.uv_program import tool_for_uv
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.python_request import request_of
+from tpuctl.model.stack.schema import JobSection
 from tpuctl.model.stack.stack import Stack
 
 
 @dataclass(frozen=True)
 class JobTarget:
-    """What decides about a job's Python, apart from its files."""
+    """What decides about a job's Python, apart from its files and the stack file."""
 
-    image: str  # the machines' Python, as in "3.10"
+    image: str  # the machines' Python, as in "3.10"; "" if unknown
     architecture: str  # of the machines
 
     @classmethod
@@ -42,35 +44,38 @@ def stack_python(stack: Stack, cloud: str) -> PythonChoice:
     Raises Usage and Refused.
     """
     installation = read_installation(stack.file.job, stack.folder)
-    return with_tools(
-        stack, installation, stack.folder, None, JobTarget.of(stack, cloud), stack.file.job.env
-    )[1]
+    return with_tools(stack.file.job, installation, stack.folder, None, JobTarget.of(stack, cloud))[
+        1
+    ]
 
 
 def with_tools(
-    stack: Stack,
+    job: JobSection,
     installation: Installation,
     folder: Path,
     script: Path | None,
     target: JobTarget,
-    variables: Mapping[str, str] | None = None,
+    where: str = "job.python",
 ) -> tuple[Installation, PythonChoice]:
     """The installation with the Python that the job brings, if it does, and with uv, if anything
     is to be installed; and why that Python. Asks the index, if it has to choose among Pythons.
 
-    `variables` are the job's. Raises Usage and Refused.
+    `where` is the key or option that sets `job.python`. Raises Usage and Refused.
     """
-    job = stack.file.job
-    request = request_of(job.python, folder, script, where=stack.python_where)
-    choice = choose_python(
-        request,
-        target.image,
-        partial(python_builds, target.architecture),
-        lambda minor: resolution_problem(
-            installation, folder, minor, target.architecture, {**os.environ, **(variables or {})}
-        ),
-    )
+    request = request_of(job.python, folder, script, where=where)
+    architecture, variables = target.architecture, {**os.environ, **job.env}
+
+    def problem(minor: str, may_build: bool) -> str | None:
+        return resolution_problem(
+            installation, folder, minor, architecture, variables, may_build=may_build
+        )
+
+    choice = choose_python(request, target.image, partial(python_builds, architecture), problem)
+    if choice.build is None and installation.lock is not None and target.image:
+        error = lock_problem(installation.lock, folder, target.image, architecture)
+        if error is not None:
+            raise Refused(error.summary, error.detail, hint=error.hint, where=error.where)
     updates: dict[str, object] = {"python": choice.build}
     if installation.has_packages or choice.build is not None:
-        updates["uv"] = tool_for_uv(target.architecture)
+        updates["uv"] = tool_for_uv(architecture)
     return installation.model_copy(update=updates), choice

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import timedelta
 
-from tpuctl.cloud.objects import ObjectInfo, ObjectStore
+from tpuctl.cloud.objects import ObjectInfo, ObjectStore, Progress
 from tpuctl.engine.step import Step, step
-from tpuctl.errors import Conflict, Diagnostic, NotFound, Refused, RemoteFailed, TpuctlError
-from tpuctl.jobs.requirements.tool_archives import fetch_archive, sha256_of
+from tpuctl.errors import Conflict, Denied, Diagnostic, NotFound, Refused, TpuctlError, Unreachable
+from tpuctl.jobs.requirements.tool_archives import (
+    LARGE_BYTES,
+    LargeDownload,
+    ToolUnavailable,
+    tool_archive,
+    tool_name,
+)
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.jobs.installation import Installation, PythonBuild, Tool
+from tpuctl.model.jobs.installation import SHA256, Installation, PythonBuild, Tool
 from tpuctl.model.text.names import TOOLS
 from tpuctl.units import decimal_size, transferred
 
 RENEWAL_AGE = timedelta(days=10)  # the bucket deletes what is older than thirty
 STEP = "job/tools"
+SUFFIX = ".tar.gz"
 
 
 async def ensure_tools(
@@ -25,36 +33,38 @@ async def ensure_tools(
     store: ObjectStore,
     emit: Emit,
     *,
-    have_internet: bool = True,
+    workers_have_internet: bool = True,
+    may_download: Callable[[str], bool] = lambda question: True,
 ) -> Installation:
     """Store the Python and uv of a job in the bucket, unless it has them; returns the installation
     with their checksums.
 
-    What this computer cannot download, a machine does, so that its checksum remains unknown;
-    unless the machines do not `have_internet`: then Refused is raised. Raises Conflict if the
-    content is not that of the job's earlier attempts.
+    What this computer cannot download, a machine does, so that its checksum remains unknown; a
+    warning says so. `may_download` is asked about large downloads. Raises Refused if machines
+    cannot download it either, and Conflict if the content is not that of the job's earlier
+    attempts.
     """
     if not installation.tools:
         return installation
     try:
-        stored = await _stored(installation.tools, store)
+        objects = await store.list(f"{TOOLS}/", glob=f"**{SUFFIX}")
     except TpuctlError:  # the upload of the bundle has reported it
         return installation
     tools = {tool.key: tool for tool in installation.tools}
-    missing = [tool for tool in installation.tools if tool.key not in stored]
-    for key, entry in stored.items():
-        tools[key] = _verified(tools[key], _checksum(entry))
-        if entry.updated < datetime.now(UTC) - RENEWAL_AGE:
-            with suppress(Conflict, NotFound):  # another client renews it
-                await store.touch(entry.name)
-    for tool in missing:
-        try:
-            with step(emit, STEP, "store", tool.key) as progress:
-                tools[tool.key] = await _store(tool, store, progress)
-        except RemoteFailed as error:
-            problem = _not_downloaded(tool, error)
-            if not have_internet:
-                raise Refused(problem.summary, problem.detail, hint=problem.hint) from error
+    missing = []
+    for tool in installation.tools:
+        entry = _stored(tool, objects)
+        if entry is not None and await _is_kept(entry, store):
+            tools[tool.key] = _verified(tool, _checksum(entry))
+        else:
+            missing.append(tool)
+    if missing:
+        transfer = _Transfer(store, emit)
+        tools |= await transfer.run(missing, may_download)
+        if transfer.problems:
+            problem = _not_downloaded(transfer.problems, workers_have_internet)
+            if not workers_have_internet:
+                raise Refused(problem.summary, problem.detail, hint=problem.hint)
             emit(WarningIssued(problem))
     python, uv = installation.python, installation.uv
     return installation.model_copy(
@@ -65,61 +75,139 @@ async def ensure_tools(
     )
 
 
-async def _stored(tools: tuple[Tool, ...], store: ObjectStore) -> Mapping[str, ObjectInfo]:
-    """The archives that the bucket has, by key; of several contents the one that is known."""
-    objects = await store.list(f"{TOOLS}/", glob="**.tar.gz")
-    stored = {}
-    for tool in tools:
-        existing = [entry for entry in objects if entry.name.startswith(f"{TOOLS}/{tool.key}/")]
-        if tool.sha256 is not None:
-            existing = [entry for entry in existing if _checksum(entry) == tool.sha256]
-        if existing:
-            stored[tool.key] = existing[0]
-    return stored
+def _stored(tool: Tool, objects: Sequence[ObjectInfo]) -> ObjectInfo | None:
+    """The archive of a tool in the bucket: of several contents the known one, or the latest."""
+    entries = [
+        entry
+        for entry in objects
+        if entry.name.rpartition("/")[0] == f"{TOOLS}/{tool.key}"
+        and re.match(SHA256, _checksum(entry))
+        and tool.sha256 in (None, _checksum(entry))
+    ]
+    return max(entries, key=lambda entry: entry.created, default=None)
 
 
-async def _store(tool: Tool, store: ObjectStore, progress: Step) -> Tool:
-    progress.report(f"downloads {tool.key}")
-    archive = await fetch_archive(tool, lambda size: progress.report(decimal_size(size)))
-    verified = _verified(tool, sha256_of(archive))
-    await store.put_file(
-        f"{TOOLS}/{tool.key}/{verified.sha256}.tar.gz",
-        archive,
-        progress=partial(_report_sent, progress),
-    )
-    size = decimal_size(archive.stat().st_size)
-    progress.result = f"{tool.key}, {size} to gs://{store.name}"
-    return verified
+async def _is_kept(entry: ObjectInfo, store: ObjectStore) -> bool:
+    """Whether an archive remains as long as a job may need it, for which its age is renewed."""
+    if entry.created < store.clock.now() - RENEWAL_AGE:
+        try:
+            await store.touch(entry.name)
+        except NotFound:  # deleted meanwhile
+            return False
+        except TpuctlError:  # another client renews it, or this one may not
+            return True
+    return True
+
+
+class _Transfer:
+    """Brings tools to the bucket, from this computer or from where it downloads them."""
+
+    def __init__(self, store: ObjectStore, emit: Emit) -> None:
+        self._store = store
+        self._emit = emit
+        self.problems: dict[Tool, str] = {}
+
+    async def run(
+        self, tools: Sequence[Tool], may_download: Callable[[str], bool]
+    ) -> Mapping[str, Tool]:
+        """Store what can be stored; returns it with its checksums, by key."""
+        stored, large = await self._stored(tools, LARGE_BYTES)
+        allowed = []
+        for tool, size in large.items():
+            text = f"{tool_name(tool)}, which the job brings, has {decimal_size(size)}"
+            if may_download(f"{text}. Download it here, for all machines?"):
+                allowed.append(tool)
+            else:
+                self.problems[tool] = f"{tool_name(tool)}: {decimal_size(size)}, not confirmed"
+        if allowed:
+            more, _ = await self._stored(allowed, None)
+            stored |= more
+        return stored
+
+    async def _stored(
+        self, tools: Sequence[Tool], max_bytes: int | None
+    ) -> tuple[dict[str, Tool], dict[Tool, int]]:
+        """What was stored, and what is too large to be downloaded without a question."""
+        stored: dict[str, Tool] = {}
+        large: dict[Tool, int] = {}
+        texts = []
+        with suppress(ToolUnavailable), step(self._emit, STEP, "store") as progress:
+            failure = None
+            for tool in tools:
+                try:
+                    stored[tool.key], size = await self._store_tool(tool, progress, max_bytes)
+                    texts.append(f"{tool_name(tool)} ({decimal_size(size)})")
+                except LargeDownload as error:
+                    large[tool] = error.size
+                except (ToolUnavailable, Unreachable, Denied) as error:
+                    self.problems[tool] = error.diagnostics[0].detail
+                    failure = error
+            if failure is not None and not stored:
+                raise ToolUnavailable("Not downloaded", self.problems[tools[-1]]) from failure
+            where = f" to gs://{self._store.name}" if texts else "nothing yet"
+            progress.result = ", ".join(texts) + where
+        return stored, large
+
+    async def _store_tool(
+        self, tool: Tool, progress: Step, max_bytes: int | None
+    ) -> tuple[Tool, int]:
+        name = tool_name(tool)
+
+        def report(done: int, total: int) -> None:
+            if total:
+                progress.report_bytes(done, total, f"{name}: {transferred(done, total)}")
+            else:
+                progress.report(f"{name}: {decimal_size(done)}")
+
+        def report_wait() -> None:
+            progress.report(f"{name}: another tpuctl downloads it")
+
+        async with tool_archive(tool, report, max_bytes=max_bytes, waiting=report_wait) as archive:
+            verified = _verified(tool, archive.sha256)
+            await self._store.put_file(
+                f"{TOOLS}/{tool.key}/{archive.sha256}{SUFFIX}",
+                archive.path,
+                progress=_on_event_loop(report),
+            )
+        return verified, archive.size
 
 
 def _verified(tool: Tool, sha256: str) -> Tool:
     if tool.sha256 not in (None, sha256):
         raise Conflict(
             "Another build than before",
-            f"{tool.key} has the checksum {sha256}; the job's record has {tool.sha256}",
-            hint="Submit the job again.",
+            f"{tool.key} now has the checksum {sha256}; that of the job's record is {tool.sha256}",
+            hint="Submit the job again, to run on the build that exists now.",
         )
     return tool.model_copy(update={"sha256": sha256})
 
 
 def _checksum(entry: ObjectInfo) -> str:
-    return entry.name.rpartition("/")[2].removesuffix(".tar.gz")
+    return entry.name.rpartition("/")[2].removesuffix(SUFFIX)
 
 
-def _report_sent(progress: Step, done: int, total: int) -> None:
-    progress.report_bytes(done, total, transferred(done, total))
+def _on_event_loop(report: Progress) -> Progress:
+    """A thread-safe progress callback that reports on this event loop."""
+    loop = asyncio.get_running_loop()
+
+    def report_threadsafe(done: int, total: int) -> None:
+        loop.call_soon_threadsafe(report, done, total)
+
+    return report_threadsafe
 
 
-def _not_downloaded(tool: Tool, error: RemoteFailed) -> Diagnostic:
-    is_python = isinstance(tool, PythonBuild)
-    name = f"Python {tool.version}" if is_python else f"uv {tool.version}"
-    setting = (
-        "a mirror that this computer can reach:\n    export UV_PYTHON_INSTALL_MIRROR=URL"
-        if is_python
-        else "an index that has it:\n    export UV_DEFAULT_INDEX=URL"
-    )
+def _not_downloaded(problems: Mapping[Tool, str], workers_have_internet: bool) -> Diagnostic:
+    """One message about all of them, with what to set."""
+    settings = ["UV_PYTHON_INSTALL_MIRROR"] * any(isinstance(t, PythonBuild) for t in problems)
+    settings += ["UV_DEFAULT_INDEX"] * any(not isinstance(t, PythonBuild) for t in problems)
+    lines = [*problems.values()]
+    if workers_have_internet:
+        lines.append("One of the machines downloads it instead, and stores it for the others.")
+        hint = "If the machines cannot download it either, set a mirror that one of both reaches,"
+    else:
+        lines.append("The machines cannot download it: they have no external addresses.")
+        hint = "Set a mirror that this computer reaches,"
+    commands = "".join(f"\n    export {name}=URL" for name in [*settings, "HTTPS_PROXY"])
     return Diagnostic(
-        f"Cannot download {name} here",
-        f"{error.diagnostics[0].detail}\nOne of the machines downloads it, if it can.",
-        hint=f"If the machines cannot either, set a proxy (HTTPS_PROXY), or {setting}",
+        "Cannot download what the job runs on", "\n".join(lines), f"{hint} or a proxy:{commands}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ async def compile_script(
     batch: int | None = None,
     variables: Mapping[str, str] | None = None,
     samples: Sequence[Sample] = (),
-    installation: Installation | None = None,
+    python: str = "",
     may_install: Callable[[str], bool] = lambda question: False,
 ) -> CompileReport:
     """Compile the script's training step for the stack's type, or for `type_name`: for one core, or
@@ -69,14 +70,13 @@ async def compile_script(
     The script runs unmodified up to its first step; nothing leaves this machine. `batch` is the
     global batch size, over all replicas; without it several are tried. `variables` are added to
     the script's environment, `samples` uploaded to the local cloud, which serves the script's
-    gs:// paths. `installation` is what the job installs, by default what the stack file and the
-    folder say. Missing environments are created; `may_install` decides whether uv may download the
-    job's Python if it is missing. Raises Usage for invalid options, Refused on an unsupported
+    gs:// paths. `python` is the job's, instead of `job.python` in the stack file. Missing
+    environments are created; `may_install` decides whether uv may download the job's Python if it
+    is missing. Raises Usage for invalid options, Refused on an unsupported
     machine and for PyTorch, OperationFailed if the script does not reach its first step.
     """
     from tpuctl.cloud.threads import in_thread
     from tpuctl.flows.preflight.local_buckets import on_local_cloud
-    from tpuctl.jobs.requirements.installation import read_installation
     from tpuctl.local_cloud.machine_images import ImageStore
     from tpuctl.preflight.compile.compilation import compile_step, settings_of
     from tpuctl.preflight.compile.environments import (
@@ -90,8 +90,9 @@ async def compile_script(
 
     check_script(script)
     request = _compile_request(script, stack, type_name, batch)
-    if installation is None:
-        installation = read_installation(_job_of(stack), script.resolve().parent, script)
+    if stack is not None:
+        stack = stack.with_python(python)
+    installation = _installation(script, stack, python)
     minor = installation.python.minor if installation.python is not None else None
     require_platform() if request.is_jax else require_machine(minor)
     environments = Environments(minor=None if request.is_jax else minor)
@@ -128,6 +129,21 @@ async def compile_script(
         except OperationFailed as error:
             _name_left_out(error, script, stack)
             raise
+
+
+def _installation(script: Path, stack: Stack | None, python: str) -> Installation:
+    """What the job installs, with its Python; machines that are unknown have that of most."""
+    from tpuctl.flows.packages.job_python import JobTarget, with_tools
+    from tpuctl.jobs.requirements.installation import read_installation
+    from tpuctl.model.stack.stack import RUNTIME_PYTHON
+
+    job, folder = _job_of(stack), script.resolve().parent
+    if python:
+        job = job.model_copy(update={"python": python})
+    image = RUNTIME_PYTHON if stack is None else stack.image_python
+    where = "--python" if python else "job.python"
+    target = JobTarget(image, platform.machine())
+    return with_tools(job, read_installation(job, folder, script), folder, script, target, where)[0]
 
 
 def _job_of(stack: Stack | None) -> JobSection:

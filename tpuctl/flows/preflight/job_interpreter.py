@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tpuctl.engine.step import step
 from tpuctl.errors import OperationFailed, Refused
 from tpuctl.interpreters import Interpreter, current, find, install_hint
+from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.processes import run_lines
 
 if TYPE_CHECKING:
@@ -34,20 +35,6 @@ class PackageFolders:
     home: Path
     downloads: Path
     scratch: Path
-
-
-def uv_program() -> str:
-    """The path of the uv that comes with tpuctl. Raises Refused if it is missing."""
-    import uv
-
-    try:
-        return uv.find_uv_bin()
-    except FileNotFoundError as error:
-        raise Refused(
-            "uv not found",
-            f"it is part of tpuctl's installation: {error}",
-            hint="Install tpuctl again, or uv into its environment:\n    pip install uv",
-        ) from error
 
 
 async def job_interpreter(
@@ -95,7 +82,7 @@ def _same_version(build: PythonBuild) -> Interpreter | None:
 
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     folders = [os.environ.get("PATH", os.defpath), str(pyenv / "versions" / build.version / "bin")]
-    command = [uv_program(), "python", "find", "--no-python-downloads", "--no-project"]
+    command = [uv_path(), "python", "find", "--no-python-downloads", "--no-project"]
     command += ["--no-config", "--system", f"cpython@{build.version}"]
     answer = subprocess.run(
         command,
@@ -115,7 +102,7 @@ async def _install(build: PythonBuild, emit: Emit) -> None:
         suppress(OperationFailed),
         step(emit, f"python/{build.version}", "download", "the job runs on it") as progress,
     ):
-        command = (uv_program(), "python", "install", "--color", "never", "--no-bin")
+        command = (uv_path(), "python", "install", "--color", "never", "--no-bin")
         status, tail = await run_lines((*command, build.version), progress.report, tail_lines=3)
         if status:
             raise OperationFailed(
@@ -184,7 +171,7 @@ async def install_packages(
         code,
         digest,
         home=folders.home,
-        uv=uv_program(),
+        uv=uv_path(),
         is_image=is_image,
         excluded=excluded or {},
         config=config,

@@ -29,7 +29,9 @@ FOREIGN_FILES = {
     "poetry.lock": ForeignFile(
         "Poetry", "poetry export --format requirements.txt --output requirements.txt"
     ),
-    "pdm.lock": ForeignFile("PDM", "pdm export --format requirements --output requirements.txt"),
+    "pdm.lock": ForeignFile(
+        "PDM", "pdm export --prod --format requirements --output requirements.txt"
+    ),
     "Pipfile.lock": ForeignFile("Pipenv", "pipenv requirements --hash > requirements.txt"),
     "pixi.lock": ForeignFile("pixi", f"pixi run {PIP_LIST}"),
     "conda-lock.yml": ForeignFile("conda-lock", f"conda run {PIP_LIST}"),

@@ -13,8 +13,8 @@ from tpuctl.jobs.requirements.dependency_sources import DependencySources
 from tpuctl.jobs.requirements.foreign_locks import refuse_foreign
 from tpuctl.jobs.requirements.locks import (
     files_of_lock,
-    find_uv,
     read_locked,
+    refuse_member,
     refuse_passwords_in_script,
 )
 from tpuctl.jobs.requirements.passwords import refuse_passwords
@@ -38,11 +38,9 @@ INDEX_VARIABLES = frozenset(
 )
 
 
-def read_installation(
-    job: JobSection, folder: Path, script: Path | None = None, *, uv: Path | None = None
-) -> Installation:
+def read_installation(job: JobSection, folder: Path, script: Path | None = None) -> Installation:
     """The dependencies according to the stack file, the uploaded folder, and the metadata in the
-    script (PEP 723). `uv` is the program that compares a lock with its project.
+    script (PEP 723).
 
     Raises Usage, or Refused for sources that pip does not know, locks that cannot be obeyed, and
     passwords. A file that the stack file names must exist, except requirements.txt, the usual one.
@@ -55,19 +53,20 @@ def read_installation(
     if requirements is None:
         return installation
     if requirements != AUTO:
-        return _of_setting(requirements, installation, sources, script, uv)
+        return _of_setting(requirements, installation, sources, script)
     if script is not None and _has_dependencies(script):
         lock = lock_of_script(script)
         if is_file(lock):
-            return _locked(installation, lock, [], folder, uv)
+            return _locked(installation, lock, [], folder)
         return _with_script(installation, script, sources)
     name = usual_file(folder)
     if name is None:
         if wheels is None and job.setup is None:
             refuse_foreign(folder, is_alone=True)
         return installation
-    installation = _of_file(folder / name, name, [], installation, sources, uv)
+    installation = _of_file(folder / name, name, [], installation, sources)
     if name == PROJECT:
+        refuse_member(folder)
         is_alone = not installation.has_packages
         if not is_alone or job.setup is None:
             refuse_foreign(folder, is_alone=is_alone)
@@ -79,7 +78,6 @@ def _of_setting(
     installation: Installation,
     sources: DependencySources,
     script: Path | None,
-    uv: Path | None,
 ) -> Installation:
     """What a stack file names; and what the script's metadata lists, unless that is a lock."""
     name, names = split_setting(setting)
@@ -91,7 +89,7 @@ def _of_setting(
         if name == REQUIREMENTS:
             return installation
         raise _not_found(f"job.requirements: {name} not found in {folder}", "job.requirements")
-    return _of_file(path, name, names, installation, sources, uv)
+    return _of_file(path, name, names, installation, sources)
 
 
 def _of_file(
@@ -100,10 +98,9 @@ def _of_file(
     names: Sequence[str],
     installation: Installation,
     sources: DependencySources,
-    uv: Path | None,
 ) -> Installation:
     if form_of(path) is not None:
-        return _locked(installation, path, names, sources.root, uv)
+        return _locked(installation, path, names, sources.root)
     if path.name == PROJECT:
         refuse_passwords(path)
         return installation.model_copy(update=_project_fields(path, name, names, sources))
@@ -122,9 +119,9 @@ def _of_file(
 
 
 def _locked(
-    installation: Installation, path: Path, names: Sequence[str], folder: Path, uv: Path | None
+    installation: Installation, path: Path, names: Sequence[str], folder: Path
 ) -> Installation:
-    locked = read_locked(path, names, folder, uv or find_uv())
+    locked = read_locked(path, names, folder)
     return installation.model_copy(update=locked._asdict())
 
 

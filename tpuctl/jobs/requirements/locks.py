@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -23,12 +22,15 @@ from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.files import is_file
 from tpuctl.jobs.requirements.dependency_sources import source_line
 from tpuctl.jobs.requirements.passwords import refuse_passwords
+from tpuctl.jobs.requirements.uv_program import UvFailed, find_uv, run_uv
 from tpuctl.model.jobs.installation import LockFile
 from tpuctl.model.scripts.dependency_sets import choose_sets, normalize
 from tpuctl.model.scripts.lock_files import (
     LOCAL,
+    UV_LOCK,
     Lock,
     LockedPackage,
+    LockForm,
     allows_python,
     read_lock,
     remake,
@@ -37,11 +39,13 @@ from tpuctl.model.scripts.script_metadata import read_script_metadata
 
 PROJECT = "pyproject.toml"
 ARCHIVES = (".whl", ".tar.gz", ".zip")
-TIMEOUT_SECONDS = 60.0
-# Settings of the user's that would change what uv does with a lock.
-UNSET = ("UV_FROZEN", "UV_LOCKED", "UV_PYTHON", "UV_PROJECT", "UV_WORKING_DIRECTORY", "VIRTUAL_ENV")
-# What uv logs before it resolves a lock again that does not match.
-MISMATCH = re.compile(r"(?:despite existing|Ignoring existing) lockfile|needs to be updated")
+# Platforms of the images, Ubuntu 22.04 and later, as uv names them.
+PLATFORMS = {"x86_64": "x86_64-manylinux_2_35", "aarch64": "aarch64-manylinux_2_35"}
+NO_DOWNLOADS = {"UV_PYTHON_DOWNLOADS": "never"}
+# What uv logs before it resolves a lock again. An index that it misses, and the other settings, may
+# be those of this computer: they are no difference between a lock and its project.
+MISMATCH = re.compile(r"(?:despite existing|Ignoring existing) lockfile due to (?P<reason>.*)")
+OF_THE_COMPUTER = re.compile(r"missing (?:remote|local) index|`--|change in (?:fork|resolution)")
 NO_WHEEL = re.compile(
     r"Package `(?P<name>[^`]+)` can't be installed because it (?:is marked as `--no-build` but )?"
 )
@@ -55,7 +59,7 @@ class LockedInstallation(NamedTuple):
     project: str | None
 
 
-def read_locked(path: Path, names: Sequence[str], folder: Path, uv: Path) -> LockedInstallation:
+def read_locked(path: Path, names: Sequence[str], folder: Path) -> LockedInstallation:
     """What a job in a folder installs of its lock, with the extras and groups of these names.
     Raises Usage or Refused for a lock that cannot be obeyed."""
     lock = read_lock(path)
@@ -83,8 +87,8 @@ def read_locked(path: Path, names: Sequence[str], folder: Path, uv: Path) -> Loc
             project = name if package.is_built else None
         elif package.is_built or package.folder is None:
             members.append(name)
-    _require_current(lock, uv)
-    name = path.relative_to(folder).as_posix()
+    _require_current(lock)
+    name = Path(os.path.relpath(path, folder)).as_posix()
     script = name.removesuffix(".lock") if lock.form == "script" else ""
     file = LockFile(
         path=name, form=lock.form, script=script, extras=sets.extras, groups=sets.groups
@@ -161,6 +165,29 @@ def _source_place(lock: Lock, package: LockedPackage) -> str:
     return f"{file}:{line}" if line is not None else f"{lock.path}:{package.line}"
 
 
+def refuse_member(folder: Path) -> None:
+    """Raise Refused if a folder is a member of a uv workspace, whose lock is above it and so is
+    not uploaded: the job would install other versions."""
+    target = folder.resolve()
+    for parent in target.parents:
+        if not is_file(parent / UV_LOCK) or not is_file(parent / PROJECT):
+            continue
+        lock = read_lock(parent / UV_LOCK)
+        for package in lock.members:
+            if (parent / (package.folder or "")).resolve() == target and parent != target:
+                path = target.relative_to(parent).as_posix()
+                raise Refused(
+                    "Lock outside the uploaded folder",
+                    f"{package.name} is locked by {lock.path}, which is not uploaded",
+                    where=f"{folder / PROJECT}:1",
+                    hint="Run the script from the workspace's folder, as a command, so that all "
+                    "of it is uploaded:\n"
+                    f"    (cd {parent} && tpuctl run -- python {path}/SCRIPT)\n"
+                    "Or set that the job installs the newest versions that the project allows:\n"
+                    "    job: {requirements: pyproject.toml}",
+                )
+
+
 def _refuse_passwords(lock: Lock) -> None:
     refuse_passwords(lock.path)
     if lock.form == "script":
@@ -187,34 +214,49 @@ def refuse_passwords_in_script(script: Path) -> None:
 # Does it match? --------------------------------------------------------------------------------
 
 
-def _require_current(lock: Lock, uv: Path) -> None:
+def _require_current(lock: Lock) -> None:
     """Refuse a lock that does not match its project or script. Says nothing if uv cannot tell."""
     if lock.form == "pylock":
         return
-    stale, verdict = next(_stale(lock), None), _verdict(lock, uv)
-    if verdict is True or (verdict is None and stale is None):
+    stale, matches = next(_stale(lock), None), _matches(lock.path, lock.form, _content(lock))
+    if matches is True or (matches is None and stale is None):
         return
-    locked = f"{PROJECT}" if lock.form == "uv" else lock.path.with_suffix("").name
+    locked = PROJECT if lock.form == "uv" else lock.path.with_suffix("").name
     where, reason = stale or (f"{lock.path}:1", f"it was written for another {locked}")
-    command = remake(lock.path, lock.form)
     raise Usage(
         "Lock does not match",
         f"{lock.path.name} does not match {locked}: {reason}",
         where=where,
-        hint=f"Lock again:\n    {command}",
+        hint=f"Lock again:\n    {remake(lock.path, lock.form)}",
     )
 
 
-def _verdict(lock: Lock, uv: Path) -> bool | None:
-    """What uv says without an index: whether the lock matches; None if it cannot tell."""
-    script = ("--script", lock.path.with_suffix("").name) if lock.form == "script" else ()
+def _content(lock: Lock) -> tuple[str, ...]:
+    """What uv compares: a lock, and the files that it was written for."""
+    folders = [package.folder for package in lock.packages if package.folder is not None]
+    files = [lock.path.parent / folder / PROJECT for folder in (".", *folders)]
+    if lock.form == "script":
+        files.append(lock.path.with_suffix(""))
+    return (lock.text, *(_read(file) for file in files if is_file(file)))
+
+
+@lru_cache(maxsize=8)  # a command reads a job's dependencies several times
+def _matches(path: Path, form: LockForm, _: tuple[str, ...]) -> bool | None:
+    """Whether a lock of this content matches, as uv finds without an index; None if it cannot
+    tell."""
+    if find_uv() is None:
+        return None
+    script = ("--script", path.with_suffix("").name) if form == "script" else ()
     arguments = ("lock", "--check", "--offline", *script, "--verbose")
-    for python in ((), ("--python", sys.executable)):  # uv may know none, or not ours
-        status, text = run_uv(uv, [*arguments, *python], lock.path.parent)
-        if status == 0:
+    for python in (("--python", sys.executable), ()):  # ours, or else one that the project allows
+        try:
+            run_uv([*arguments, *python], cwd=path.parent, variables=NO_DOWNLOADS)
+        except UvFailed as error:
+            reason = MISMATCH.search(error.output)
+            if reason is not None:
+                return None if OF_THE_COMPUTER.match(reason["reason"]) else False
+        else:
             return True
-        if MISMATCH.search(text):
-            return False
     return None
 
 
@@ -299,63 +341,77 @@ def _read(file: Path) -> str:
 # Can it be installed? --------------------------------------------------------------------------
 
 
-def installable(
-    lock: LockFile, folder: Path, minor: str, platform: str, uv: Path | None = None
-) -> bool:
-    """Whether a lock has wheels for a Python and a platform, of all packages that have wheels for
-    any: `installable(lock, folder, "3.12", "x86_64-manylinux_2_31")`."""
-    return _problem(lock, folder, minor, platform, uv, may_build=False) is None
+def installable(lock: LockFile, folder: Path, minor: str, platform: str) -> bool:
+    """Whether a lock can be installed without building what has wheels for other Pythons:
+    `installable(lock, folder, "3.12", "x86_64")`."""
+    return lock_problem(lock, folder, minor, platform, may_build=False) is None
 
 
 def lock_problem(
-    lock: LockFile, folder: Path, minor: str, platform: str, uv: Path | None = None
+    lock: LockFile, folder: Path, minor: str, platform: str, *, may_build: bool = True
 ) -> Diagnostic | None:
-    """Why a lock cannot be installed by a Python on a platform; None if it can, if need be by
-    building sources, or if uv cannot tell."""
-    return _problem(lock, folder, minor, platform, uv, may_build=True)
+    """Why a lock cannot be installed by a Python ("3.12") on an architecture, or a platform as uv
+    names it; None if it can, or if uv cannot tell.
 
-
-def _problem(
-    file: LockFile, folder: Path, minor: str, platform: str, uv: Path | None, *, may_build: bool
-) -> Diagnostic | None:
-    path = folder / file.path
-    lock = read_lock(path)
-    if not allows_python(lock.requires_python, minor):
+    A package without a wheel for them `may_build` from its source. One without any wheel is always
+    built. Raises Usage for an invalid lock, and if there is no uv.
+    """
+    path = folder / lock.path
+    content = read_lock(path)
+    if not allows_python(content.requires_python, minor):
         return Diagnostic(
             "Lock is for another Python",
-            f"{path.name} requires Python {lock.requires_python}, and the job has Python {minor}",
+            f"{path.name} requires Python {content.requires_python}, and the job has Python "
+            f"{minor}",
             "Set a Python that the lock allows, or auto:\n    job: {python: auto}",
-            f"{path}:{lock.line('requires-python', 1)}",
+            f"{path}:{content.line('requires-python')}",
         )
     with tempfile.TemporaryDirectory(prefix="tpuctl-lock-") as scratch:
-        exported = Path(scratch, "pylock.toml")
-        program = uv or find_uv()
-        if lock.form == "pylock":
-            for entry in path.resolve().parent.iterdir():  # for relative paths in it
-                if entry.name != exported.name:
-                    Path(scratch, entry.name).symlink_to(entry)
-            text = lock.text
-        else:
-            status, text = run_uv(program, export_arguments(file), path.parent, is_data=True)
-            if status != 0:
-                return _unreadable(lock, text)
-        # Compared above; uv would compare the Python that it runs on.
-        exported.write_text(re.sub(r"(?m)^requires-python\s*=.*$", "", text), "utf-8")
-        arguments = [
-            *("pip", "install", "--dry-run", "--offline", "--no-cache", "--no-config"),
-            *("--preview-features", "pylock", "--python", sys.executable),
-            *("--target", str(Path(scratch, "target"))),
-            *("--python-platform", platform, "--python-version", minor),
-            *("--requirements", str(exported)),
-        ]
-        if lock.form == "pylock":
-            arguments += [f"--extra={extra}" for extra in file.extras]
-            arguments += [f"--group={group}" for group in file.groups]
-        if not may_build:
-            names = sorted({package.name for package in lock.packages if package.has_wheels})
-            arguments += [f"--only-binary={name}" for name in names]
-        status, text = run_uv(program, arguments, Path(scratch))
-    return _explained(lock, text, minor, platform) if status != 0 else None
+        try:
+            exported = _exported(lock, content, Path(scratch))
+        except UvFailed as error:
+            return _unreadable(content, error.output)
+        try:
+            _dry_run(lock, content, exported, minor, PLATFORMS.get(platform, platform), may_build)
+        except UvFailed as error:
+            return _explained(content, error.output, minor, platform)
+    return None
+
+
+def _exported(lock: LockFile, content: Lock, scratch: Path) -> Path:
+    """A lock as pylock.toml, without the Python that it requires: uv would compare that with the
+    interpreter that it runs on. Raises UvFailed."""
+    exported = scratch / "pylock.toml"
+    text = content.text
+    folder = content.path.parent.resolve()
+    if content.form == "pylock":
+        for entry in folder.iterdir():  # it may name files by relative paths
+            if entry.name != exported.name:
+                (scratch / entry.name).symlink_to(entry)
+    else:
+        text = run_uv(export_arguments(lock), cwd=folder, variables=NO_DOWNLOADS)
+    exported.write_text(re.sub(r"(?m)^requires-python\s*=.*$", "", text), "utf-8")
+    return exported
+
+
+def _dry_run(
+    lock: LockFile, content: Lock, exported: Path, minor: str, platform: str, may_build: bool
+) -> None:
+    """Let uv choose the files to install. Raises UvFailed."""
+    arguments = [
+        *("pip", "install", "--dry-run", "--offline", "--no-cache", "--no-config"),
+        *("--preview-features", "pylock", "--python", sys.executable),
+        *("--target", str(exported.with_name("target"))),
+        *("--python-platform", platform, "--python-version", minor),
+        *("--requirements", str(exported)),
+    ]
+    if content.form == "pylock":
+        arguments += [f"--extra={extra}" for extra in lock.extras]
+        arguments += [f"--group={group}" for group in lock.groups]
+    if not may_build:
+        names = sorted({package.name for package in content.packages if package.has_wheels})
+        arguments += [f"--only-binary={name}" for name in names]
+    run_uv(arguments, cwd=exported.parent, variables=NO_DOWNLOADS)
 
 
 def export_arguments(file: LockFile) -> list[str]:
@@ -400,43 +456,17 @@ def _explained(lock: Lock, text: str, minor: str, platform: str) -> Diagnostic |
 def _unreadable(lock: Lock, text: str) -> Diagnostic:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     reason = next((line for line in lines if line.startswith("error:")), "uv cannot read it")
+    if "incompatible with the declared conflicts" in reason:
+        return Diagnostic(
+            "Extras cannot be installed together",
+            reason.removeprefix("error:").strip(),
+            "Set fewer of them in job.requirements:\n"
+            f"    job: {{requirements: '{lock.path.name}[NAME]'}}",
+            "job.requirements",
+        )
     return Diagnostic(
         "Invalid lock",
         reason.removeprefix("error:").strip(),
         f"Lock again:\n    {remake(lock.path, lock.form)}",
         f"{lock.path}:1",
     )
-
-
-# uv --------------------------------------------------------------------------------------------
-
-
-@cache
-def find_uv() -> Path:
-    """The uv of this computer."""
-    import uv
-
-    return Path(uv.find_uv_bin())
-
-
-def run_uv(
-    uv: Path, arguments: Sequence[str], folder: Path, *, is_data: bool = False
-) -> tuple[int, str]:
-    """Run uv in a folder; its status, and its messages, or stdout if that `is_data` and it
-    succeeds. A uv that does not start or end counts as failed."""
-    environment = {key: value for key, value in os.environ.items() if key not in UNSET}
-    environment |= {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
-    try:
-        answer = subprocess.run(
-            [str(uv), *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return -1, str(error)
-    data = answer.stdout if is_data and answer.returncode == 0 else answer.stderr
-    return answer.returncode, data.decode("utf-8", "replace")

@@ -3,48 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tpuctl.environments import exclusive
-from tpuctl.errors import RemoteFailed
+from tpuctl.errors import Usage
 from tpuctl.files import cache_home, private_folder
-from tpuctl.jobs.requirements.uv_program import run_uv, uv_environment, uv_path
+from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, run_uv
 from tpuctl.model.jobs.installation import PythonBuild
-from tpuctl.processes import run_lines
 
+LIST = "UV_PYTHON_DOWNLOADS_JSON_URL"  # names another list of builds than that of uv
 # The release of python-build-standalone, in the URL of a build.
-RELEASE = re.compile(r"/(\d{8})/|%2B(\d{8})-|\+(\d{8})-")
+RELEASE = re.compile(r"/(\d{8})/|(?:%2B|\+|-)(\d{8})[-T.]")
 STABLE = re.compile(r"\d+\.\d+\.\d+")
+# With the layout that machines expect: older builds are archives of what they were built from.
+SUFFIX = ".tar.gz"
+# In what uv prints when a download begins: "Downloading cpython-3.12.1-… (download) (32.1MiB)".
+SIZE = re.compile(r"Downloading .*\((\d+(?:\.\d+)?) ?([KMG]i?)?B\)$")
+UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 POLL_SECONDS = 0.3
+
+Progress = Callable[[int, int], None]  # bytes done, total bytes (0: unknown)
 
 
 def python_builds(architecture: str) -> list[PythonBuild]:
-    """The stable CPythons for Linux on an architecture (x86_64, aarch64), the newest first."""
-    options = ["--all-versions", "--only-downloads", "--all-arches", "--all-platforms"]
-    listed = json.loads(run_uv(["python", "list", *options, "--output-format", "json"]))
-    return list(_builds(listed, architecture))
+    """The stable CPythons for Linux on an architecture (x86_64, aarch64), the newest first.
+
+    Raises Usage if the list that the user has set cannot be read, and what `run_uv` does.
+    """
+    options = ["--all-versions", "--only-downloads", "--output-format", "json"]
+    command = ["python", "list", f"cpython-linux-{architecture}-gnu", *options]
+    try:
+        # For a folder of ours: settings of the current one are of another project, or broken.
+        folder = private_folder(archives_folder())
+        listed = json.loads(run_uv([*command, "--project", str(folder)]))
+    except UvFailed as error:
+        if os.environ.get(LIST):
+            raise Usage(
+                "Cannot read the list of Pythons",
+                f"{LIST}: {error.reason}",
+                hint=f"Set {LIST} to a file or an address that can be read, or unset it, so that "
+                "uv uses its own list.",
+            ) from error
+        raise
+    builds = [build for entry in listed if (build := _build(entry, architecture)) is not None]
+    return sorted(builds, key=lambda build: [*map(int, build.version.split("."))], reverse=True)
 
 
-def _builds(listed: list[dict[str, str]], architecture: str) -> Iterator[PythonBuild]:
-    for entry in listed:
-        is_usable = (
-            entry["implementation"] == "cpython"
-            and entry["variant"] == "default"
-            and (entry["os"], entry["arch"], entry["libc"]) == ("linux", architecture, "gnu")
-            and STABLE.fullmatch(entry["version"])
-        )
-        if is_usable:
-            release = RELEASE.search(entry["url"] or "")
-            suffix = f"-{next(filter(None, release.groups()))}" if release else ""
-            yield PythonBuild(
-                key=entry["key"] + suffix, version=entry["version"], request=entry["key"]
-            )
+def _build(entry: Mapping[str, str], architecture: str) -> PythonBuild | None:
+    """The build of an entry of uv's list; None if jobs cannot use it."""
+    url = entry.get("url") or ""
+    is_usable = (
+        (entry["implementation"], entry["variant"]) == ("cpython", "default")
+        and (entry["os"], entry["arch"], entry["libc"]) == ("linux", architecture, "gnu")
+        and STABLE.fullmatch(entry["version"])
+        and url.endswith(SUFFIX)
+    )
+    if not is_usable:
+        return None
+    match = RELEASE.search(url)
+    # A mirror with names of its own: another address is another build.
+    release = match[1] or match[2] if match else hashlib.sha256(url.encode()).hexdigest()[:8]
+    return PythonBuild(
+        key=f"{entry['key']}-{release}", version=entry["version"], request=entry["key"]
+    )
 
 
 def archives_folder() -> Path:
@@ -52,49 +78,60 @@ def archives_folder() -> Path:
     return cache_home() / "tools"
 
 
-async def fetch_python(build: PythonBuild, report: Callable[[int], None]) -> Path:
-    """The archive of a build, downloaded and verified by uv unless it is here already.
+async def download_python(build: PythonBuild, scratch: Path, progress: Progress) -> Path:
+    """Have uv download the archive of a build to an empty folder, and verify it; returns its path.
 
-    `report` gets the number of bytes so far. Raises RemoteFailed with uv's reason.
+    If `progress` raises, the download ends. Raises UvFailed.
     """
-    folder = private_folder(archives_folder())
-    archive = folder / f"{build.key}.tar.gz"
-    async with exclusive(folder / f"{build.key}.lock", lambda text: None, waiting=""):
-        if not archive.exists():
-            with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as scratch:
-                downloaded = await _download(build, Path(scratch), report)
-                downloaded.replace(archive)
-    return archive
+    # uv keeps the archive in the folder that it is told to, also if it is not what it should be.
+    cache = scratch / "archives"
+    total = 0
 
+    def read_size(line: str) -> None:
+        nonlocal total
+        if match := SIZE.match(line):
+            total = int(float(match[1]) * UNITS[match[2] or ""])
+            progress(0, total)
 
-async def _download(build: PythonBuild, scratch: Path, report: Callable[[int], None]) -> Path:
-    """uv keeps an archive that it has verified in the folder that it is given for them."""
-    kept = scratch / "archives"
-    command = [
-        *(uv_path(), "--color", "never", "python", "install", "--no-bin", "--no-config"),
-        *("--install-dir", str(scratch / "installed"), build.request),
-    ]
-    environment = uv_environment({"UV_PYTHON_CACHE_DIR": str(kept)})
-    progress = asyncio.create_task(_report_size(kept, report))
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            progress(_size(cache), total)
+
+    options = ["--no-bin", "--install-dir", str(scratch / "installed")]
+    download = asyncio.create_task(
+        follow_uv(
+            ["python", "install", *options, build.request],
+            read_size,
+            folder=scratch,
+            variables={"UV_PYTHON_CACHE_DIR": str(cache)},
+        )
+    )
+    watcher = asyncio.create_task(watch())
     try:
-        status, tail = await run_lines(command, lambda line: None, tail_lines=6, env=environment)
+        await asyncio.wait({download, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if watcher.done():
+            watcher.result()
+        await download
     finally:
-        progress.cancel()
-        shutil.rmtree(scratch / "installed", ignore_errors=True)
-    archives = [path for path in kept.glob("*") if path.is_file()] if kept.is_dir() else []
-    if status != 0 or len(archives) != 1:
-        reason = " ".join(line.removeprefix("error: ") for line in tail) or "no archive"
-        raise RemoteFailed("Cannot download Python", f"{build.request}: {reason}")
+        for task in (download, watcher):
+            task.cancel()
+            with suppress(BaseException):  # of what is ended; what matters was raised above
+                await task
+    archives = [path for path in _files(cache) if path.name.endswith(SUFFIX)]
+    if len(archives) != 1:
+        raise UvFailed(["python", "install"], f"error: uv kept no archive of {build.request}")
     return archives[0]
 
 
-async def _report_size(folder: Path, report: Callable[[int], None]) -> None:
-    """Report the size of what is in a folder, until cancelled."""
-    while True:
-        await asyncio.sleep(POLL_SECONDS)
-        size = 0
-        for path in folder.rglob("*"):
-            with suppress(OSError):  # moved to its final place meanwhile
-                size += path.lstat().st_size
-        if size:
-            report(size)
+def _files(folder: Path) -> Iterator[Path]:
+    for top, _, names in os.walk(folder):
+        yield from (Path(top, name) for name in names)
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    for path in _files(folder):
+        with suppress(OSError):  # moved to its final place meanwhile
+            size += path.lstat().st_size
+    return size

@@ -20,6 +20,11 @@ class PythonChoice:
     build: PythonBuild | None = None
     where: str = ""
 
+    @property
+    def version(self) -> str | None:
+        """The version that the job brings; None for the image's."""
+        return self.build.version if self.build is not None else None
+
     def __str__(self) -> str:
         return f"Python {self.build.version} ({self.where})" if self.build is not None else ""
 
@@ -28,10 +33,11 @@ def choose_python(
     request: PythonRequest | None,
     image: str,
     builds: Callable[[], Sequence[PythonBuild]],
-    problem: Callable[[str], str | None],
+    problem: Callable[[str, bool], str | None],
 ) -> PythonChoice:
     """The image's Python, a minor version as in "3.10" or unknown, if that is allowed; otherwise
-    the newest build that is, and for whose minor version the requirements have no `problem`.
+    the newest build that is, and for whose minor version the requirements have no `problem`: first
+    without building any from sources, then with that.
 
     `builds` lists what exists for the workers' platform. Raises Refused.
     """
@@ -41,15 +47,16 @@ def choose_python(
     candidates = _newest_by_minor(build for build in existing if request.allows(build.version))
     if not candidates:
         raise _no_build(request, existing)
-    problems = []
-    for build in candidates:
-        reason = problem(build.minor)
-        if reason is None:
-            return PythonChoice(build, request.where)
-        problems.append(f"Python {build.minor}: {reason}")
+    problems: dict[str, str] = {}
+    for may_build in (False, True):
+        for build in candidates:
+            reason = problem(build.minor, may_build)
+            if reason is None:
+                return PythonChoice(build, request.where)
+            problems[build.minor] = f"Python {build.minor}: {reason}"
     raise Refused(
         "Requirements do not fit the job's Python",
-        f"{request.where} asks for {request}.\n" + "\n".join(problems),
+        f"{request.where} asks for {request}.\n" + "\n".join(problems.values()),
         hint="Ask for another Python, or change the requirements.",
         where=request.where,
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from tpuctl.interpreters import current
 from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.uv_program import UvFailed, run_uv
 from tpuctl.model.jobs.installation import Installation
@@ -34,19 +35,36 @@ def resolution_problem(
     minor: str,
     architecture: str,
     variables: Mapping[str, str],
+    *,
+    may_build: bool,
 ) -> str | None:
     """Why the requirements do not resolve for a Python ("3.12") on the workers, in a sentence;
-    None if they do, or if that cannot be found out here.
+    None if they do, or if that cannot be found out here. Packages without wheels `may_build`.
 
     `variables` are the job's, which may name indexes. Packages of the folder are not resolved.
     """
     if installation.lock is not None:
-        problem = lock_problem(installation.lock, folder, minor, PLATFORMS[architecture])
+        problem = lock_problem(installation.lock, folder, minor, architecture, may_build=may_build)
         return None if problem is None else problem.detail
+    output = conflict(installation, folder, minor, architecture, variables, may_build=may_build)
+    return None if output is None else _reason(output)
+
+
+def conflict(
+    installation: Installation,
+    folder: Path,
+    minor: str,
+    architecture: str,
+    variables: Mapping[str, str],
+    *,
+    may_build: bool,
+) -> str | None:
+    """The same without a lock, in uv's words."""
     texts, files = _requirements(installation, folder)
     if not texts and not files:
         return None
     options = ["--python-version", minor, "--python-platform", PLATFORMS[architecture]]
+    options += ["--python", current().path]  # otherwise uv looks for one of that version
     if installation.wheels is not None:
         options += ["--no-index", "--find-links", str(folder / installation.wheels)]
     environment = {
@@ -56,15 +74,14 @@ def resolution_problem(
     }
     command = ["pip", "compile", "--quiet", "--no-header", *options, *files, *["-"][: len(texts)]]
     try:
-        # Of a source distribution, only building tells its requirements.
         run_uv(
-            [*command, "--only-binary", ":all:"],
+            [*command, *([] if may_build else ["--only-binary", ":all:"])],
             cwd=folder,
             variables=environment,
             stdin="\n".join(texts),
         )
     except UvFailed as error:
-        return None if NOT_ASKED.search(error.output) else _reason(error.output)
+        return None if NOT_ASKED.search(error.output) else error.output
     return None
 
 

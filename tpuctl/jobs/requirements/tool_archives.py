@@ -1,24 +1,38 @@
-"""Archives of what jobs bring to their machines: made or downloaded here, named by content."""
+"""Archives of what jobs bring to their machines: made or downloaded here, and kept in the user's
+cache, named by content."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gzip
 import hashlib
+import os
 import platform
+import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tpuctl.cloud.threads import in_thread
 from tpuctl.environments import exclusive
-from tpuctl.errors import RemoteFailed
+from tpuctl.errors import TpuctlError
 from tpuctl.files import private_folder
-from tpuctl.jobs.requirements.python_archives import archives_folder, fetch_python
-from tpuctl.jobs.requirements.uv_program import UvFailed, find_uv, run_uv, uv_version
+from tpuctl.interpreters import wheel_uv
+from tpuctl.jobs.requirements.python_archives import (
+    SUFFIX,
+    Progress,
+    archives_folder,
+    download_python,
+)
+from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, uv_version
 from tpuctl.model.jobs.installation import PythonBuild, Tool
 
+LARGE_BYTES = 100_000_000  # of a download, about which the user is asked
+SCRATCH = "download-"
 # Of the wheels of uv, which older systems than the machines' can run.
 WHEEL_PLATFORMS = {
     "x86_64": "x86_64-manylinux_2_28",
@@ -26,50 +40,121 @@ WHEEL_PLATFORMS = {
 }
 
 
-async def fetch_archive(tool: Tool, report: Callable[[int], None]) -> Path:
-    """The archive of a tool, on this computer. `report` gets the number of bytes so far.
+@dataclass(frozen=True)
+class ToolArchive:
+    """An archive on this computer. Its file is whole, and remains until the block ends."""
 
-    Raises RemoteFailed if it cannot be had here.
+    path: Path
+    sha256: str
+    size: int
+
+
+class ToolUnavailable(TpuctlError):
+    """This computer cannot have the archive of a tool."""
+
+
+class LargeDownload(Exception):
+    """A download was ended because it is larger than allowed."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
+@contextlib.asynccontextmanager
+async def tool_archive(
+    tool: Tool,
+    progress: Progress = lambda done, total: None,
+    *,
+    max_bytes: int | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> AsyncIterator[ToolArchive]:
+    """The archive of a tool, from the cache or else downloaded; `waiting` is called if another
+    process downloads it.
+
+    Raises ToolUnavailable if this computer cannot have it, and LargeDownload if more than
+    `max_bytes` have to be downloaded.
     """
-    if isinstance(tool, PythonBuild):
-        return await fetch_python(tool, report)
-    folder = private_folder(archives_folder())
-    archive = folder / f"{tool.key}.tar.gz"
-    async with exclusive(folder / f"{tool.key}.lock", lambda text: None, waiting=""):
-        if not archive.exists():
-            await in_thread(_pack_uv, tool, archive)
-    return archive
+    async with contextlib.AsyncExitStack() as stack:
+        with _reported_errors(tool):
+            folder = private_folder(archives_folder() / tool.key)
+            lock = exclusive(lock_path(folder), lambda text: waiting(), waiting="")
+            descriptor = await stack.enter_async_context(lock)
+            archive = await in_thread(_cached, tool, folder)
+            if archive is None:
+                archive = await _added(tool, folder, progress, max_bytes)
+            # Others may use it, too, but not delete it.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.utime(archive.path)
+        yield archive
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
+def lock_path(folder: Path) -> Path:
+    """The file whose lock is held while a folder of archives is changed, and shared while they are
+    used."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
-def _pack_uv(tool: Tool, archive: Path) -> None:
-    """uv of this computer if the machines can run it, otherwise that of the wheel for them."""
-    architecture = tool.key.rpartition("-")[2]
-    own = find_uv()
-    is_same = (sys.platform, platform.machine()) == ("linux", architecture)
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix="uv-") as scratch:
-        program = Path(scratch, "bin", "uv")
-        if is_same and own is not None and tool.version == uv_version():
-            program = Path(own)
+def _cached(tool: Tool, folder: Path) -> ToolArchive | None:
+    """The archive of that content, or the latest of any. What a killed process left, or what is
+    damaged, is deleted."""
+    for scratch in folder.glob(f"{SCRATCH}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+    archives = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(archives):
+        sha256 = path.name.removesuffix(SUFFIX)
+        if tool.sha256 in (None, sha256):
+            if _sha256(path) == sha256:
+                return ToolArchive(path, sha256, path.stat().st_size)
+            path.unlink()
+    return None
+
+
+async def _added(
+    tool: Tool, folder: Path, progress: Progress, max_bytes: int | None
+) -> ToolArchive:
+    """The archive, downloaded or made, which the cache then has."""
+
+    def limited(done: int, total: int) -> None:
+        if max_bytes is not None and max(done, total) > max_bytes:
+            raise LargeDownload(max(done, total))
+        progress(done, total)
+
+    with tempfile.TemporaryDirectory(
+        dir=folder, prefix=SCRATCH, ignore_cleanup_errors=True
+    ) as temporary:
+        scratch = Path(temporary)
+        if isinstance(tool, PythonBuild):
+            source = await download_python(tool, scratch, limited)
         else:
-            _install_wheel(tool, architecture, scratch)
-        partial = Path(scratch, archive.name)
-        _pack(program, partial)
-        partial.replace(archive)
+            source = await _packed_uv(tool, scratch)
+        sha256 = await in_thread(_sha256, source)
+        target = folder / f"{sha256}{SUFFIX}"
+        source.replace(target)
+    return ToolArchive(target, sha256, target.stat().st_size)
 
 
-def _install_wheel(tool: Tool, architecture: str, target: str) -> None:
-    options = ["--python-platform", WHEEL_PLATFORMS[architecture], "--python-version", "3.12"]
-    command = ["pip", "install", "--no-deps", "--only-binary", ":all:", "--no-config"]
-    try:
-        run_uv([*command, *options, "--target", target, f"uv=={tool.version}"])
-    except UvFailed as error:
-        raise RemoteFailed("Cannot download uv", error.output.strip()) from error
+async def _packed_uv(tool: Tool, scratch: Path) -> Path:
+    """This computer's uv if machines can run it, otherwise that of the wheel for them.
+
+    Of a uv that is not a wheel's, it is unknown which libraries it needs.
+    """
+    architecture = tool.key.rpartition("-")[2]
+    program = wheel_uv()
+    is_same = (sys.platform, platform.machine()) == ("linux", architecture)
+    if program is None or not is_same or tool.version != uv_version():
+        options = ["--python", sys.executable, "--python-version", "3.12", "--no-deps"]
+        options += ["--python-platform", WHEEL_PLATFORMS[architecture], "--only-binary", ":all:"]
+        requirement = f"uv=={tool.version}"
+        await follow_uv(
+            ["pip", "install", *options, "--target", str(scratch / "wheel"), requirement],
+            lambda line: None,
+            folder=scratch,
+        )
+        program = str(scratch / "wheel" / "bin" / "uv")
+    archive = scratch / f"uv{SUFFIX}"
+    await in_thread(_pack, Path(program), archive)
+    return archive
 
 
 def _pack(program: Path, target: Path) -> None:
@@ -83,3 +168,27 @@ def _pack(program: Path, target: Path) -> None:
         info = tarfile.TarInfo("uv")
         info.size, info.mode = program.stat().st_size, 0o755
         archive.addfile(info, source)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _reported_errors(tool: Tool) -> Iterator[None]:
+    """Turn what may go wrong on this computer into ToolUnavailable."""
+    try:
+        yield
+    except UvFailed as error:
+        raise ToolUnavailable("Download failed", f"{tool_name(tool)}: {error.reason}") from error
+    except OSError as error:
+        raise ToolUnavailable(
+            "Cannot write to the cache",
+            f"{tool_name(tool)}: {archives_folder()}: {error.strerror or error}",
+        ) from error
+
+
+def tool_name(tool: Tool) -> str:
+    """A tool as people call it: Python 3.12.11, uv 0.9.2."""
+    return f"{'Python' if isinstance(tool, PythonBuild) else 'uv'} {tool.version}"

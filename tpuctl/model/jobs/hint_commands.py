@@ -15,6 +15,15 @@ WITH_ARGUMENTS = re.compile(
 SCRIPT = re.compile(r"(?m)^(\s+tpuctl .* )SCRIPT(?=\s|$)")
 # Commands that would take the latest job.
 OF_A_JOB = re.compile(r"(?m)^(\s+tpuctl (?:explain|logs|report|wait))(?=$| -(?!-error|\s))")
+# Commands that name their stack by options if it has no file, up to what follows them.
+OF_A_STACK = re.compile(
+    r"(?m)^(\s+tpuctl (?:--cloud local )?(?:down|explain|jobs|logs|report|ssh|status|stop|wait)\b"
+    r"(?!.* (?:--stack|--error) )(?:(?! --? |  #).)*?)(?=$| -- |  #)"
+)
+# Commands that create such a stack, or run something on it.
+OF_A_TPU = re.compile(
+    r"(?m)^(\s+tpuctl (?:--cloud local )?)(?:(run)(?! .*--tpu )(?: --up| --down)*|up$|plan$)"
+)
 NOTEBOOK = re.compile(r"(?m)^(\s+tpuctl )run SCRIPT$")
 
 
@@ -30,6 +39,19 @@ def with_script(text: str, script: str, command: str = "") -> str:
 def with_job(text: str, job: str) -> str:
     """The hint with this job in commands that would take the latest."""
     return OF_A_JOB.sub(lambda match: f"{match[1]} {job}", text)
+
+
+def with_stack(text: str, options: str) -> str:
+    """The hint with these options, such as `--stack bert --project my-project`, in commands that
+    would read the stack file."""
+    return OF_A_STACK.sub(lambda match: f"{match[1]} {options}", text)
+
+
+def with_tpu(text: str, options: str) -> str:
+    """The hint with these options of `run`, such as `--tpu v6e-1`, in place of a stack file."""
+    return OF_A_TPU.sub(
+        lambda match: f"{match[1]}run {options}" + ("" if match[2] else " SCRIPT"), text
+    )
 
 
 def about_job(text: str, record: JobRecord) -> str:

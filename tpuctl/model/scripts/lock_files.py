@@ -24,6 +24,11 @@ PYLOCK_NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 FORMATS = {"uv": 1, "script": 1, "pylock": 1}
 CONFLICT = re.compile(r"(?m)^(?:<{7}|>{7}|={7})(?: .*)?$")
 TABLE = re.compile(r"(?m)^\[\[packages?\]\][ \t]*$")
+# How uv writes that a package is one of conflicting extras or groups: extra-3-app-tpu.
+CONFLICTING = re.compile(
+    r"extra (?P<operator>[=!]=) '(?P<kind>extra|group)-(?P<length>\d+)-(?P<name>[^']*)'"
+)
+ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
 # Where a package of the project's own folders is from.
 LOCAL = ("editable", "directory", "virtual")
 NO_SETS = DependencySets()
@@ -139,14 +144,14 @@ class Lock:
 
     def installed(self, sets: DependencySets = NO_SETS) -> list[Locked]:
         """What a job installs of it on Linux, in the order of the file."""
-        walk = _Walk(self)
+        walk = _Walk(self, sets)
         if self.form == "pylock":
-            walk.add_all(sets)
+            walk.add_all()
         elif self.form == "script":
             walk.follow(self.manifest.get("requirements", ()), is_direct=True, is_certain=True)
         else:
             for package in self._roots:
-                walk.add_root(package, sets)
+                walk.add_root(package)
             groups = self.manifest.get("dependency-groups", {})
             for group in sets.groups:
                 walk.follow(_get(groups, group), is_direct=True, is_certain=True)
@@ -156,28 +161,31 @@ class Lock:
 class _Walk:
     """Follows dependencies from a lock's roots."""
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, lock: Lock, sets: DependencySets) -> None:
         self.lock = lock
+        if lock.form == "pylock" and not sets.groups:
+            sets = sets._replace(groups=tuple(lock.document.get("default-groups", ())))
+        self._sets = sets
         self.reached: dict[int, Locked] = {}
         self._pythons = _pythons(lock.requires_python)
         self._indexes = dict[str, list[int]]()
         for index, package in enumerate(lock.packages):
             self._indexes.setdefault(package.name, []).append(index)
 
-    def add_all(self, sets: DependencySets) -> None:
+    def add_all(self) -> None:
         has_libtpu = "libtpu" in self._indexes
         for index, package in enumerate(self.lock.packages):
-            is_possible, is_certain = self._applies([package.entry.get("marker")], sets)
+            is_possible, is_certain = self._applies([package.entry.get("marker")])
             # pylock.toml keeps no extras: JAX with libtpu is what jax[tpu] stands for.
             extras = frozenset({"tpu"} if package.name == "jax" and has_libtpu else ())
             if is_possible:
                 self.reached[index] = Locked(package, extras, not is_certain, False)
 
-    def add_root(self, package: LockedPackage, sets: DependencySets) -> None:
+    def add_root(self, package: LockedPackage) -> None:
         index = self.lock.packages.index(package)
-        self._reach(index, frozenset(sets.extras), is_direct=True, is_certain=True)
+        self._reach(index, frozenset(self._sets.extras), is_direct=True, is_certain=True)
         groups = package.entry.get("dev-dependencies", {})
-        for group in sets.groups:
+        for group in self._sets.groups:
             self.follow(_get(groups, group), is_direct=True, is_certain=True)
 
     def follow(self, dependencies: Any, *, is_direct: bool, is_certain: bool) -> None:
@@ -195,9 +203,9 @@ class _Walk:
                 package = self.lock.packages[index]
                 forks = package.entry.get("resolution-markers")
                 markers = [dependency.get("marker")]
-                is_possible, is_sure = self._applies(markers, NO_SETS)
+                is_possible, is_sure = self._applies(markers)
                 if isinstance(forks, list) and len(self._indexes[package.name]) > 1:
-                    in_fork = [self._applies([fork], NO_SETS) for fork in forks]
+                    in_fork = [self._applies([fork]) for fork in forks]
                     is_possible &= any(possible for possible, _ in in_fork)
                     is_sure &= any(sure for _, sure in in_fork)
                 if is_possible:
@@ -224,15 +232,21 @@ class _Walk:
         for extra in after.extras:
             self.follow(_get(optional, extra), is_direct=is_direct, is_certain=is_certain)
 
-    def _applies(self, markers: Iterable[object], sets: DependencySets) -> tuple[bool, bool]:
+    def _conflict(self, match: re.Match[str]) -> str:
+        """A marker that says the same as uv's about conflicting extras or groups."""
+        is_chosen = match["name"][int(match["length"]) + 1 :] in (
+            self._sets.extras if match["kind"] == "extra" else self._sets.groups
+        )
+        return ALWAYS if is_chosen == (match["operator"] == "==") else NEVER
+
+    def _applies(self, markers: Iterable[object]) -> tuple[bool, bool]:
         """Whether all markers apply to some, and to every machine and Python of the lock."""
         texts = [marker for marker in markers if isinstance(marker, str) and marker]
         if not texts:
             return True, True
-        if any(re.search(r"\bextra\b", text) for text in texts):  # conflicting extras
-            return True, False
+        texts = [CONFLICTING.sub(self._conflict, text) for text in texts]
         results = [
-            all(_evaluate(text, python, machine, sets) for text in texts)
+            all(_evaluate(text, python, machine, self._sets) for text in texts)
             for python in self._pythons
             for machine in MACHINES
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,7 +141,7 @@ def declared(root: Path, file: str | None = None) -> list[Requirement]:
     name, sets = split_setting(file or usual_file(root) or REQUIREMENTS)
     path = root / name
     if path.name == PROJECT:
-        return list(_dependencies(path))
+        return list(_dependencies(path, sets))
     if not is_file(path):
         return []
     if form_of(path) is not None:
@@ -242,18 +242,29 @@ def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requiremen
         )
 
 
-def _dependencies(file: Path) -> Iterator[Requirement]:
+def _dependencies(file: Path, names: Sequence[str]) -> Iterator[Requirement]:
+    """The dependencies of a project, with its extras and groups of these names."""
     text = _read(file)
     try:
-        project = tomllib.loads(text).get("project", {})
-        dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
+    project, groups = document.get("project", {}), document.get("dependency-groups", {})
+    if not isinstance(project, dict) or not isinstance(groups, dict):
+        return
+    optional = project.get("optional-dependencies", {})
+    listed = [project.get("dependencies", [])]
+    with suppress(Usage, AttributeError):  # reported when the job's dependencies are read
+        sets = choose_sets(names, optional, groups, file.name)
+        listed += [entries for name, entries in optional.items() if _normal(name) in sets.extras]
+        listed += [entries for name, entries in groups.items() if _normal(name) in sets.groups]
     lines = text.split("\n")
-    for dependency in dependencies if isinstance(dependencies, list) else []:
-        number = next((n for n, line in enumerate(lines, 1) if str(dependency) in line), 1)
-        for requirement in parse_requirement(file, number, str(dependency)):
-            column = max(lines[number - 1].find(str(dependency)), 0)
+    for dependency in [item for items in listed if isinstance(items, list) for item in items]:
+        if not isinstance(dependency, str):
+            continue
+        number = next((n for n, line in enumerate(lines, 1) if dependency in line), 1)
+        for requirement in parse_requirement(file, number, dependency):
+            column = max(lines[number - 1].find(dependency), 0)
             yield replace(requirement, column=column)
 
 

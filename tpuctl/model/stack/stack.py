@@ -132,12 +132,14 @@ class Stack:
         """The software of the workers: a version of the TPU API, or an image of Compute Engine."""
         if not self.is_compute:
             return self.node_runtime
-        return Runtime(self.machine.image, None, (self.accelerator.generation,), "any")
+        machine = self.machine
+        generations = (self.accelerator.generation,)
+        return Runtime(machine.image, None, generations, "any", machine.python)
 
     @property
     def image_python(self) -> str:
         """The Python of the workers' software, as in "3.10"."""
-        return self.machine.python if self.is_compute else RUNTIME_PYTHON
+        return self.runtime.python or RUNTIME_PYTHON
 
     @property
     def folder(self) -> Path:
@@ -332,7 +334,14 @@ def read_stack(path: Path) -> Stack:
 
     Raises InvalidStack if the file is not valid against the schema.
     """
-    text = read_stack_text(path)
+    return stack_of_text(read_stack_text(path), path)
+
+
+def stack_of_text(text: StackText, path: Path) -> Stack:
+    """The stack of a stack file's text, which need not be at `path` yet, with its problems.
+
+    Raises InvalidStack if the text is not valid against the schema.
+    """
     file = text.validate()
     problems = list(find_problems(file, text))
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
@@ -433,7 +442,7 @@ def _runtime(
         version = node_version(version_name)
     if version is None:
         return None
-    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any")
+    return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any", None)
 
 
 def _placeholder_accelerator() -> AcceleratorType:

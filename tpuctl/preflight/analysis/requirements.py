@@ -1,4 +1,4 @@
-"""Packages that a job's script installs with pip."""
+"""What a job installs: by a file with requirements, and by pip commands in its script."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import ast
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from tpuctl.model.scripts.requirement_files import Requirement, parse_requirement
+from tpuctl.errors import Usage
+from tpuctl.files import is_file
+from tpuctl.model.scripts.dependency_sets import split_setting
+from tpuctl.model.scripts.lock_files import lock_of_script
+from tpuctl.model.scripts.requirement_files import Requirement, parse_requirement, usual_file
+from tpuctl.model.scripts.script_metadata import ScriptMetadata, read_script_metadata
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
@@ -30,6 +36,29 @@ class Installed:
     word: str  # as passed to pip
     package: Requirement
     is_upgrade: bool  # whether pip replaces an installed version
+
+
+def metadata_of(project: Project) -> ScriptMetadata | None:
+    """The script's metadata; None without any, or if it is invalid, which is reported when the
+    job's dependencies are read."""
+    try:
+        return read_script_metadata(project.script.path)
+    except Usage:
+        return None
+
+
+def requirements_file(project: Project, setting: str | None) -> Path | None:
+    """The file that says what the job installs: a lock, a requirements file, or a pyproject.toml.
+    `setting` is `job.requirements`, None for the usual one. None if there is none, or the script's
+    metadata stands for it."""
+    if setting is not None:
+        return project.root / split_setting(setting)[0]
+    metadata = metadata_of(project)
+    if metadata is not None and metadata.has_dependencies:
+        lock = lock_of_script(project.script.path)
+        return lock if is_file(lock) else None
+    name = usual_file(project.root)
+    return project.root / name if name is not None else None
 
 
 def installed(project: Project) -> Iterator[Installed]:

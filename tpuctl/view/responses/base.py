@@ -25,6 +25,8 @@ from pydantic import (
     model_validator,
 )
 
+from tpuctl.view.columns import Number
+
 T = TypeVar("T")
 
 
@@ -37,8 +39,6 @@ def rounded(digits: int) -> AfterValidator:
     return AfterValidator(lambda number: round(number, digits))
 
 
-ABSENT: Any = None  # the default of optional keys, which are left out if they are not set
-Number = Annotated[int | float, WithJsonSchema({"type": "number"})]  # 0 is not printed as 0.0
 Measurement = Annotated[
     int | float | str, BeforeValidator(_finite), WithJsonSchema({"type": ["number", "string"]})
 ]

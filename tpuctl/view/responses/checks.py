@@ -9,10 +9,9 @@ from pydantic import AfterValidator, BeforeValidator
 
 from tpuctl.model.troubleshooting.role import Grant, RoleGroup
 from tpuctl.preflight.compile.compile_report import Collective, Refusal, Sizes, SourceLine
+from tpuctl.view.columns import ABSENT, Number
 from tpuctl.view.responses.base import (
-    ABSENT,
     Measurement,
-    Number,
     Response,
     rounded,
     source,

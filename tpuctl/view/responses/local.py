@@ -11,7 +11,8 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from tpuctl.local_cloud.cache import CacheItem
-from tpuctl.view.responses.base import ABSENT, NullIfEmpty, Number, Response, source
+from tpuctl.view.columns import ABSENT, Number
+from tpuctl.view.responses.base import NullIfEmpty, Response, source
 
 
 class LocalCloud(Response):

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
 from tpuctl.errors import Diagnostic
+from tpuctl.model.jobs.sweep import describe_values
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.status.advice import Advice
+from tpuctl.units import clock_time, format_duration
+from tpuctl.view.columns import ABSENT, JSON_ONLY, Column, Fields, Number
 from tpuctl.view.responses.base import (
-    ABSENT,
     Dollars,
     Hours,
     Measurement,
     NullIfEmpty,
-    Number,
     Response,
     SmallDollars,
     Timestamp,
@@ -29,13 +31,9 @@ from tpuctl.view.responses.base import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tpuctl.flows.stack.plan import Prepared
-    from tpuctl.jobs.requirements.python_choice import PythonChoice
     from tpuctl.model.events import JobEnded
     from tpuctl.model.jobs.explanation import Explanation
-    from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.jobs.job import JobRecord, JobSummary
     from tpuctl.model.jobs.report import RunReport
     from tpuctl.model.jobs.sweep import SweepValues
     from tpuctl.model.logs.curves import Curve
@@ -121,25 +119,44 @@ class Plan(Response):
     quota: Quota
 
     @classmethod
-    def of(cls, prepared: Prepared, python: PythonChoice) -> Plan:
-        """A plan, and the Python that jobs bring; null if it is the image's."""
-        version = None if python.build is None else python.build.version
-        return cls.from_object(prepared, python=version)
+    def of(cls, prepared: object, python: str | None) -> Plan:
+        """A plan, and the version of the Python that jobs bring; None if it is the image's."""
+        return cls.from_object(prepared, python=python)
+
+
+def _address(row: Fields) -> str:
+    return "/".join(filter(None, (row["kind"], row["zone"], row["name"])))
+
+
+def _charged_age(row: Fields) -> str:
+    """The age of what is charged."""
+    is_known = row["created"] is not None and row["age_hours"] is not None
+    return format_duration(row["age_hours"] * 3600) if is_known else ""
+
+
+def _rate(row: Fields) -> Any:
+    if row["per_hour"] is not None:
+        return row["per_hour"]
+    if row["age_hours"] is None:  # it costs nothing itself
+        return ""
+    return "by size" if row["kind"] == "bucket" else "unknown"
 
 
 class Resource(Response):
     """An existing resource."""
 
     kind: str = source("item.kind")
-    name: str = source("item.name")
+    name: Annotated[str, Column("resource", show=_address)] = source("item.name")
     zone: NullIfEmpty[str] = source("item.zone")
     state: NullIfEmpty[str] = source("item.state")
     type: NullIfEmpty[str] = source("item.detail")
     size_gb: NullIfEmpty[Number] = source("item.size_gb")
     capacity: str | None = source("item.tpu_capacity")
     created: Timestamp | None = source("item.created")
-    age_hours: Hours | None = source("charge.hours")
-    per_hour: Dollars | None = source("charge.per_hour")
+    age_hours: Annotated[Hours | None, Column("age", sort="age", show=_charged_age)] = source(
+        "charge.hours"
+    )
+    per_hour: Annotated[Dollars | None, Column(show=_rate)] = source("charge.per_hour")
     cost_so_far: Dollars | None = source("charge.so_far")
     price_note: str | None = source("charge.note")
     price_as_of: NullIfEmpty[str] = source("charge.read")
@@ -170,7 +187,13 @@ class Down(Response):
 
 class OrphanedResource(Resource):
     orphaned: bool = source("is_orphaned")
-    reason: str
+    reason: Annotated[str, Column()]
+
+    @classmethod
+    def row(cls, resource: orphans.ListedItem) -> dict[str, Any]:
+        """Its fields, with the price as it is before it is rounded for JSON."""
+        per_hour = None if resource.charge is None else resource.charge.per_hour
+        return {**dict(cls.model_validate(resource)), "per_hour": per_hour}
 
 
 class OrphanStack(Response):
@@ -190,15 +213,22 @@ class Orphans(Response):
     unlisted: list[str]
 
     @classmethod
-    def of(cls, leftovers: orphans.Orphans, command: orphans.DownCommand) -> Orphans:
-        """`command` returns the command to type for a stack."""
+    def of(
+        cls,
+        leftovers: orphans.Orphans,
+        rows: Mapping[str, Sequence[Fields]],
+        command: orphans.DownCommand,
+    ) -> Orphans:
+        """`rows` are the resources by stack; `command` returns the command to type for a stack."""
         per_hour, is_complete = leftovers.hourly
         return cls.from_object(
             leftovers,
             per_hour=per_hour,
             complete=is_complete,
             stacks=[
-                OrphanStack.from_object(group, command=group.down(command))
+                OrphanStack.from_object(
+                    group, command=group.down(command), resources=rows[group.stack]
+                )
                 for group in leftovers.groups
             ],
         )
@@ -222,26 +252,72 @@ class Attempt(Response):
     started_by: str
 
 
+def _values(row: Fields) -> str:
+    return describe_values(row["values"])
+
+
+def _state(row: Fields) -> str:
+    """The state, with the exit code of a job that failed; other states have only one."""
+    code = f" ({row['exit_code']})" if row["state"] == "failed" else ""
+    return f"{row['state']}{code}".replace("_", " ")
+
+
+def _age(row: Fields) -> str:
+    """The time since the job was submitted, in its largest unit."""
+    return " ".join(format_duration(row["age"]).split()[:2])
+
+
+def _duration(row: Fields) -> str:
+    return "" if row["duration"] is None else clock_time(row["duration"])
+
+
 class Job(Response):
     """A job; `exit_code` is null while it runs. `values` are those of `run --each`."""
 
-    id: str = source("record.id")
+    id: Annotated[str, Column("job", is_whole=True)] = source("record.id")
     kind: Literal["script", "module", "shell", "notebook"] = source("record.kind")
-    script: str = source("record.script")
+    script: Annotated[
+        str, Column(show=lambda row: "-m " * (row["kind"] == "module") + row["script"])
+    ] = source("record.script")
     args: list[str] = source("record.args")
-    values: dict[str, str] = source("record.values")
-    state: str = source("status.state")
+    values: Annotated[dict[str, str], Column(show=_values)] = source("record.values")
+    state: Annotated[str, Column(show=_state, is_whole=True)] = source("status.state")
     exit_code: int | None = source("status.exit_code")
     detail: str = source("status.detail")
-    attempt: int = source("record.attempt")
-    attempts: list[Attempt]
-    retries_left: dict[str, int] | None
-    workers: list[int] = source("record.workers")
+    attempt: Annotated[int, Column()] = source("record.attempt")
+    attempts: Annotated[list[Attempt], JSON_ONLY]
+    retries_left: Annotated[dict[str, int] | None, JSON_ONLY]
+    workers: Annotated[list[int], Column(show=lambda row: len(row["workers"]), is_wide=True)] = (
+        source("record.workers")
+    )
     slices: int = source("record.slices")
-    submitted: Timestamp = source("record.submitted")
+    submitted: Annotated[Timestamp, Column("submitted (UTC)", is_wide=True)] = source(
+        "record.submitted"
+    )
     submitted_by: str = source("record.submitted_by")
-    finished: Timestamp | None = source("status.finished")
+    finished: Annotated[Timestamp | None, Column("finished (UTC)", is_wide=True)] = source(
+        "status.finished"
+    )
     output: str = source("record.output")
+
+
+class ListedJob(Job):
+    """A job with what only tables show: times in seconds, and where it was submitted to."""
+
+    age: Annotated[float, Column(show=_age, is_whole=True)]
+    duration: Annotated[float | None, Column(show=_duration, is_whole=True)]
+    framework: str | None = source("record.framework")
+    runtime: str = source("record.runtime")
+    node: str = source("record.node")
+    zone: str = source("record.zone")
+
+    @classmethod
+    def of(cls, job: JobSummary, now: datetime) -> ListedJob:
+        submitted = job.record.submitted
+        end = now if job.status.exit_code is None else job.status.finished
+        duration = None if end is None else max(0.0, (end - submitted).total_seconds())
+        age = max(0.0, (now - submitted).total_seconds())
+        return cls.from_object(job, age=age, duration=duration)
 
 
 class Progress(Response):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -11,16 +11,14 @@ from typing import Protocol
 from tpuctl.model.status.charges import Charge, charge_of, is_charged
 from tpuctl.model.status.inventory import InventoryItem, OrphanedItem, find_orphaned
 from tpuctl.resources.composition import BY_NAME
-from tpuctl.units import counted, dollars, format_duration
+from tpuctl.units import counted, dollars
+from tpuctl.view.columns import Fields
 from tpuctl.view.stack.cost import on_google
-from tpuctl.view.terminal.tables import print_table
+from tpuctl.view.terminal.tables import print_rows
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
 IN_USE = "in use"
 KEPT = "kept on purpose"
-NUMBERS = ("age", "per hour")
-COLUMNS = ("resource", *NUMBERS, "reason")
-WIDE = (*COLUMNS, "kind", "zone", "created")
 
 
 class DownCommand(Protocol):
@@ -75,7 +73,7 @@ class Orphans:
 
 
 @dataclass(frozen=True)
-class _Row:
+class ListedItem:
     item: InventoryItem
     charge: Charge | None
     reason: str
@@ -87,11 +85,11 @@ class _Group:
     """One stack's leftovers, and its resources in use with `--all`."""
 
     stack: str
-    rows: Sequence[_Row]
+    rows: Sequence[ListedItem]
     is_in_use: bool  # one of its machines is in use: `down` would delete that too
 
     @property
-    def left(self) -> list[_Row]:
+    def left(self) -> list[ListedItem]:
         return [row for row in self.rows if row.is_orphaned]
 
     @property
@@ -106,6 +104,8 @@ class _Group:
 
 def show_orphans(
     orphans: Orphans,
+    row_type: type,
+    rows: Mapping[str, Sequence[Fields]],
     command: DownCommand,
     up: str,
     *,
@@ -113,18 +113,12 @@ def show_orphans(
     is_free: bool,
     is_wide: bool = False,
 ) -> None:
-    """The leftovers, or everything; `up` is the command to type."""
-    columns = WIDE if is_wide else COLUMNS
+    """The leftovers, or everything, from the rows of each stack; `up` is the command to type."""
     shown_groups = [group for group in orphans.groups if group.left or everything]
     for group in shown_groups:
-        rows = group.rows if everything else group.left
+        shown_rows = [row for row in rows[group.stack] if everything or row["orphaned"]]
         print(f"stack {group.stack}")
-        print_table(
-            columns,
-            [_cells(row)[: len(columns)] for row in rows],
-            numbers=NUMBERS,
-            is_wide=is_wide,
-        )
+        print_rows(row_type, shown_rows, is_wide=is_wide)
         if group.left and group.is_in_use:
             print_wrapped(
                 f"To delete the leftovers and keep the rest, with its stack file:\n    {up}"
@@ -162,21 +156,7 @@ def _summary(orphans: Orphans, is_free: bool) -> str:
     return f"{summary}, costing {on_google(rate, is_free=is_free)}."
 
 
-def _row(item: InventoryItem, reason: str | None) -> _Row:
+def _row(item: InventoryItem, reason: str | None) -> ListedItem:
     usual = KEPT if item.kind == "bucket" else IN_USE
     charge = charge_of(item)
-    return _Row(item, charge, reason or usual, reason is not None)
-
-
-def _cells(row: _Row) -> tuple[str, ...]:
-    """Those of a wide table."""
-    charge, item = row.charge, row.item
-    created = f"{item.created:%Y-%m-%d %H:%M}" if item.created else ""
-    age = format_duration(charge.hours * 3600) if charge is not None and item.created else ""
-    if charge is None:
-        money = ""
-    elif charge.per_hour is None:
-        money = "by size" if item.kind == "bucket" else "unknown"
-    else:
-        money = dollars(charge.per_hour)
-    return item.address, age, money, row.reason, item.kind, item.zone, created
+    return ListedItem(item, charge, reason or usual, reason is not None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -12,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuctl.units import dollars
+from tpuctl.view.columns import Fields, columns_shown
 from tpuctl.view.terminal.safe_console import SafeConsole
 
 MAX_WIDTH = 2000  # of a wide table
@@ -27,7 +30,7 @@ def console(*, no_color: bool = False, width: int = 200) -> Console:
 
 def table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
+    rows: Iterable[Iterable[str | Text]],
     *,
     numbers: Sequence[str] = (),
     whole: Sequence[str] = (),
@@ -61,7 +64,7 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
 
 def print_table(
     columns: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
+    rows: Iterable[Iterable[str | Text]],
     *,
     numbers: Sequence[str] = (),
     whole: Sequence[str] = (),
@@ -78,30 +81,29 @@ def print_table(
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Mapping[str, str],
+    row_type: type,
+    rows: Sequence[Fields],
+    answer: Fields = MappingProxyType({}),
+    without: Collection[str] = (),
     *,
-    counted: Sequence[str] = (),
-    numbers: Sequence[str] = (),
     is_wide: bool = False,
 ) -> None:
-    """Print rows of mappings; `columns` maps fields to headings. Missing values are dashes.
+    """Print rows as their class declares; a wide table also has the fields in `without`.
 
-    Floats are printed as dollars, lists in `counted` as their length. Columns of numbers are
-    right-aligned, and so are the text columns in `numbers`.
+    Missing values are dashes, and floats are dollars. Columns of numbers are right-aligned.
     """
-
-    def value(row: Mapping[str, Any], name: str) -> Any:
-        return len(row[name]) if name in counted else row[name]
-
+    columns = columns_shown(row_type, rows, without, is_wide=is_wide)
+    titles = {name: column.title.format(**answer) for name, column in columns.items()}
+    cells = [{name: column.value(row, name) for name, column in columns.items()} for row in rows]
     print_table(
-        list(columns.values()),
-        [[_cell(value(row, name)) for name in columns] for row in rows],
+        list(titles.values()),
+        [map(_cell, row.values()) for row in cells],
         numbers=[
             title
-            for name, title in columns.items()
-            if name in numbers or any(_is_number(value(row, name)) for row in rows)
+            for name, title in titles.items()
+            if columns[name].is_number or any(_is_number(row[name]) for row in cells)
         ],
+        whole=[title for name, title in titles.items() if columns[name].is_whole],
         is_wide=is_wide,
     )
 
@@ -117,6 +119,8 @@ def _cell(value: Any) -> str:
         return f"${value:,.0f}" if value >= WHOLE_DOLLARS_FROM else dollars(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)

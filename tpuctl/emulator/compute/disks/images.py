@@ -1,4 +1,4 @@
-"""Boot images, and the TensorFlow version each contains."""
+"""Boot images, and the versions of Python and TensorFlow that each contains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _UBUNTU_FEATURES = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a public project. `tensorflow` is its version, None for plain OS images."""
+    """An image of a public project. `tensorflow` is its version, None for plain OS images;
+    `python` is None if it is unknown."""
 
     project: str
     family: str
@@ -53,6 +54,7 @@ class Image:
     guest_features: tuple[str, ...] = _DEBIAN_FEATURES
     size_gb: int = 10
     tensorflow: str | None = None
+    python: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -68,7 +70,8 @@ def tensorflow_family(version: str) -> str:
 
 
 # Debian 11 as recorded by GoogleCloudPlatform/k8s-config-connector (the cassette of
-# osconfigguestpolicy); the others as public inventories of 2025 and 2026 list them.
+# osconfigguestpolicy); the others as public inventories of 2025 and 2026 list them. Their Pythons
+# are the releases' `python3` (packages.ubuntu.com, packages.debian.org).
 _OS_IMAGES = (
     Image(
         "ubuntu-os-cloud",
@@ -78,6 +81,7 @@ _OS_IMAGES = (
         "ubuntu-2204-lts",
         "5511465778777431107",
         _UBUNTU_FEATURES,
+        python="3.10",
     ),
     Image(
         "ubuntu-os-cloud",
@@ -87,6 +91,7 @@ _OS_IMAGES = (
         "ubuntu-2404-lts",
         "3242930272766215801",
         (*_UBUNTU_FEATURES, "SNP_SVSM_CAPABLE"),
+        python="3.12",
     ),
     Image(
         "debian-cloud",
@@ -96,6 +101,7 @@ _OS_IMAGES = (
         "debian-12-bookworm",
         "2147286739765738111",
         (*_DEBIAN_FEATURES, "SEV_LIVE_MIGRATABLE_V2"),
+        python="3.11",
     ),
     Image(
         "debian-cloud",
@@ -104,6 +110,7 @@ _OS_IMAGES = (
         f"Debian, Debian GNU/Linux, 11 (bullseye), amd64 built on {_BUILD_DATE:%Y%m%d}",
         "debian-11-bullseye",
         "3853522013536123851",
+        python="3.9",
     ),
 )
 
@@ -118,14 +125,15 @@ _TPU_IMAGES = tuple(
         f"Canonical, Ubuntu, {release} LTS, amd64 TPU image built on {_BUILD_DATE}",
         *(license_name, license_code),
         _UBUNTU_FEATURES,
+        python=python,
     )
-    for family, release, license_name, license_code in (
+    for family, release, python, license_name, license_code in (
         (
-            *("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "22.04"),
+            *("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "22.04", "3.10"),
             *("ubuntu-2204-lts", "5511465778777431107"),
         ),
         (
-            *("ubuntu-accel-2404-amd64-tpu-tpu7x", "24.04"),
+            *("ubuntu-accel-2404-amd64-tpu-tpu7x", "24.04", "3.12"),
             *("ubuntu-2404-lts", "3242930272766215801"),
         ),
     )

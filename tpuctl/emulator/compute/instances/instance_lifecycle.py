@@ -14,7 +14,7 @@ from tpuctl.emulator.compute.core.collection import LabeledCollection, Row, Rows
 from tpuctl.emulator.compute.core.context import DISKS, INSTANCES, ComputeContext
 from tpuctl.emulator.compute.core.errors import failed
 from tpuctl.emulator.compute.disks.disks import Disks
-from tpuctl.emulator.compute.disks.images import find_image
+from tpuctl.emulator.compute.disks.images import Image, find_image
 from tpuctl.emulator.compute.instances.capacity import Capacity
 from tpuctl.emulator.compute.instances.instance_spec import Sources
 from tpuctl.emulator.compute.instances.project import Projects
@@ -121,6 +121,7 @@ class InstanceMachines(LabeledCollection):
         machine_type_name = row["machineType"].rpartition("/")[2]
         machine = machine_type(machine_type_name)
         tpu = machine.tpu if machine is not None else None
+        image = self._image(row)
         return MachineSpec(
             name=name,
             node_id=instance_id,
@@ -135,7 +136,8 @@ class InstanceMachines(LabeledCollection):
             access_token=access.token_for(email, account["scopes"]) if account else "",
             metadata=self._metadata(project_id, row),
             kind="instance",
-            tensorflow=self._tensorflow(row),
+            tensorflow=image.tensorflow if image is not None else None,
+            python=image.python if image is not None else None,
             machine_type=machine_type_name,
             hostname=row.get("hostname", ""),
             scopes=tuple(account["scopes"]) if account else (),
@@ -164,12 +166,12 @@ class InstanceMachines(LabeledCollection):
                 metadata.setdefault(key, project_metadata[key])
         return metadata
 
-    def _tensorflow(self, row: Row) -> str | None:
+    def _image(self, row: Row) -> Image | None:
         boot_disk: Row = next((disk for disk in row["disks"] if disk["boot"]), {})
         disk = self._disks.find(boot_disk.get("source", ""))
         if disk is None or "sourceImage" not in disk:
             return None
-        return find_image(disk["sourceImage"]).tensorflow
+        return find_image(disk["sourceImage"])
 
     async def resume(self) -> None:
         """Boot every machine that was running when the last process exited."""

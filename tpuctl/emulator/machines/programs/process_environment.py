@@ -162,7 +162,7 @@ class SharedEnvironment:
     certificates: Path  # the system's and the local cloud's, for every client library
     certificate_folder: Path  # the local cloud's alone, for programs that search a folder first
     pip_settings: Path
-    pip_variables: Mapping[str, str]
+    index_variables: Mapping[str, str]  # where pip and uv find packages
     downloads: Path
     proxy: Callable[[str], str]  # URL of the gateway for a machine, with credentials
     device_limit: Callable[[], int]  # of TPU devices that a program sees; 0 for no limit
@@ -195,7 +195,7 @@ class SharedEnvironment:
             **(_tpu_variables(spec, folder, self.device_limit()) if spec.has_chips else {}),
             # Modules are compiled when they are imported, not all thousands of a library's.
             "PIP_COMPILE": "0",
-            **dict(self.pip_variables),
+            **dict(self.index_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
             "PIP_CERT": str(self.certificates),

@@ -46,6 +46,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             pin = f"{requirement.name}{requirement.clauses.strip()}"
             text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"
             hint = "Remove TensorFlow from the requirements, or choose another runtime."
+            if target.brings_python:
+                text = f"{pin} does not work with the TPU node, which has TensorFlow {version}"
+                hint = f"Use tensorflow=={version}, or choose another runtime."
             yield Finding(
                 RULE.code,
                 RULE.severity,

@@ -43,7 +43,7 @@ BUILDS = OTHER_TENSORFLOWS - {"tensorflow"} | {"tensorflow-tpu", "tf-nightly-tpu
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
-    if version is None:
+    if version is None or target.brings_python:
         return
     for requirement in required(project.root, target.requirements, project.script.path):
         if requirement.name in BUILDS:

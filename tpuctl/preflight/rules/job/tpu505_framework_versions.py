@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +12,14 @@ from typing import Any, NamedTuple
 
 from tpuctl.catalog import FIRST_LIBTPU
 from tpuctl.model.scripts.requirement_files import Requirement, allows, required
+from tpuctl.preflight.analysis.framework_wheels import (
+    FUTURE,
+    allowed_wheels,
+    python_minors,
+    range_text,
+    releases_for,
+    wheels_of,
+)
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -26,8 +34,10 @@ RULE = Rule(
         "rejects requirements that name others. `torch_xla` is built for one release of `torch`, "
         "which pip does not check: with another, its import fails with an undefined symbol. "
         "JAX has no support for TPUs of its own: without libtpu it trains on the machine's CPUs. "
-        "Images with Ubuntu 22.04, which are those of all generations before TPU7x, have Python "
-        "3.10, and JAX 0.7 and later require Python 3.11. "
+        "Each release has wheels for some versions of Python: JAX 0.7 and later need 3.11, JAX "
+        "0.11 and later 3.12. Images with Ubuntu 22.04, those of all generations before "
+        "TPU7x, have Python 3.10. A job that asks for another in `job.python`, `.python-version`, "
+        "or `requires-python` brings it, and is checked for that one. "
         "Releases older than a generation of TPUs do not know it: the compilers of the releases of "
         "libtpu on PyPI were asked for the topologies of each generation, and `jax` and "
         "`torch_xla` list the PCI device IDs of the chips that they look for."
@@ -89,7 +99,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     groups += [[install.package for install in installs] for _, installs in of_calls]
     for group in filter(None, groups):  # the tables are read only if there are requirements
         requirements = {requirement.name: requirement for requirement in group}
-        yield from _jax(requirements, target.python)
+        yield from _pythons(requirements, target)
+        yield from _jax(requirements)
         yield from _torch(requirements)
         if target.image and target.tensorflow is None:
             yield from _torch_driver(requirements)
@@ -97,7 +108,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         yield from _generation(requirements, target.generation)
 
 
-def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]:
+def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     jax, jaxlib = requirements.get("jax"), requirements.get("jaxlib")
     if jax is None:
         return
@@ -108,18 +119,6 @@ def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]
         if not allows(f">={lowest},<={version}", lib):
             text = f"{jax.text} requires jaxlib {_between(lowest, str(version))}"
             yield _finding(jaxlib, f"{jaxlib.text} cannot be installed: {text}", "Remove jaxlib.")
-    if not any(allows(jax.clauses, version) for version in _for_python(python)) and any(
-        allows(jax.clauses, version) for version in _jax_releases()
-    ):
-        newest = next(iter(_for_python(python)))
-        yield _finding(
-            jax,
-            f"{jax.text} needs Python {release.python if release else '3.11'} or later, and the "
-            f"image has Python {python}",
-            f"Use {jax.name}{'[tpu]' if 'tpu' in jax.extras else ''}<={newest}, or install another "
-            "Python by job.setup.",
-            Severity.risk,
-        )
     drivers = {"libtpu", "libtpu-nightly", "torch-xla", "tensorflow-tpu"}
     if "tpu" not in jax.extras and not drivers & requirements.keys():
         yield _finding(
@@ -130,10 +129,91 @@ def _jax(requirements: dict[str, Requirement], python: str) -> Iterator[Finding]
         )
 
 
-def _for_python(python: str) -> Iterator[str]:
-    """JAX's releases for this Python, newest first."""
-    releases = _jax_releases().items()
-    return (version for version, release in releases if allows(f">={release.python}", python))
+def _pythons(requirements: dict[str, Requirement], target: Target) -> Iterator[Finding]:
+    """Requirements without a release for the job's Python, or none of them for the same one."""
+    releases = {
+        requirement: wheels
+        for requirement in requirements.values()
+        if (wheels := _installable(requirement))
+    }
+    advised, remaining = _advised(releases.values()), set(_candidates(target))
+    for requirement, wheels in releases.items():
+        supported = {python for pythons in wheels.values() for python in pythons}
+        if supported & remaining:
+            remaining &= supported
+            continue
+        is_alone = not supported & set(_candidates(target))
+        needs = f"{requirement.text} needs Python {range_text(supported)}"
+        if is_alone:
+            text = f"{needs}, and {target.python_text}"
+        else:
+            text = f"{needs}, and the other requirements Python {range_text(remaining)}"
+        is_certain = _is_certain(requirement, target, supported)
+        severity = RULE.severity if is_certain else Severity.risk
+        hint = _python_hint(requirement, target, advised)
+        yield _finding(requirement, text, hint, severity)
+
+
+def _candidates(target: Target) -> tuple[str, ...]:
+    """The Pythons that the job may run on."""
+    return target.pythons or (target.python,)
+
+
+def _installable(requirement: Requirement) -> dict[str, tuple[str, ...]]:
+    """The Pythons of each release that a requirement allows, for which there is a libtpu, too."""
+    wheels = dict(allowed_wheels(requirement))
+    pins = _libtpu_by_release().get(requirement.name, {})
+    if requirement.name != "tensorflow-tpu" and "tpu" not in requirement.extras:
+        return wheels
+    for version, pythons in wheels.items():
+        drivers = [
+            supported
+            for release, supported in wheels_of("libtpu").items()
+            if pins.get(version) and allows(pins[version], release)
+        ]
+        if drivers:  # otherwise it is not on PyPI
+            wheels[version] = tuple(
+                python for python in pythons if any(python in driver for driver in drivers)
+            )
+    return {version: pythons for version, pythons in wheels.items() if pythons}
+
+
+def _advised(releases: Iterable[dict[str, tuple[str, ...]]]) -> str | None:
+    """The oldest Python for which all requirements have their newest release, or else any; None if
+    there is none."""
+    newest, supported = set(python_minors()), set(python_minors())
+    for wheels in releases:
+        newest &= set(next(iter(wheels.values())))
+        supported &= {python for pythons in wheels.values() for python in pythons}
+    return next((python for python in python_minors() if python in (newest or supported)), None)
+
+
+def _is_certain(requirement: Requirement, target: Target, supported: set[str]) -> bool:
+    """Whether neither a later release nor another index can have it for the job's Python."""
+    if requirement.path.suffix != ".py" and _names_other_index(requirement.path):
+        return False
+    minors = python_minors()
+    is_newer = minors.index(_candidates(target)[0]) > max(map(minors.index, supported))
+    return not (is_newer and allows(requirement.clauses, FUTURE))
+
+
+def _python_hint(requirement: Requirement, target: Target, advised: str | None) -> str:
+    """Another Python, if all requirements have releases for it, or an older release."""
+    older = [
+        version
+        for python in _candidates(target)
+        for version in releases_for(requirement.name, python)[:1]
+    ]
+    extras = requirement.text.removesuffix(requirement.clauses.strip())
+    use = f"Use {extras}<={older[0]}" if older else ""
+    if requirement.is_locked:
+        use = f"Lock a release for Python {target.python}"
+    if advised is None:
+        return f"{use}." if use else "Use releases that support the same Python."
+    setting = f"\n    job: {{python: '{advised}'}}"
+    if use:
+        return f"{use}, or set the job's Python:{setting}"
+    return f"Set the job's Python:{setting}"
 
 
 def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:

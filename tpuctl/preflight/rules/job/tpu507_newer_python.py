@@ -10,21 +10,23 @@ import tomllib
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from tpuctl.catalog import runtimes
-from tpuctl.errors import Usage
-from tpuctl.model.scripts.requirement_files import allows
-from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.lock_files import form_of
+from tpuctl.model.scripts.requirement_files import PROJECT, allows
+from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded
-from tpuctl.preflight.findings import Finding, Rule, Severity, Target
+from tpuctl.preflight.findings import Finding, Rule, Severity, Target, python_version
 
 RULE = Rule(
     code="TPU507",
     name="newer-python",
     severity=Severity.error,
-    summary="Python that is newer than the image's",
+    summary="Python that is newer than the job's",
     rationale=(
         "The base runtimes of the Cloud TPU API have Python 3.10, and so have Compute Engine's "
         "images, except for that of TPU7x, which has 3.12. Syntax of a later version is a "
@@ -32,7 +34,10 @@ RULE = Rule(
         "or AttributeError. What is imported in a `try` that catches the error, or depending on "
         "`sys.version_info`, is not reported. In a function, in a module that is not always "
         "imported, or if `job.setup` may install another Python, it is a risk. The Python of "
-        "other runtimes is not known: nothing is reported for them."
+        "other runtimes is not known: nothing is reported for them. A job that asks for another "
+        "Python in `job.python`, in its script's metadata, `.python-version`, or `requires-python` "
+        "brings it: then that one counts, and of several, the oldest that is newer than the "
+        "image's."
     ),
     bad="""\
 import tomllib
@@ -113,26 +118,27 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     python = _python(target)
     if python is None:
         return
-    image = f"the image has Python {target.python}"
-    yield from _required(project, target, python, image)
+    newest = python_version(target.pythons[-1]) if target.brings_python else python
+    yield from _required(project, target)
     always = _always_imported(project)
     for module in project:
         for node, feature, version in _uses(module, project.root):
             if version <= python:
                 continue
-            is_certain = module.name in always and not target.installs_more
+            is_certain = module.name in always and not target.installs_more and version > newest
             if isinstance(node, (ast.expr, ast.stmt)) and "syntax" not in feature:
                 if is_guarded(module, node) or _is_for_types(module, node):
                     continue
                 if _is_unevaluated(module, node):
                     continue
                 is_certain = is_certain and not _is_in_function(module, node)
-            text = f"{feature} needs Python {version[0]}.{version[1]}, and {image}"
+            text = f"{feature} needs Python {version[0]}.{version[1]}, and {target.python_text}"
             severity = RULE.severity if is_certain else Severity.risk
-            yield finding_at(RULE, module, node, text, _hint(feature), severity=severity)
+            hint = _hint(feature, version, target)
+            yield finding_at(RULE, module, node, text, hint, severity=severity)
 
 
-def _hint(feature: str) -> str:
+def _hint(feature: str, version: Version, target: Target) -> str:
     replacements = {
         "tomllib": "tomli",
         "typing.": "typing_extensions",
@@ -142,18 +148,21 @@ def _hint(feature: str) -> str:
     for prefix, package in replacements.items():
         if name.startswith(prefix) or f"{prefix}Group" in name:
             return f"Use {package} from PyPI if the import fails, and add it to the requirements."
-    return "Write it for the image's Python, or install another Python by job.setup."
+    whose = "job's" if target.brings_python else "image's"
+    minor = f"{version[0]}.{version[1]}"
+    return f"Write it for the {whose} Python, or set a newer one:\n    job: {{python: '{minor}'}}"
 
 
-def _python(target: Target) -> Version | None:
-    """The image's Python; None if it is not known."""
+def _python(target: Target) -> tuple[int, ...] | None:
+    """The job's Python; None if it is not known."""
+    if target.brings_python:
+        return python_version(target.python)
     if target.kind != "vm" or target.tensorflow is not None or not target.image:
         return None
     # Images of Compute Engine are those of the catalog: PROJECT/FAMILY.
     is_known = "/" in target.image or any(runtime.version == target.image for runtime in runtimes())
     is_known = is_known and target.image not in OLDER
-    match = re.fullmatch(r"(\d+)\.(\d+)", target.python)
-    return (int(match[1]), int(match[2])) if is_known and match else None
+    return python_version(target.python) if is_known else None
 
 
 # What the code uses -----------------------------------------------------------------------------
@@ -320,52 +329,66 @@ def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
 # requires-python ----------------------------------------------------------------------------------
 
 
-def _required(project: Project, target: Target, python: Version, image: str) -> Iterator[Finding]:
-    """Metadata that excludes the image's Python. pip refuses to install such a project."""
-    script = project.script.path
-    try:
-        metadata = read_script_metadata(script)
-    except Usage:
-        metadata = None
+def _required(project: Project, target: Target) -> Iterator[Finding]:
+    """Files that exclude the job's Python. pip and uv refuse to install such a project or lock."""
+    metadata = metadata_of(project)
     if metadata is not None:
         clauses = metadata.document.get("requires-python")
-        yield from _excluded(script, clauses, "requires-python", python, image, Severity.risk)
-    file = project.root / (target.requirements or "pyproject.toml")
-    is_installed = (
-        target.requirements is not None or not (project.root / "requirements.txt").exists()
-    )
-    if file.name != "pyproject.toml" or not file.is_file():
+        script = project.script.path
+        yield from _excluded(script, clauses, "requires-python", target, Severity.risk)
+    certain = Severity.risk if target.installs_more else Severity.error
+    installed = requirements_file(project, target.requirements)
+    if installed is not None and form_of(installed) is not None:
+        clauses = _document(installed).get("requires-python")
+        yield from _excluded(installed, clauses, "requires-python", target, certain)
+    file = project.root / PROJECT
+    if target.requirements is not None and installed is not None and form_of(installed) is None:
+        file = installed
+    if file.name != PROJECT or not file.is_file():
         return
-    try:
-        document = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return
-    is_error = is_installed and "build-system" in document and not target.installs_more
-    severity = Severity.error if is_error else Severity.risk
+    document = _document(file)
+    severity = certain if installed == file and "build-system" in document else Severity.risk
     metadata_table = document.get("project")
     if isinstance(metadata_table, dict):
         clauses = metadata_table.get("requires-python")
-        yield from _excluded(file, clauses, "requires-python", python, image, severity)
+        yield from _excluded(file, clauses, "requires-python", target, severity)
     tool = document.get("tool")
     poetry = tool.get("poetry", {}) if isinstance(tool, dict) else {}
     dependencies = poetry.get("dependencies", {}) if isinstance(poetry, dict) else {}
     if isinstance(dependencies, dict) and isinstance(dependencies.get("python"), str):
         clauses = re.sub(r"\^", ">=", dependencies["python"])
-        yield from _excluded(file, clauses, "python", python, image, severity)
+        yield from _excluded(file, clauses, "python", target, severity)
+
+
+def _document(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return {}
 
 
 def _excluded(
-    path: Path, clauses: object, key: str, python: Version, image: str, severity: Severity
+    path: Path, clauses: object, key: str, target: Target, severity: Severity
 ) -> Iterator[Finding]:
-    """A finding if no patch of the image's Python meets the clauses."""
+    """A finding if no patch of a Python that the job may run on meets the clauses."""
     if not isinstance(clauses, str) or "||" in clauses:
         return
-    minor = f"{python[0]}.{python[1]}"
-    if allows(clauses, f"{minor}.0") or allows(clauses, f"{minor}.99"):
+    if any(_allows_minor(clauses, python) for python in target.pythons or (target.python,)):
         return
     lines = path.read_text("utf-8", "replace").split("\n")
     pattern = re.compile(rf"^[#\s]*{key}\s*=")
     line = next((number for number, text in enumerate(lines, 1) if pattern.match(text)), 1)
-    text = f"{key} is {clauses}, and {image}"
-    hint = "Lower it if the code runs there, or install another Python by job.setup."
+    text = f"{key} is {clauses}, and {target.python_text}"
+    fitting = [minor for minor in python_minors() if _allows_minor(clauses, minor)]
+    hint = "Change it to what the code runs on."
+    if fitting:
+        current = python_version(target.python)
+        newer = (minor for minor in fitting if python_version(minor) > current)
+        hint = "Change it if the code runs there, or set the job's Python:\n"
+        hint += f"    job: {{python: '{next(newer, fitting[-1])}'}}"
     yield Finding(RULE.code, severity, path, line, 0, text, hint)
+
+
+def _allows_minor(clauses: str, minor: str) -> bool:
+    """Whether some patch of a Python meets the clauses."""
+    return allows(clauses, f"{minor}.0") or allows(clauses, f"{minor}.99")

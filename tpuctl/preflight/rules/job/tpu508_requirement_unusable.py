@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tpuctl.errors import Usage
-from tpuctl.model.scripts.requirement_files import included_files
-from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.lock_files import form_of
+from tpuctl.model.scripts.requirement_files import PROJECT, included_files
 from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -52,7 +52,9 @@ CONDA = re.compile(r"[A-Za-z0-9][\w.-]*=[^=\s]+(?:=\S+)?\s*")
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    for file in included_files(project.root, target.requirements):
+    installed = requirements_file(project, target.requirements)
+    files = included_files(project.root, target.requirements) if installed is not None else []
+    for file in files:
         try:
             text = file.text()
         except UnicodeDecodeError as error:
@@ -77,15 +79,12 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 def _listed(project: Project, target: Target) -> Iterator[tuple[Path, int, str]]:
     """The requirements in the script's metadata and in pyproject.toml, with their places."""
-    script, name = project.script.path, target.requirements or "pyproject.toml"
     listed: list[tuple[Path, object]] = []
-    with suppress(Usage):
-        metadata = read_script_metadata(script)
-        listed.append((script, metadata.dependencies if metadata is not None else []))
-    file = project.root / name
-    if file.name == "pyproject.toml" and not (
-        target.requirements is None and (project.root / "requirements.txt").exists()
-    ):
+    file = requirements_file(project, target.requirements)
+    metadata = metadata_of(project)
+    if metadata is not None and (file is None or form_of(file) is None):
+        listed.append((project.script.path, metadata.dependencies))
+    if file is not None and file.name == PROJECT:
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError):
             document = tomllib.loads(file.read_text("utf-8"))
             listed.append((file, document.get("project", {}).get("dependencies", [])))
