@@ -129,7 +129,9 @@ def test_file_with_another_hash_ends_the_job(machine: Machine, index: PackageInd
     line = fail(machine, **lock())
     start = "uv.lock could not be installed: shared-library 1.0 does not have the required hash: "
     assert line.startswith(start)
-    assert line.endswith("; nothing was installed")
+    lines = (machine.folder / "code/uv.lock").read_text().splitlines()
+    number = lines.index('name = "shared-library"') + 1
+    assert line.endswith(f"; nothing was installed (uv.lock:{number})")
 
 
 def test_script_is_installed_by_its_lock(machine: Machine, index: PackageIndex) -> None:

@@ -434,7 +434,7 @@ def _explained(lock: Lock, text: str, minor: str, platform: str) -> Diagnostic |
         key = "environments" if lock.form == "pylock" else "supported-markers"
         return Diagnostic(
             "Lock is for other platforms",
-            f"{lock.path.name} was not written for {platform}",
+            f"{lock.path.name} was not written for Linux on {platform}",
             f"Add Linux to tool.uv.environments, and lock again:\n    {command}",
             f"{lock.path}:{lock.line(key)}",
         )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         explain,
         is_not_found,
         pip_requirement,
+        place,
     )
     from tpuctl.jobs.shipped.environment.lock_file import LockedPackages
     from tpuctl.jobs.shipped.environment.pip_inputs import (
@@ -54,7 +55,7 @@ else:
     import uv_settings
     from folder import Folder
     from image_packages import remove_stubs, this_platform
-    from installer_errors import explain, is_not_found, pip_requirement
+    from installer_errors import explain, is_not_found, pip_requirement, place
     from lock_file import LockedPackages
     from pip_inputs import (
         decode,
@@ -403,8 +404,22 @@ class Environment:
         reason = explain(output)
         return Failure(
             f"{requested.description} could not be installed{source}"
-            + (f": {reason}" if reason else "")
+            + (f": {reason}{place(reason, self.sources_of(requested))}" if reason else "")
         )
+
+    def sources_of(self, requested: Requirements) -> list[tuple[str, str]]:
+        """The names and texts of the files that may list what is required."""
+        names = [self.install["requirements"]] if requested.arguments[:1] == ["-r"] else []
+        folder = self.install.get("project") or ""
+        names.append(os.path.normpath(os.path.join(folder, "pyproject.toml")))
+        names += (word for word in self.spec.get("argv") or () if word.endswith(".py"))
+        files = []
+        for name in names:
+            path = os.path.join(self.code, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as source:
+                    files.append((name, decode(source.read())))
+        return files
 
     def require_installed(self, names: list[str], installer: str, settings: str) -> None:
         """Raise Failure if the installer succeeded without installing these packages, or

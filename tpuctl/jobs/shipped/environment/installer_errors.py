@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from re import Match
 
 MAX_LENGTH = 400  # of a sentence of the installer's
@@ -63,6 +63,25 @@ def explain(output: str) -> str:
 def download_error(output: str) -> str:
     """The reason of a failed download."""
     return explain(output)
+
+
+def place(reason: str, files: Sequence[tuple[str, str]]) -> str:
+    """Where the package is required that a reason starts with: " (requirements.txt:3)"; "" if none
+    of these files, names and texts, has it, as if another package requires it."""
+    match = re.match(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?=[\s=<>~!;\[]|$)", reason)
+    if match is None:
+        return ""
+    name = r"[-_.]+".join(re.escape(part) for part in re.split(r"[-_.]+", match[0]))
+    end = r"\s*(?:$|[=<>~!;@,\[\]\\#\"'])"
+    in_requirements, quoted = rf"\s*{name}{end}", rf".*[\"']{name}{end}"
+    locked = rf"\s*name\s*=\s*\"{name}\"\s*$"
+    for path, text in files:
+        is_structured = path.endswith((".toml", ".lock", ".py"))
+        for pattern in (locked, quoted) if is_structured else (in_requirements,):
+            for number, line in enumerate(text.split("\n"), 1):
+                if re.match(pattern, line, re.IGNORECASE):
+                    return f" ({path}:{number})"
+    return ""
 
 
 # Reasons --------------------------------------------------------------------------------------
