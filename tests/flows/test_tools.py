@@ -18,10 +18,11 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Refused
+from tpuctl.files import archives_folder
 from tpuctl.flows.packages import tools
 from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.interpreters import current
-from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
+from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.uv_program import tool_for_uv, uv_path
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued

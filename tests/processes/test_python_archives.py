@@ -18,7 +18,8 @@ import pytest
 from tests.support.http_server import QuietHandler, serving_http
 from tests.support.python_mirror import PythonMirror, python_mirror
 from tpuctl.errors import Usage
-from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
+from tpuctl.files import archives_folder
+from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.tool_archives import LargeDownload, ToolUnavailable, tool_archive
 from tpuctl.jobs.requirements.uv_program import (
     UvFailed,
@@ -44,7 +45,9 @@ asyncio.run(fetch())
 
 
 @pytest.fixture(autouse=True)
-def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tpuctl's cache is empty."""
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")  # their delays
 
 
@@ -83,7 +86,6 @@ def test_uv_knows_builds_of_both_architectures(
     architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of uv's own list, which needs no network. Settings of a project do not matter."""
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_NO_MANAGED_PYTHON", "1")
     (tmp_path / "pyproject.toml").write_text("[tool.uv\n")
     (tmp_path / ".python-version").write_text("nonsense\n")
@@ -110,7 +112,6 @@ def test_unreadable_list_is_reported(
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(path))
     with pytest.raises(Usage, match="UV_PYTHON_DOWNLOADS_JSON_URL: .*" + name) as raised:
         python_builds(ARCHITECTURE)
@@ -132,7 +133,6 @@ async def test_archive_of_another_architecture_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its programs cannot run here."""
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     with python_mirror(tmp_path / "mirror", ["3.12"], [OTHER]) as mirror:
         for name, value in mirror.mirror_variables.items():
             monkeypatch.setenv(name, value)
@@ -241,7 +241,6 @@ def uv_wheel(folder: Path, version: str, program: bytes) -> None:
 async def test_uv_of_another_architecture_is_that_of_its_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     tool = tool_for_uv(OTHER)
     assert tool.key == f"uv-{tool.version}-{OTHER}"
