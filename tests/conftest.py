@@ -49,14 +49,19 @@ def transcript(
 
 @pytest.fixture
 def pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonMirror]:
-    """A mirror with Python 3.12 and 3.13, the only builds that uv knows."""
+    """A mirror with Python 3.12 and 3.13, the only builds that uv knows. tpuctl's cache has none
+    of them."""
+    import shutil
+
     from tests.support.python_mirror import python_mirror
+    from tpuctl.files import archives_folder
 
     with python_mirror(tmp_path / "pythons", ["3.12", "3.13"]) as mirror:
         for name, value in mirror.variables.items():
             monkeypatch.setenv(name, value)
         if "TPUCTL_CONFIG_HOME" not in os.environ:  # the user's cache stays as it is
             monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
+        shutil.rmtree(archives_folder(), ignore_errors=True)
         yield mirror
 
 

@@ -24,6 +24,17 @@ def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(platformdirs.user_cache_dir("tpuctl", appauthor=False))
 
 
+def archives_folder() -> Path:
+    """Where archives of what jobs bring are: a folder for each Python and uv."""
+    return cache_home() / "tools"
+
+
+def archives_lock(folder: Path) -> Path:
+    """The file whose lock is held while one of these folders is changed, and shared while an
+    archive in it is used."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
 def state_home(environment: Mapping[str, str] = os.environ) -> Path:
     """tpuctl's state folder; it is below `TPUCTL_CONFIG_HOME` if that is set."""
     if config_home := environment.get("TPUCTL_CONFIG_HOME"):

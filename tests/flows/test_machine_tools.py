@@ -21,9 +21,11 @@ from tests.support.python_mirror import PythonMirror, portable_interpreter, pyth
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.jobs.launch import cache_spec
-from tpuctl.jobs.requirements.tool_archives import fetch_archive
+from tpuctl.jobs.requirements.tool_archives import tool_archive
 from tpuctl.model.jobs.installation import Tool
 from tpuctl.model.text.names import TOOLS
+
+pytestmark = pytest.mark.long
 
 MINOR = "3.12" if sys.version_info[:2] != (3, 12) else "3.11"
 REQUIREMENTS = "small-library\n"
@@ -106,10 +108,10 @@ async def job(
 
 async def store_uv(job: Job) -> dict[str, Any]:
     """Store uv in the bucket as the computer that submits a job does."""
-    archive = await fetch_archive(Tool.model_validate(UV), lambda _: None)
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    await job.stack.store.put_bytes(f"{TOOLS}/{UV['key']}/{digest}.tar.gz", archive.read_bytes())
-    return {**UV, "sha256": digest}
+    async with tool_archive(Tool.model_validate(UV)) as archive:
+        name = f"{TOOLS}/{UV['key']}/{archive.sha256}.tar.gz"
+        await job.stack.store.put_bytes(name, archive.path.read_bytes())
+        return {**UV, "sha256": archive.sha256}
 
 
 async def store_python(job: Job, mirror: PythonMirror) -> None:
@@ -203,3 +205,17 @@ async def test_kill_at_any_time_leaves_nothing_half(job: Job, seconds: float) ->
     names = [name.rpartition("/")[2] for name in await job.objects()]
     assert "lock" not in names
     assert len(names) == 2
+
+
+async def test_submitted_job_installs_with_uv_of_the_bucket(stack: Tpuctl, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    make_wheel(tmp_path / "job/wheels", "small-library", "3.0")
+    script = tmp_path / "job/train.py"
+    script.write_text("import small_library")
+    assert await stack.run(script) == 0
+    transport = (await stack.transports())[0]
+    show = "cat .tpuctl/jobs/*/1/log .tpuctl/jobs/*/1/install.log"
+    output = (await transport.run(["sh", "-c", show])).check("show").stdout.decode()
+    await transport.close()
+    assert f"tpuctl: unpacked uv {UV['version']} from the bucket in " in output
+    assert "\n + small-library==3.0\n" in output, "uv's message"

@@ -163,8 +163,8 @@ def test_project_runs_on_its_python_with_exactly_its_packages(lab: Laboratory, n
     assert installation.python is not None
     assert installation.python.key == lab.mirror.key(minor)
     assert installation.python.sha256 == lab.mirror.sha256(minor)
-    shown = lab.tpuctl(folder, "jobs", "show")
-    assert re.search(rf"(?m)^python +{re.escape(version)}\b", shown.stdout), shown.stdout
+    printed = lab.tpuctl(folder, "jobs", "show")
+    assert re.search(rf"(?m)^python +{re.escape(version)}\b", printed.stdout), printed.stdout
 
     before = lab.downloads
     again = lab.run_successfully(folder)

@@ -7,21 +7,24 @@ import hashlib
 import platform
 import subprocess
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.projects import provision
+from tests.support.projects import numbers
 from tests.support.python_mirror import PythonMirror, python_mirror, unpacked
-from tpuctl.api import Tpuctl
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Refused
+from tpuctl.files import archives_folder
 from tpuctl.flows.packages import tools
 from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.interpreters import current
-from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
+from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.uv_program import tool_for_uv, uv_path
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, StepFinished, StepProgress, WarningIssued
 from tpuctl.model.jobs.installation import Installation, PythonBuild
 from tpuctl.model.text.names import TOOLS
@@ -41,11 +44,12 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonMi
 
 
 @pytest.fixture
-async def store(make_stub_stack: Callable[..., Tpuctl]) -> AsyncIterator[ObjectStore]:
-    stack = make_stub_stack()
-    await provision(stack)
-    yield ObjectStore(stack.cloud.client("storage"), stack.stack.bucket)
-    await stack.down(delete_bucket=True)
+async def store(null_cloud: LocalCloud) -> ObjectStore:
+    endpoint = Endpoint("local", null_cloud.url, null_cloud.token)
+    client = Cloud(endpoint, "local-project").client("storage")
+    name = f"tools-{next(numbers)}"
+    await asyncio.to_thread(client.create_bucket, name)
+    return ObjectStore(client, name)
 
 
 @pytest.fixture

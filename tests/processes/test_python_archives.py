@@ -9,13 +9,17 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from tests.support.http_server import QuietHandler, serving_http
 from tests.support.python_mirror import PythonMirror, python_mirror
 from tpuctl.errors import Usage
-from tpuctl.jobs.requirements.python_archives import archives_folder, python_builds
+from tpuctl.files import archives_folder
+from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.tool_archives import LargeDownload, ToolUnavailable, tool_archive
 from tpuctl.jobs.requirements.uv_program import (
     UvFailed,
@@ -41,7 +45,9 @@ asyncio.run(fetch())
 
 
 @pytest.fixture(autouse=True)
-def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tpuctl's cache is empty."""
+    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")  # their delays
 
 
@@ -80,7 +86,6 @@ def test_uv_knows_builds_of_both_architectures(
     architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of uv's own list, which needs no network. Settings of a project do not matter."""
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_NO_MANAGED_PYTHON", "1")
     (tmp_path / "pyproject.toml").write_text("[tool.uv\n")
     (tmp_path / ".python-version").write_text("nonsense\n")
@@ -107,7 +112,6 @@ def test_unreadable_list_is_reported(
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", str(path))
     with pytest.raises(Usage, match="UV_PYTHON_DOWNLOADS_JSON_URL: .*" + name) as raised:
         python_builds(ARCHITECTURE)
@@ -129,7 +133,6 @@ async def test_archive_of_another_architecture_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its programs cannot run here."""
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
     with python_mirror(tmp_path / "mirror", ["3.12"], [OTHER]) as mirror:
         for name, value in mirror.mirror_variables.items():
             monkeypatch.setenv(name, value)
@@ -213,8 +216,12 @@ def test_killed_download_is_whole_or_missing(pythons: PythonMirror, seconds: flo
     assert path.read_bytes() == pythons.archive("3.13").read_bytes()
 
 
+class QuietFiles(QuietHandler, SimpleHTTPRequestHandler):
+    """Serves the files of a folder."""
+
+
 def uv_wheel(folder: Path, version: str, program: bytes) -> None:
-    """A wheel of uv for the other architecture."""
+    """A wheel of uv for the other architecture, in the folder that an index has for uv."""
     info = f"uv-{version}.dist-info"
     tag = f"py3-none-manylinux_2_17_{OTHER}.manylinux2014_{OTHER}"
     files = {
@@ -223,31 +230,33 @@ def uv_wheel(folder: Path, version: str, program: bytes) -> None:
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
     }
     record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    folder.mkdir()
-    with zipfile.ZipFile(folder / f"uv-{version}-{tag}.whl", "w") as wheel:
-        for name, content in {**files, f"{info}/RECORD": record.encode()}.items():
-            wheel.writestr(name, content)
+    folder.mkdir(parents=True)
+    name = f"uv-{version}-{tag}.whl"
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        for member, content in {**files, f"{info}/RECORD": record.encode()}.items():
+            wheel.writestr(member, content)
 
 
 async def test_uv_of_another_architecture_is_that_of_its_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     tool = tool_for_uv(OTHER)
     assert tool.key == f"uv-{tool.version}-{OTHER}"
-    with pytest.raises(ToolUnavailable, match=rf"^Download failed: uv {tool.version}: "):
-        async with tool_archive(tool):
-            pass
-    uv_wheel(tmp_path / "wheels", tool.version, b"a program")
-    async with tool_archive(tool) as archive:
-        with tarfile.open(archive.path) as members:
-            [member] = members
-            assert (member.name, member.mode) == ("uv", 0o755)
-            content = members.extractfile(member)
-            assert content is not None
-            assert content.read() == b"a program"
+    with serving_http(partial(QuietFiles, directory=str(tmp_path / "index"))) as server:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ToolUnavailable, match=rf"^Download failed: uv {tool.version}: .*found"):
+            async with tool_archive(tool):
+                pass
+        uv_wheel(tmp_path / "index" / "uv", tool.version, b"a program")
+        async with tool_archive(tool) as archive:
+            with tarfile.open(archive.path) as members:
+                [member] = members
+                assert (member.name, member.mode) == ("uv", 0o755)
+                content = members.extractfile(member)
+                assert content is not None
+                assert content.read() == b"a program"
 
 
 async def test_archive_of_uv_is_the_same_each_time(

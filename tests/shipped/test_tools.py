@@ -111,8 +111,8 @@ def test_all_commands_use_the_jobs_python(
     tool.mkdir(parents=True)
     (tool / "uv").symlink_to(uv_path())
     (tool / "complete").touch()
-    say = "import sys; print(sys.version.split()[0], sys.executable)"
-    command = f'{{}} -c "{say}"'
+    report = "import sys; print(sys.version.split()[0], sys.executable)"
+    command = f'{{}} -c "{report}"'
     shell = "; ".join(command.format(name) for name in ("python", "python3"))
     install = {"python": python_build(mirror, version), "uv": UV}
     new_worker.write_spec(

@@ -12,11 +12,12 @@ import pytest
 
 from tpuctl.cli.main import run
 from tpuctl.environments import shared
-from tpuctl.files import disk_usage
+from tpuctl.files import archives_lock, disk_usage
 from tpuctl.local_cloud.machine_images import ImageStore
 
 IMAGE, OTHER_IMAGE = "tensorflow-2.18.0-py3.11-08320c580f084b67", "python-py3.11-16733ea88e40e61e"
 COMPILER, PACKAGES = "compile/compiler-f8d0ec337fa52ea1", "afe2cb3ad3222525160e2422"
+TOOL = "cpython-3.12.1-linux-x86_64-gnu-20261110"
 SIZE = 1 << 20
 
 
@@ -30,10 +31,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in (
         *(tmp_path / "images" / name for name in (IMAGE, OTHER_IMAGE, COMPILER, "pip", "mine")),
         *(rehearsals / f"home/.tpuctl/envs/{PACKAGES}", rehearsals / "runs/one"),
+        tmp_path / "config/cache/tools" / TOOL,
     ):
         folder.mkdir(parents=True)
         (folder / "data").write_bytes(os.urandom(SIZE))
-        if folder.name not in ("pip", "mine", "one"):
+        if folder.name not in ("pip", "mine", "one", TOOL):
             (folder / "complete").touch()
     (tmp_path / "images" / IMAGE / "link").symlink_to(tmp_path)
     return tmp_path / "images"
@@ -55,9 +57,9 @@ def test_unused_items_are_deleted(cache: Path, capsys: pytest.CaptureFixture[str
     before = disk_usage(cache.parent)
     data = prune(capsys)
     kinds = sorted(item["kind"] for item in data["deleted_items"])
-    assert kinds == ["compiler", "downloads", "image", "image", "packages"]
+    assert kinds == ["compiler", "downloads", "image", "image", "packages", "tool"]
     assert data["kept_items"] == []
-    assert data["freed_bytes"] == before - disk_usage(cache.parent) >= 5 * SIZE
+    assert data["freed_bytes"] == before - disk_usage(cache.parent) >= 6 * SIZE
     assert (cache / "mine/data").exists(), "not tpuctl's"
     assert (cache.parent / "config/cache/rehearsals/runs/one/data").exists(), "results"
     assert (cache / "pip").is_dir(), "machines have it open"
@@ -84,10 +86,10 @@ def test_images_in_use_are_kept(
 def test_everything_is_kept_during_rehearsal(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Except for downloads, without which pip downloads again."""
+    """Except for downloads, without which pip downloads again, and the Pythons of jobs."""
     with ImageStore().rehearsing():
         data = prune(capsys)
-    assert names(data["deleted_items"]) == {"pip"}
+    assert names(data["deleted_items"]) == {"pip", TOOL}
     assert {item["keep_reason"] for item in data["kept_items"]} == {"rehearsal running"}
 
 
@@ -99,18 +101,29 @@ def test_recently_used_items_are_kept(cache: Path, capsys: pytest.CaptureFixture
     assert {item["keep_reason"] for item in data["kept_items"]} == {"used recently"}
 
 
+def test_archives_in_use_are_kept(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "config/cache/tools" / TOOL
+    with shared(archives_lock(folder)):
+        data = prune(capsys)
+    assert names(data["kept_items"]) == {TOOL}
+    assert (folder / "data").exists()
+    assert names(prune(capsys)["deleted_items"]) == {TOOL}
+
+
 def test_items_are_listed_before_question(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["local", "prune"]) == 2
     output = capsys.readouterr()
     assert "tensorflow-2.18.0-py3.11  " in output.out
-    assert "Delete 5 items, 5.2 MB?" in output.err
+    assert "Delete 6 items, 6.3 MB?" in output.err
     assert (cache / IMAGE / "data").exists()
     assert max(map(len, output.out.splitlines())) <= 80
 
 
 def test_status_has_sizes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["local", "status"]) == 1
-    assert "5.2 MB; to free it: tpuctl local prune" in capsys.readouterr().out
+    assert "6.3 MB; to free it: tpuctl local prune" in capsys.readouterr().out
     assert run(["local", "status", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)["data"]
     size = data.pop("cache_bytes")

@@ -1,5 +1,5 @@
-"""What tpuctl keeps on this computer to be fast: images, packages, and downloads. All of it is
-built or downloaded again when it is needed."""
+"""What tpuctl keeps on this computer to be fast: images, packages, downloads, and the Pythons of
+jobs. All of it is built or downloaded again when it is needed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 from tpuctl.environments import try_exclusive
-from tpuctl.files import cache_home, disk_usage
+from tpuctl.files import archives_folder, archives_lock, cache_home, disk_usage
 from tpuctl.local_cloud.folder_removal import remove_folder
 from tpuctl.local_cloud.machine_images import MARKER, ImageStore
 
 PACKAGES = ".tpuctl/envs/*/"  # of jobs, below their home
 DIGEST = re.compile(r"-?[0-9a-f]{16,}$")
 DAY = 24 * 3600
-Kind = Literal["image", "compiler", "packages", "downloads"]
+Kind = Literal["image", "compiler", "packages", "downloads", "tool"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,8 @@ def _items(
             return "used recently"
         if kind == "downloads":
             return ""  # pip does without
+        if kind == "tool":
+            return "" if try_exclusive(archives_lock(path), locks) else "in use"
         if kind == "image" and (
             path.resolve() in linked
             or not all(try_exclusive(lock, locks) for lock in store.locks_of(path))
@@ -107,7 +109,7 @@ def _items(
 
 
 def _last_use(kind: str, path: Path) -> float:
-    if kind == "downloads":
+    if kind in ("downloads", "tool"):
         statuses = (file.lstat() for file in path.rglob("*"))
         return max((status.st_mtime for status in statuses), default=0.0)
     marker = path / MARKER
@@ -126,3 +128,5 @@ def _folders(store: ImageStore) -> Iterator[tuple[Kind, Path]]:
             yield "packages", path
     if store.downloads.is_dir() and any(store.downloads.iterdir()):
         yield "downloads", store.downloads
+    for path in sorted(archives_folder().glob("*/")):
+        yield "tool", path

@@ -32,6 +32,7 @@ from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of, user_at_host
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.workers import connections, ordered_nodes
+from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.flows.stack.apply import apply_plan
 from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.up import up
@@ -553,6 +554,13 @@ async def start_next_attempt(
             await record_not_started(context.store, following, "the job was stopped")
             raise RecoveryAborted("the job was stopped")
         try:
+            await ensure_tools(
+                following.installation,
+                context.store,
+                context.emit,
+                workers_have_internet=context.stack.file.network.ssh == "external",
+                may_download=context.may_download,
+            )
             await start_attempt(submission, following, context.store, job_transports, context.emit)
         except TpuctlError as error:  # counts as a failed attempt
             context.emit(WarningIssued(error.diagnostics[0]))

@@ -118,7 +118,10 @@ class _Transfer:
             if may_download(f"{text}. Download it here, for all machines?"):
                 allowed.append(tool)
             else:
-                self.problems[tool] = f"{tool_name(tool)}: {decimal_size(size)}, not confirmed"
+                self.problems[tool] = (
+                    f"{tool_name(tool)}: a download of {decimal_size(size)} was not confirmed; "
+                    "--yes confirms it"
+                )
         if allowed:
             more, _ = await self._stored(allowed, None)
             stored |= more

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpuctl.errors import Usage
-from tpuctl.files import cache_home, private_folder
+from tpuctl.files import archives_folder, private_folder
 from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, run_uv
 from tpuctl.model.jobs.installation import PythonBuild
 
@@ -71,11 +71,6 @@ def _build(entry: Mapping[str, str], architecture: str) -> PythonBuild | None:
     return PythonBuild(
         key=f"{entry['key']}-{release}", version=entry["version"], request=entry["key"]
     )
-
-
-def archives_folder() -> Path:
-    """Where this user's archives of tools are kept."""
-    return cache_home() / "tools"
 
 
 async def download_python(build: PythonBuild, scratch: Path, progress: Progress) -> Path:

@@ -20,12 +20,11 @@ from pathlib import Path
 from tpuctl.cloud.threads import in_thread
 from tpuctl.environments import exclusive
 from tpuctl.errors import TpuctlError
-from tpuctl.files import private_folder
+from tpuctl.files import archives_folder, archives_lock, private_folder
 from tpuctl.interpreters import wheel_uv
 from tpuctl.jobs.requirements.python_archives import (
     SUFFIX,
     Progress,
-    archives_folder,
     download_python,
 )
 from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, uv_version
@@ -77,9 +76,10 @@ async def tool_archive(
     """
     async with contextlib.AsyncExitStack() as stack:
         with _reported_errors(tool):
-            folder = private_folder(archives_folder() / tool.key)
-            lock = exclusive(lock_path(folder), lambda text: waiting(), waiting="")
+            folder = private_folder(archives_folder()) / tool.key
+            lock = exclusive(archives_lock(folder), lambda text: waiting(), waiting="")
             descriptor = await stack.enter_async_context(lock)
+            private_folder(folder)
             archive = await in_thread(_cached, tool, folder)
             if archive is None:
                 archive = await _added(tool, folder, progress, max_bytes)
@@ -87,12 +87,6 @@ async def tool_archive(
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             os.utime(archive.path)
         yield archive
-
-
-def lock_path(folder: Path) -> Path:
-    """The file whose lock is held while a folder of archives is changed, and shared while they are
-    used."""
-    return folder.with_name(f"{folder.name}.lock")
 
 
 def _cached(tool: Tool, folder: Path) -> ToolArchive | None:
