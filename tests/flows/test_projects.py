@@ -243,7 +243,7 @@ def test_project_for_newer_jax_never_runs_on_the_images_python(
             (),
             ("--python", "3.12.99"),
             "--python: No such Python",
-            ("Python 3.12.99 does not exist", "job: {python: '3.12'}"),
+            ("Python 3.12.99 does not exist", "for example --python 3.12"),
         ),
         (
             {"pyproject.toml": MODERN + FOR_MACS},
