@@ -206,7 +206,7 @@ def _not_downloaded(problems: Mapping[Tool, str], workers_have_internet: bool) -
     lines = [*problems.values()]
     if workers_have_internet:
         lines.append("One of the machines downloads it instead, and stores it for the others.")
-        hint = "If the machines cannot download it either, set a mirror that one of both reaches,"
+        hint = "If the machines cannot do so, set a mirror that this computer or they reach,"
     else:
         lines.append("The machines cannot download it: they have no external addresses.")
         hint = "Set a mirror that this computer reaches,"

@@ -153,4 +153,8 @@ def _reason(lines: Iterable[str]) -> str:
             parts.append(rest)
         elif is_error:
             parts[-1] += f" {line}"
-    return ": ".join(parts) or " ".join(listed)
+    reason = ": ".join(parts) or " ".join(listed)
+    # An address once: after "Failed to download `URL`", the status is "… for url (URL)".
+    return re.sub(
+        r" for url \(([^)]+)\)", lambda match: match[0] * (reason.count(match[1]) == 1), reason
+    )
