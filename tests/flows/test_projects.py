@@ -433,7 +433,7 @@ def installing(lab: Laboratory) -> list[int]:
 
 @pytest.mark.soak
 def test_worker_unpacks_what_another_has_installed(local_cloud: LocalCloud, tmp_path: Path) -> None:
-    with laboratory(tmp_path, ["3.12"], **PAIR) as lab:
+    with laboratory(tmp_path, ["3.12"], config=str(tmp_path / "config"), **PAIR) as lab:
         for _ in brought_up(lab):
             folder = lab.create(PROJECTS["uv.lock with groups"], workers="all")
             lab.run_successfully(folder)
@@ -490,3 +490,22 @@ async def test_notebook_runs_on_the_projects_python(lab: Laboratory) -> None:
         assert await asyncio.to_thread(terminal.end) == 0
     stopped = await asyncio.to_thread(lab.tpuctl, folder, "stop")
     assert stopped.returncode == 0, stopped.stderr
+
+
+@pytest.mark.soak
+def test_machines_without_internet_get_only_what_the_bucket_has(
+    local_cloud: LocalCloud, tmp_path: Path
+) -> None:
+    config = str(tmp_path / "config")
+    with laboratory(tmp_path, ["3.12"], config=config, network="iap") as closed:
+        for lab in brought_up(closed):
+            folder = lab.create(JobProject({".python-version": "3.12\n"}))
+            lab.mirror.fault = "fail"
+            error = lab.error(folder, "run", "train.py")
+            assert error.startswith("Cannot download what the job runs on Python 3.12.")
+            assert error.count(f"http://{lab.mirror.url.rpartition('/')[2]}") == 1
+            assert "they have no external addresses" in error
+            assert "export UV_PYTHON_INSTALL_MIRROR=URL" in error
+            assert asyncio.run(stack_of(folder).jobs()) == []
+            lab.mirror.fault = ""
+            assert lab.run_successfully(folder).python.startswith("3.12.")

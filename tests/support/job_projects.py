@@ -97,6 +97,7 @@ class Laboratory:
     type_name: str = "v2-8"
     runtime: str = "tpu-ubuntu2204-base"
     zone: str = "us-central1-b"
+    network: str = "external"  # how machines are reached with SSH
     config: str = ""  # a configuration and cache of its own
 
     @property
@@ -136,7 +137,7 @@ class Laboratory:
         (folder / "tpuctl.yaml").write_text(
             f"stack: {self.stack}\nproject: {{id: local-project}}\n"
             f"tpu: {{type: {self.type_name}, runtime: {self.runtime}, zones: [{self.zone}]}}\n"
-            f"job: {json.dumps(section)}\n",
+            f"network: {{ssh: {self.network}}}\njob: {json.dumps(section)}\n",
             "utf-8",
         )
 
