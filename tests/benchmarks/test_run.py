@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 RUN = Path(__file__).with_name("run.py")
 # Sections that run gcloud, start TensorFlow or several programs, or wait for a pace.
 GCLOUD = ["gcloud", "fanout"]
-MACHINES = ["first-line", "logs", "up", "up-real", "warm-starts", "workers"]
+MACHINES = ["environments", "first-line", "logs", "up", "up-real", "warm-starts", "workers"]
 TENSORFLOW = ["gs", "tokens"]
 QUICK = [name for name in SECTIONS if name not in {*GCLOUD, *MACHINES, *TENSORFLOW}]
 # Environments that download gigabytes are not created for a test.

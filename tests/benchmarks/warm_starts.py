@@ -62,16 +62,18 @@ def warm_starts() -> Iterator[Figure]:
             asyncio.run(run(stack, script))
             installs.append(asyncio.run(clear_machines(stack)))
     (without, first, following), workers = seconds, sized(4, 1)
-    yield Figure("first step without cache", f"{without:.1f} s", pip_runs(installs[0], workers))
+    yield Figure(
+        "first step without cache", f"{without:.1f} s", installations(installs[0], workers)
+    )
     yield Figure(
         "… of the first job with it",
         f"{first:.1f} s",
-        f"{first / without:.2f} × without, {pip_runs(installs[1], workers)}",
+        f"{first / without:.2f} × without, {installations(installs[1], workers)}",
     )
     yield Figure(
         "… of the next job, on new machines",
         f"{following:.1f} s",
-        f"{following / without:.2f} × without, {pip_runs(installs[2], workers)}",
+        f"{following / without:.2f} × without, {installations(installs[2], workers)}",
     )
 
 
@@ -93,15 +95,16 @@ async def run(stack: Tpuctl, script: Path) -> None:
 
 
 async def clear_machines(stack: Tpuctl) -> int:
-    """Remove what jobs left on all workers; returns on how many of them pip installed packages."""
+    """Remove what jobs left on all workers; returns on how many of them packages were
+    installed."""
     count = 0
     for transport in (await stack.transports()).values():
-        search = "grep -l 'Successfully installed' .tpuctl/jobs/*/1/install.log || :"
+        search = "grep -lE '^(Successfully i|I)nstalled ' .tpuctl/jobs/*/1/install.log || :"
         count += bool((await transport.run(["sh", "-c", search])).stdout)
         await transport.run(["rm", "-rf", ".tpuctl"])
         await transport.close()
     return count
 
 
-def pip_runs(count: int, workers: int) -> str:
-    return f"pip ran on {count} of {workers} workers"
+def installations(count: int, workers: int) -> str:
+    return f"installed on {count} of {workers} workers"

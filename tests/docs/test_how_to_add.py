@@ -233,18 +233,19 @@ def test_rule_recipe(quick_copy: Copy) -> None:
     (rule, _) = parts("A rule of the check")
     namespace: dict[str, Any] = {}
     exec(compile(rule.text, rule.path, "exec"), namespace)
-    script = copy.tree / "train.py"
+    script = copy.tree / "build" / "train.py"  # without tpuctl's own requirements
+    script.parent.mkdir(exist_ok=True)
     script.write_text(namespace["RULE"].bad, "utf-8")
 
     def check(arguments: str) -> list[str]:
         data = copy.run_json(f"tpuctl check {arguments}")
         return [entry["code"] for entry in data.get("rules", data.get("findings"))]
 
-    assert check("train.py") == ["TPU901"]
-    assert check("train.py --select TPU1") == []
+    assert check("build/train.py") == ["TPU901"]
+    assert check("build/train.py --select TPU1") == []
     assert check("--explain cubed") == ["TPU901"]
     script.write_text(f"# tpuctl: ignore-file[cubed]\n{namespace['RULE'].bad}", "utf-8")
-    assert check("train.py") == []
+    assert check("build/train.py") == []
     run_commands_after_docs(copy, "A rule of the check")
 
 

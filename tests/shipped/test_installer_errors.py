@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tests.support.environment_machine import Machine
 from tests.support.package_index import PASSWORD, PackageIndex, package_index
 from tests.support.wheels import make_wheel
-from tpuctl.jobs.shipped.environment.installer_errors import explain
+from tpuctl.jobs.shipped.environment.installer_errors import explain, place
 
 UNUSED_INDEX = "http://127.0.0.1:9/"  # the discard port
 ZEROS = "0" * 64
@@ -68,6 +69,9 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, index: PackageIndex)
     return machine
 
 
+PLACE = re.compile(r" \(requirements\.txt:1\)$")
+
+
 def message(machine: Machine, requirements: str) -> str:
     """The only line of a job whose requirements cannot be installed."""
     done = machine.create(requirements)
@@ -76,7 +80,7 @@ def message(machine: Machine, requirements: str) -> str:
     prefix = "requirements.txt could not be installed: "
     assert line.startswith(prefix), machine.log().decode()
     assert {path.suffix for path in (machine.home / ".tpuctl/envs").iterdir()} == {".lock"}
-    return line[len(prefix) :]
+    return PLACE.sub("", line[len(prefix) :])
 
 
 def test_wrong_hash_is_named(machine: Machine, index: PackageIndex) -> None:
@@ -153,9 +157,11 @@ def test_password_is_not_shown(machine: Machine, index: PackageIndex) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # Printed by uv 0.13 and pip 24 on a file system of 1 MB.
-        "error: Failed to install: a-1.0-py3-none-any.whl (a==1.0)\n"
-        "  cause: failed to copy file from /c/a to /e/a: No space left on device (os error 28)\n",
+        # Printed by uv 0.13 and pip 23 on a file system of 6 MB.
+        "error: Failed to install: big-1.0-py3-none-any.whl (big==1.0)\n"
+        "  cause: Failed to copy to `/e/big/x.bin`\n"
+        "  cause: failed to copy file from /c/x.bin to /e/big/.tmp: No space left on device (os "
+        "error 28)\n",
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
     ],
 )
@@ -167,3 +173,30 @@ def test_unknown_failure_has_the_installers_words() -> None:
     assert explain("Using Python\nerror: Something\n  cause: Broke\n") == "Something: Broke"
     assert explain("ERROR: Oh no.\nERROR: ResolutionImpossible: x\n") == "Oh no"
     assert explain("nothing to see\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "file", "text", "line"),
+    [
+        ("plain 1.0 does not", "requirements.txt", "# plain\nplainer\nPlain==1.0 \\\n", 3),
+        ("plain==9 does not", "requirements.txt", "other\nplain[extra]>=9\n", 2),
+        ("small-library 1 has", "requirements.txt", "small_library\n", 1),
+        (
+            "plain 1.0 does",
+            "uv.lock",
+            'dependencies = [\n{ name = "plain" },\n]\nname = "plain"',
+            4,
+        ),
+        ("plain does", "pyproject.toml", 'dependencies = ["other", "plain>1"]', 1),
+        (
+            "plain has",
+            "train.py",
+            '# /// script\n# dependencies = [\n#   "plain",\n# ]\n# ///\n',
+            3,
+        ),
+        ("the index at HOST asks for", "requirements.txt", "plain\n", 0),
+        ("plain 1.0 has", "requirements.txt", "helper\n", 0),
+    ],
+)
+def test_place_of_the_requirement_is_named(reason: str, file: str, text: str, line: int) -> None:
+    assert place(reason, [(file, text)]) == (f" ({file}:{line})" if line else "")

@@ -169,7 +169,6 @@ def test_variables_of_uv_take_precedence(connected: Machine, index: PackageIndex
     is_link, cached = connected.evaluate(environment, code).split()
     assert is_link == "False"
     assert Path(cached).is_relative_to(environment)
-    assert Path(cached).exists(), "compiled once, for all machines"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 import uv
 
 from tests.support.machine_folder import machine_folder
+from tests.support.python_mirror import RELEASE, PythonMirror
 from tests.support.wheels import make_wheel
 
 SCRIPT = machine_folder() / "environment.py"
@@ -32,6 +33,7 @@ class Machine:
 
     def __init__(self, home: Path, *, pip: bool = True) -> None:
         self.home = home
+        self.interpreter = sys.executable  # runs the shipped program
         self.wheels = home / "wheels"
         self.wheels.mkdir()
         self.spec: dict[str, Any] = {}  # in addition to the usual fields
@@ -86,7 +88,7 @@ class Machine:
         """Start creating the environment of the job in that folder."""
         spec = {**self.spec, "bundle": {"sha256": bundle}, "install": install}
         (folder / "spec.json").write_text(json.dumps(spec))
-        argv = [sys.executable, "-S", "-I", SCRIPT, "create", folder, self.python]
+        argv = [self.interpreter, "-S", "-I", SCRIPT, "create", folder, self.python]
         return subprocess.Popen(
             [str(part) for part in argv],
             env=self.variables,
@@ -143,3 +145,11 @@ UV = {
     "version": metadata.version("uv"),
     "sha256": None,
 }
+
+
+def python_build(mirror: PythonMirror, version: str, **more: str | None) -> dict[str, str | None]:
+    """A Python as a job's record names it; its checksum is unknown unless given."""
+    request = f"cpython-{version}-linux-{platform.machine()}-gnu"
+    build = {"request": request, "key": f"{request}-{RELEASE}", "version": version, "sha256": None}
+    assert mirror.archive(version).exists()
+    return {**build, **more}

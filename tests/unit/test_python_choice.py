@@ -119,9 +119,11 @@ def test_order_of_what_asks(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     (tmp_path / ".python-version").write_text("# for pyenv\n3.12.7\n3.11\n")
     (tmp_path / "uv.lock").write_text('version = 1\nrequires-python = ">=3.11"\n')
+    (tmp_path / "pylock.toml").write_text('lock-version = "1.0"\nrequires-python = ">=3.13"\n')
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     requests = []
-    for name in ("tpuctl.yaml", "train.py", ".python-version", "uv.lock", "pyproject.toml"):
+    own_files = ("tpuctl.yaml", "train.py", ".python-version")
+    for name in (*own_files, "uv.lock", "pylock.toml", "pyproject.toml"):
         request = request_of("3.9" if name == "tpuctl.yaml" else "auto", tmp_path, script)
         assert request is not None
         requests.append((request.where.removeprefix(f"{tmp_path}/"), str(request)))
@@ -131,6 +133,39 @@ def test_order_of_what_asks(tmp_path: Path) -> None:
         ("train.py:3", "Python >=3.13"),
         (".python-version:2", "Python 3.12.7"),
         ("uv.lock:2", "Python >=3.11"),
+        ("pylock.toml:2", "Python >=3.13"),
         ("pyproject.toml:4", "Python >=3.12"),
     ]
     assert request_of("auto", tmp_path, script) is None
+
+
+@pytest.mark.parametrize(
+    ("constraint", "allowed", "refused"),
+    [
+        ("^3.12", ["3.12.1", "3.14.0"], ["3.11.9", "4.0.0"]),
+        ("^3.12.4", ["3.12.4", "3.13.0"], ["3.12.3"]),
+        ("~3.12", ["3.12.9"], ["3.13.0", "3.11.0"]),
+        ("~3.12.4", ["3.12.4"], ["3.12.3", "3.13.0"]),
+        (">=3.11,<3.13", ["3.12.0"], ["3.13.0"]),
+        (">=3.11, <3.13", ["3.12.0"], ["3.13.0"]),
+        (">= 3.11 <3.13", ["3.12.0"], ["3.13.0", "3.10.0"]),
+        ("3.12.*", ["3.12.0"], ["3.13.0"]),
+    ],
+)
+def test_poetrys_python(
+    tmp_path: Path, constraint: str, allowed: list[str], refused: list[str]
+) -> None:
+    text = f'[tool.poetry]\nname = "job"\n[tool.poetry.dependencies]\npython = "{constraint}"\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    request = request_of("auto", tmp_path)
+    assert request is not None
+    assert request.where == f"{tmp_path / 'pyproject.toml'}:4"
+    assert [version for version in allowed if not request.allows(version)] == []
+    assert [version for version in refused if request.allows(version)] == []
+
+
+@pytest.mark.parametrize("constraint", ["~2.7 || ^3.12", "*", "latest"])
+def test_alternatives_of_poetrys_python_ask_for_nothing(tmp_path: Path, constraint: str) -> None:
+    text = f'[tool.poetry.dependencies]\npython = "{constraint}"\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert request_of("auto", tmp_path) is None

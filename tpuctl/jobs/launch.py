@@ -45,6 +45,7 @@ SHIPPED = (
     "lock_file.py",
     "uv_settings.py",
     "tools.py",
+    "tool_archive.py",
     "tool_store.py",
     "bucket_lock.py",
     "bucket_cache.py",

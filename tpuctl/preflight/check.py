@@ -93,10 +93,12 @@ def with_python(target: Target, request: PythonRequest | None) -> Target:
 
 def _no_such_python(request: PythonRequest) -> Refused:
     minors = python_minors()
+    minor = ".".join(request.exact.split(".")[:2])
+    example = minor if minor in minors else minors[-3]
     return Refused(
         "No such Python",
-        f"{request} does not exist: jobs can bring Python {minors[0]} to {minors[-1]}",
-        hint=f"Ask for one that exists, for example\n    job: {{python: '{minors[-3]}'}}",
+        f"{request} does not exist: jobs can bring releases of Python {minors[0]} to {minors[-1]}",
+        hint=f"Ask for one that exists, for example\n    job: {{python: '{example}'}}",
         where=request.where,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tpuctl.catalog import host_architecture
-from tpuctl.errors import Refused
+from tpuctl.errors import Diagnostic, Refused
 from tpuctl.jobs.requirements.installation import read_installation
 from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.python_archives import python_builds
@@ -65,17 +66,36 @@ def with_tools(
     request = request_of(job.python, folder, script, where=where)
     architecture, variables = target.architecture, {**os.environ, **job.env}
 
-    def problem(minor: str, may_build: bool) -> str | None:
-        return resolution_problem(
-            installation, folder, minor, architecture, variables, may_build=may_build
-        )
+    lock, lock_errors = installation.lock, list[Diagnostic]()
 
-    choice = choose_python(request, target.image, partial(python_builds, architecture), problem)
-    if choice.build is None and installation.lock is not None and target.image:
-        error = lock_problem(installation.lock, folder, target.image, architecture)
+    def problem(minor: str, may_build: bool) -> str | None:
+        if lock is None:
+            return resolution_problem(
+                installation, folder, minor, architecture, variables, may_build=may_build
+            )
+        error = lock_problem(lock, folder, minor, architecture, may_build=may_build)
         if error is not None:
-            raise Refused(error.summary, error.detail, hint=error.hint, where=error.where)
+            lock_errors.append(error)
+        return None if error is None else error.detail
+
+    try:
+        choice = choose_python(request, target.image, partial(python_builds, architecture), problem)
+    except Refused as refused:
+        if lock_errors:  # of each Python, more exact than that none fits
+            raise _lock_refused(lock_errors) from refused
+        raise
+    if choice.build is None and lock is not None and target.image:
+        error = lock_problem(lock, folder, target.image, architecture)
+        if error is not None:
+            raise _lock_refused([error])
     updates: dict[str, object] = {"python": choice.build}
     if installation.has_packages or choice.build is not None:
         updates["uv"] = tool_for_uv(architecture)
     return installation.model_copy(update=updates), choice
+
+
+def _lock_refused(errors: Sequence[Diagnostic]) -> Refused:
+    """Why a lock fits none of the Pythons that the job may have."""
+    details = dict.fromkeys(error.detail for error in errors)
+    first = errors[0]
+    return Refused(first.summary, "\n".join(details), hint=first.hint, where=first.where)

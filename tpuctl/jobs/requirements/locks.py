@@ -417,10 +417,11 @@ def _dry_run(
 def export_arguments(file: LockFile) -> list[str]:
     """The arguments with which uv writes a lock as pylock.toml to stdout, without the packages of
     the folder, which are built. It runs in the lock's folder."""
-    script = ["--script", Path(file.script).name] if file.script else []
+    of_script = ["--script", Path(file.script).name]
     return [
         *("export", "--frozen", "--offline", "--quiet", "--no-header", "--format", "pylock.toml"),
-        *("--no-emit-workspace", "--no-emit-local", "--no-default-groups", *script),
+        *("--no-emit-local", "--no-default-groups"),
+        *(of_script if file.script else ["--no-emit-workspace"]),
         *(f"--extra={extra}" for extra in file.extras),
         *(f"--group={group}" for group in file.groups),
         *("--python", sys.executable),
@@ -434,7 +435,7 @@ def _explained(lock: Lock, text: str, minor: str, platform: str) -> Diagnostic |
         key = "environments" if lock.form == "pylock" else "supported-markers"
         return Diagnostic(
             "Lock is for other platforms",
-            f"{lock.path.name} was not written for {platform}",
+            f"{lock.path.name} was not written for Linux on {platform}",
             f"Add Linux to tool.uv.environments, and lock again:\n    {command}",
             f"{lock.path}:{lock.line(key)}",
         )

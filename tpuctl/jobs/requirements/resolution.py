@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tpuctl.interpreters import current
-from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.uv_program import UvFailed, run_uv
 from tpuctl.model.jobs.installation import Installation
 
@@ -38,14 +37,12 @@ def resolution_problem(
     *,
     may_build: bool,
 ) -> str | None:
-    """Why the requirements do not resolve for a Python ("3.12") on the workers, in a sentence;
-    None if they do, or if that cannot be found out here. Packages without wheels `may_build`.
+    """Why requirements do not resolve for a Python ("3.12") on the workers, in a sentence; None if
+    they do, or if that cannot be found out here. Packages without wheels `may_build`.
 
-    `variables` are the job's, which may name indexes. Packages of the folder are not resolved.
+    `variables` are the job's, which may name indexes. A lock and packages of the folder are not
+    considered.
     """
-    if installation.lock is not None:
-        problem = lock_problem(installation.lock, folder, minor, architecture, may_build=may_build)
-        return None if problem is None else problem.detail
     output = conflict(installation, folder, minor, architecture, variables, may_build=may_build)
     return None if output is None else _reason(output)
 
@@ -59,7 +56,7 @@ def conflict(
     *,
     may_build: bool,
 ) -> str | None:
-    """The same without a lock, in uv's words."""
+    """The same in uv's words."""
     texts, files = _requirements(installation, folder)
     if not texts and not files:
         return None

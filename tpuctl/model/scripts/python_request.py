@@ -19,6 +19,8 @@ AUTO, IMAGE = "auto", "image"
 MAX_PATCH = 40  # more releases than a minor version has
 # As `.python-version`, uv and pyenv write it; a release level only to be named in the error.
 VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(?P<rest>\S*)")
+# Of Poetry, which has more than ranges.
+POETRY = re.compile(r"(?P<sign>[\^~]) *(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ def request_of(
     setting: str, folder: Path, script: Path | None = None, *, where: str = "job.python"
 ) -> PythonRequest | None:
     """What a job asks for: `setting`, of the key or option `where`, or else what its files say, in
-    this order: the script's metadata (PEP 723), .python-version, requires-python of uv.lock or
-    pyproject.toml. None if nothing says anything. Raises Usage for what is no version."""
+    this order: the script's metadata (PEP 723), .python-version, requires-python of uv.lock,
+    pylock.toml or pyproject.toml, and Poetry's `python`. None if nothing says anything. Raises
+    Usage for what is no version."""
     if setting != AUTO:
         return parse_python(setting, where)
     return next(_requests(folder, script), None)
@@ -104,13 +107,36 @@ def _requests(folder: Path, script: Path | None) -> Iterator[PythonRequest]:
                 break
     for name, *keys in (
         ("uv.lock", "requires-python"),
+        ("pylock.toml", "requires-python"),
         ("pyproject.toml", "project", "requires-python"),
+        ("pyproject.toml", "tool", "poetry", "dependencies", "python"),
     ):
         file = folder / name
         value = _value(file, keys)
+        if isinstance(value, str) and "poetry" in keys:
+            value = _of_poetry(value)
         if isinstance(value, str):
             first = _line(_text(file).split("\n"), keys[-1], 1)
             yield parse_python(value, f"{file}:{first}")
+
+
+def _of_poetry(constraint: str) -> str | None:
+    """A constraint of Poetry's, "^3.12", as a range: ">=3.12,<4"; None for alternatives, which are
+    no single range."""
+    clauses = []
+    for clause in filter(None, re.split(r"[,\s]+(?![\d.])", constraint.strip())):
+        match = POETRY.fullmatch(clause)
+        if match is None:
+            clauses.append(f"=={clause}" if re.fullmatch(r"[\d.]+\.\*", clause) else clause)
+            continue
+        major, minor = int(match["major"]), match["minor"]
+        end = f"{major}.{int(minor) + 1}" if match["sign"] == "~" and minor else f"{major + 1}"
+        clauses.append(f">={clause[1:].strip()},<{end}")
+    try:
+        parse_python(",".join(clauses), "")
+    except Usage:
+        return None
+    return ",".join(clauses)
 
 
 def _value(file: Path, keys: list[str]) -> Any:

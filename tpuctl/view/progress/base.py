@@ -23,6 +23,7 @@ PAST_TENSE = {
     "follow": "followed",
     "run": "ran",
     "start": "started",
+    "store": "stored",
     "update": "updated",
     "upload": "uploaded",
 }

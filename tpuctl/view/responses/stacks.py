@@ -573,8 +573,9 @@ class AttemptReport(Response):
 
 class JobReport(Response):
     """`curves` are lists of [position, value] by name, and `curve_units` what their positions
-    count: "step"; where the log tells none, "epoch", or "line" of those with metrics. `file` is the
-    HTML report, if written."""
+    count: "step"; where the log tells none, "epoch", or "line" of those with metrics. `python` is
+    the version that the job brings, null for the image's. `file` is the HTML report, if
+    written."""
 
     job: str = source("record.id")
     state: str = source("explanation.status.state")
@@ -590,6 +591,7 @@ class JobReport(Response):
         BeforeValidator(lambda curves: {curve.name: curve.unit for curve in curves}),
     ] = source("curves")
     bundle: str = source("record.bundle")
+    python: str | None = source("record.python")
     file: Path = ABSENT
     markdown: str = ABSENT
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         explain,
         is_not_found,
         pip_requirement,
+        place,
     )
     from tpuctl.jobs.shipped.environment.lock_file import LockedPackages
     from tpuctl.jobs.shipped.environment.pip_inputs import (
@@ -54,7 +55,7 @@ else:
     import uv_settings
     from folder import Folder
     from image_packages import remove_stubs, this_platform
-    from installer_errors import explain, is_not_found, pip_requirement
+    from installer_errors import explain, is_not_found, pip_requirement, place
     from lock_file import LockedPackages
     from pip_inputs import (
         decode,
@@ -403,20 +404,34 @@ class Environment:
         reason = explain(output)
         return Failure(
             f"{requested.description} could not be installed{source}"
-            + (f": {reason}" if reason else "")
+            + (f": {reason}{place(reason, self.sources_of(requested))}" if reason else "")
         )
+
+    def sources_of(self, requested: Requirements) -> list[tuple[str, str]]:
+        """The names and texts of the files that may list what is required."""
+        names = [self.install["requirements"]] if requested.arguments[:1] == ["-r"] else []
+        folder = self.install.get("project") or ""
+        names.append(os.path.normpath(os.path.join(folder, "pyproject.toml")))
+        names += (word for word in self.spec.get("argv") or () if word.endswith(".py"))
+        files = []
+        for name in names:
+            path = os.path.join(self.code, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as source:
+                    files.append((name, decode(source.read())))
+        return files
 
     def require_installed(self, names: list[str], installer: str, settings: str) -> None:
         """Raise Failure if the installer succeeded without installing these packages, or
         elsewhere."""
-        absent = self.ask("absent", *names).split()
+        absent = self.query("absent", *names).split()
         if absent:
             reason = f"its variables {settings} or settings prevent it"
             raise Failure(
                 f"{installer} ended without error, but did not install {absent[0]}: {reason}"
             )
 
-    def ask(self, command: str, *arguments: str) -> str:
+    def query(self, command: str, *arguments: str) -> str:
         """The answer of `image_packages.py` in the environment."""
         argv = [self.venv_python, "-I", IMAGE_PACKAGES, command, *arguments]
         return subprocess.check_output(argv, stdin=subprocess.DEVNULL).decode().strip()
@@ -427,7 +442,7 @@ class Environment:
         if self.install.get("python"):
             yield
             return
-        stubs: list[str] = json.loads(self.ask("stubs", *names))
+        stubs: list[str] = json.loads(self.query("stubs", *names))
         try:
             yield
         finally:
@@ -437,7 +452,7 @@ class Environment:
 
     def keep_image_packages(self) -> list[str]:
         """Add the image's packages; returns the options that keep its TensorFlow."""
-        packages = self.ask("folder")
+        packages = self.query("folder")
         # When the image's Python is itself a virtual environment, the new one would see the
         # packages of the Python below it instead.
         with open(os.path.join(packages, "image.pth"), "w", encoding="utf-8") as pth:

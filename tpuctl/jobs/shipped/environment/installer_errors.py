@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from re import Match
 
 MAX_LENGTH = 400  # of a sentence of the installer's
@@ -63,6 +63,25 @@ def explain(output: str) -> str:
 def download_error(output: str) -> str:
     """The reason of a failed download."""
     return explain(output)
+
+
+def place(reason: str, files: Sequence[tuple[str, str]]) -> str:
+    """Where the package is required that a reason starts with: " (requirements.txt:3)"; "" if none
+    of these files, names and texts, has it, as if another package requires it."""
+    match = re.match(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?=[\s=<>~!;\[]|$)", reason)
+    if match is None:
+        return ""
+    name = r"[-_.]+".join(re.escape(part) for part in re.split(r"[-_.]+", match[0]))
+    end = r"\s*(?:$|[=<>~!;@,\[\]\\#\"'])"
+    in_requirements, quoted = rf"\s*{name}{end}", rf".*[\"']{name}{end}"
+    locked = rf"\s*name\s*=\s*\"{name}\"\s*$"
+    for path, text in files:
+        is_structured = path.endswith((".toml", ".lock", ".py"))
+        for pattern in (locked, quoted) if is_structured else (in_requirements,):
+            for number, line in enumerate(text.split("\n"), 1):
+                if re.match(pattern, line, re.IGNORECASE):
+                    return f" ({path}:{number})"
+    return ""
 
 
 # Reasons --------------------------------------------------------------------------------------
@@ -132,27 +151,27 @@ def refused(text: str) -> str:
 def unreachable(text: str) -> str:
     match = first(
         text,
-        r"HTTP status server error \((?P<why>[^)]+)\) for url \((?P<url>[^)]+)\)",
-        r"Could not fetch URL (?P<url>\S+): (?P<why>5\d\d [^\n]+?) for url",
+        r"HTTP status server error \((?P<cause>[^)]+)\) for url \((?P<url>[^)]+)\)",
+        r"Could not fetch URL (?P<url>\S+): (?P<cause>5\d\d [^\n]+?) for url",
         r"error sending request for url \((?P<url>[^)]+)\)(?P<causes>(?:\n\s*cause: .*)*)",
         r"(?:Failed to fetch|Failed to download)[: ]*`?(?P<url>https?://[^`\s]+)`?"
         r"(?P<causes>(?:\n\s*cause: .*)+)",
-        r"Could not fetch URL (?P<url>\S+): (?P<why>(?:connection error: )?HTTPS?ConnectionPool.*)",
-        r"Retrying \(.*broken by '(?P<why>.*?)'?: (?P<url>/\S*)$",
+        r"Could not fetch URL (?P<url>\S+): (?P<cause>(?:connection error: )?HTTPS?Conn.*)",
+        r"Retrying \(.*broken by '(?P<cause>.*?)'?: (?P<url>/\S*)$",
     )
     if match is None:
         return ""
     groups = match.groupdict()
     name = host(groups["url"]) or "the index"
-    why = groups.get("why") or ""
-    if re.match(r"5\d\d ", why):
-        return f"{name} failed ({shorten(why)})"
+    cause = groups.get("cause") or ""
+    if re.match(r"5\d\d ", cause):
+        return f"{name} failed ({shorten(cause)})"
     if groups.get("causes"):
-        why = re.findall(r"cause: (.*)", groups["causes"])[-1]
+        cause = re.findall(r"cause: (.*)", groups["causes"])[-1]
     else:  # urllib3's, whose cause is the innermost
-        why = re.sub(r"^.*?(\[Errno|Read timed out|[Tt]imed out|too many)", r"\1", why)
-        why = re.sub(r"['\")]+( - skipping)?$", "", why)
-    return f"{name} cannot be reached" + (f" ({shorten(why)})" if why else "")
+        cause = re.sub(r"^.*?(\[Errno|Read timed out|[Tt]imed out|too many)", r"\1", cause)
+        cause = re.sub(r"['\")]+( - skipping)?$", "", cause)
+    return f"{name} cannot be reached" + (f" ({shorten(cause)})" if cause else "")
 
 
 def wrong_python(text: str) -> str:

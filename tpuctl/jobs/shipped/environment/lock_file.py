@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from tpuctl.jobs.shipped.environment.installer_errors import explain
+    from tpuctl.jobs.shipped.environment.installer_errors import explain, place
     from tpuctl.jobs.shipped.environment.run_once import Failure, RunOnce
 else:
-    from installer_errors import explain
+    from installer_errors import explain, place
     from run_once import Failure, RunOnce
 
 TEMPORARY = "pylock.tpuctl.toml"  # beside the lock, since its paths are relative
@@ -114,11 +114,12 @@ class LockedPackages:
 
     def export(self, uv: str, target: str) -> list[str]:
         argv = [uv, "export", "--frozen", "--quiet", "--color", "never", "--no-header"]
-        argv += ["--format", "pylock.toml", "--no-emit-workspace", "--no-emit-local"]
+        argv += ["--format", "pylock.toml", "--no-emit-local"]
         argv += ["--no-default-groups", "--output-file", target]
         if self.form == "script":
             script = self.script or self.name[: -len(".lock")]
             return [*argv, "--script", os.path.join(self.code, script)]
+        argv.append("--no-emit-workspace")
         for extra in self.extras:
             argv += ["--extra", extra]
         for group in self.groups:
@@ -147,7 +148,8 @@ class LockedPackages:
 
     def failure(self, once: RunOnce) -> Failure:
         reason = explain(once.output())
-        return Failure(f"{self} could not be installed" + (f": {reason}" if reason else ""))
+        where = place(reason, [(self.name, self.text)])
+        return Failure(f"{self} could not be installed" + (f": {reason}{where}" if reason else ""))
 
 
 def without_local_packages(text: str) -> str:

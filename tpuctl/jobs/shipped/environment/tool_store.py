@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.environment.bucket_lock import UNAVAILABLE, BucketLock
     from tpuctl.jobs.shipped.environment.environment_store import ARCHIVE, sha256
     from tpuctl.jobs.shipped.environment.run_once import Failure
-    from tpuctl.jobs.shipped.environment.tools import Tool
+    from tpuctl.jobs.shipped.environment.tool_archive import Tool
     from tpuctl.jobs.shipped.machine.folder import Folder, private
     from tpuctl.jobs.shipped.machine.storage import Bucket, HttpError
 else:

@@ -14,7 +14,6 @@ downloads, and stores it for the others; without a usable bucket, each worker do
 from __future__ import annotations
 
 import contextlib
-import gzip
 import importlib
 import os
 import re
@@ -22,7 +21,6 @@ import shutil
 import sys
 import tarfile
 import zipfile
-import zlib
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
@@ -35,13 +33,20 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.environment import tool_store
     from tpuctl.jobs.shipped.environment.installer_errors import download_error
     from tpuctl.jobs.shipped.environment.run_once import Failure, RunOnce
+    from tpuctl.jobs.shipped.environment.tool_archive import (
+        PYTHON,
+        UV,
+        Tool,
+        cannot_unpack,
+        extract,
+    )
     from tpuctl.jobs.shipped.machine.folder import Folder
 else:
     from folder import Folder
     from installer_errors import download_error
     from run_once import Failure, RunOnce
+    from tool_archive import PYTHON, UV, Tool, cannot_unpack, extract
 
-PYTHON, UV = "python/bin/python3", "uv"  # the programs, below the folder of their tool
 OUTPUT_FILE = "tools.log"
 PIP_OPTIONS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 # A module of Python, and not of the folder in which the command runs. `-P` is Python 3.11's.
@@ -167,32 +172,6 @@ class Tools:
                 packed.addfile(info, source)
 
 
-class Tool:
-    """A tool as the spec names it, and its program's path in the archive."""
-
-    def __init__(self, title: str, record: dict[str, Any], program: str) -> None:
-        self.title = title
-        self.record = record
-        self.program = program
-        self.key: str = record["key"]
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", self.key):
-            raise Failure(f"{self.key!r} is not the key of a tool")
-
-    def __str__(self) -> str:
-        return self.title
-
-    @property
-    def sha256(self) -> str | None:
-        """The checksum of its archive; None if no computer has stored it."""
-        return self.record.get("sha256")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether only an archive with this checksum will do, as each machine that downloads the
-        build gets the same; machines pack uv themselves."""
-        return self.sha256 is not None and self.program == PYTHON
-
-
 def unavailable(tool: Tool, output: str, advice: str) -> Failure:
     """The only message if a tool can be had from nowhere."""
     reason = download_error(output)
@@ -206,49 +185,3 @@ def files(folder: str, suffix: str) -> Iterator[str]:
         for name in names:
             if name.endswith(suffix):
                 yield os.path.join(parent, name)
-
-
-def extract(path: str, home: str, tool: Tool) -> None:
-    """Fill the folder `home` with an archive's files, and nothing outside. Raises ValueError if it
-    is not that of the tool, and Failure if the disk is full."""
-    shutil.rmtree(home, ignore_errors=True)
-    try:
-        os.makedirs(home)
-        with tarfile.open(path, "r:gz") as archive:
-            archive.extraction_filter = lambda member, _: member  # `is_inside` does it
-            for member in archive:
-                if not is_inside(member):
-                    raise ValueError(f"{member.name!r} is not a file of {tool}")
-                member.mode |= 0o700 if member.isdir() else 0o600
-                member.uid, member.gid, member.uname, member.gname = (
-                    os.getuid(),
-                    os.getgid(),
-                    "",
-                    "",
-                )
-                archive.extract(member, home)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"the archive of {tool} is damaged: {error}") from error
-    except OSError as error:
-        raise cannot_unpack(tool, error) from error
-    if not os.access(os.path.join(home, tool.program), os.X_OK):
-        raise ValueError(f"the archive of {tool} has no {tool.program}")
-
-
-def cannot_unpack(tool: Tool, error: OSError) -> Failure:
-    return Failure(f"{tool} cannot be unpacked: {error.strerror or error}")
-
-
-def is_inside(member: tarfile.TarInfo) -> bool:
-    """Whether a member and its target, if it is a link, are below the folder of the archive."""
-    paths = [member.name]
-    if member.issym():
-        paths.append(os.path.join(os.path.dirname(member.name), member.linkname))
-    elif member.islnk():
-        paths.append(member.linkname)
-    elif not (member.isfile() or member.isdir()):
-        return False
-    return not any(
-        os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir
-        for path in paths
-    )

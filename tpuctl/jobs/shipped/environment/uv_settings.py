@@ -50,6 +50,8 @@ WITHOUT_EFFECT = frozenset(
         *("REQUIRE_VIRTUALENV", "USER", "UPGRADE", "NO_PYTHON_VERSION_WARNING"),
     }
 )
+# uv compiles all modules, in parallel; an import compiles only those that it needs, one by one.
+MIN_PROCESSORS = 8
 OFF = ("", "0", "false", "no", "off", "f", "n")
 # Options in requirements that uv knows; pip's others, uv ignores or refuses.
 KNOWN = re.compile(
@@ -86,7 +88,8 @@ def uv_variables(variables: Mapping[str, str], cwd: str, *, has_own_python: bool
     if not is_uv_choice:  # the newest release of all indexes, as pip
         result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     result.setdefault("UV_CACHE_DIR", os.path.expanduser("~/.tpuctl/uv"))
-    result.setdefault("UV_COMPILE_BYTECODE", "1")  # once, for all machines that copy it
+    if (os.cpu_count() or 1) >= MIN_PROCESSORS:  # once, for all machines that copy it
+        result.setdefault("UV_COMPILE_BYTECODE", "1")
     result["UV_PYTHON_DOWNLOADS"] = "never"
     result["UV_NO_PROGRESS"] = "1"
     if has_own_python:  # such builds name the compiler of those who made them
@@ -123,9 +126,9 @@ def for_pip(texts: Sequence[str], variables: Mapping[str, str], cwd: str) -> str
                 return option
             if any(is_beside_url(line, match.start()) for match in VARIABLE.finditer(line)):
                 return "variables in requirements"
-    known = {*VARIABLES, *FLAGS, *LISTS, *WITHOUT_EFFECT, *IRRELEVANT}
+    for_uv = {*VARIABLES, *FLAGS, *LISTS, *WITHOUT_EFFECT, *IRRELEVANT}
     for name, value in pip_settings(cwd, variables).items():
-        if name not in known and is_on(value):
+        if name not in for_uv and is_on(value):
             return "pip's setting " + name.lower().replace("_", "-")
     return ""
 

@@ -132,7 +132,8 @@ def _which_exist(package: str, target: Target) -> str:
             listed = ", ".join(releases[:MAX_RELEASES])
             return (
                 f"Add it to the requirements; for Python {python} these exist: {listed}\n"
-                f"    {package}=={releases[0]}"
+                f"    {package}=={releases[0]}\n"
+                "Or use the image's Python with its TensorFlow:\n    job: {python: image}"
             )
     having = [python for python, releases in by_python.items() if releases]
     if not having:
