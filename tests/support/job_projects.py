@@ -30,7 +30,7 @@ print(json.dumps({"python": platform.python_version(), "packages": packages}))
 """
 OF_PYTHON = {"pip", "setuptools", "wheel"}  # packages that a Python comes with
 # In which a package is under src, and nothing else is needed to build it.
-BUILD_SYSTEM = """
+BUILD_SYSTEM = """\
 [build-system]
 requires = []
 build-backend = "backend"
@@ -96,6 +96,7 @@ class Laboratory:
     stack: str = field(default_factory=lambda: f"projects-{next(numbers)}")
     type_name: str = "v2-8"
     zone: str = "us-central1-b"
+    config: str = ""  # a configuration and cache of its own
 
     @property
     def environment(self) -> dict[str, str]:
@@ -104,6 +105,7 @@ class Laboratory:
             **self.mirror.variables,
             "UV_DEFAULT_INDEX": self.index.url,
             "UV_HTTP_RETRIES": "0",  # their delays
+            **({"TPUCTL_CONFIG_HOME": self.config} if self.config else {}),
         }
 
     @property
