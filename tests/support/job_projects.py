@@ -95,6 +95,7 @@ class Laboratory:
     index: PackageIndex
     stack: str = field(default_factory=lambda: f"projects-{next(numbers)}")
     type_name: str = "v2-8"
+    runtime: str = "tpu-ubuntu2204-base"
     zone: str = "us-central1-b"
     config: str = ""  # a configuration and cache of its own
 
@@ -134,7 +135,8 @@ class Laboratory:
         section = {"env": {"UV_DEFAULT_INDEX": self.index.url}, **job}
         (folder / "tpuctl.yaml").write_text(
             f"stack: {self.stack}\nproject: {{id: local-project}}\n"
-            f"tpu: {{type: {self.type_name}, zones: [{self.zone}]}}\njob: {json.dumps(section)}\n",
+            f"tpu: {{type: {self.type_name}, runtime: {self.runtime}, zones: [{self.zone}]}}\n"
+            f"job: {json.dumps(section)}\n",
             "utf-8",
         )
 
