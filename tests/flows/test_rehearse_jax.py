@@ -9,6 +9,7 @@ import pytest
 
 from tests.flows.test_rehearse import RehearseCommand, finding_of
 from tpuctl.api import Tpuctl
+from tpuctl.interpreters import current
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]  # installs JAX once
 
@@ -183,6 +184,7 @@ def command(make_stack: Callable[..., Tpuctl]) -> RehearseCommand:
     stack = make_stack(type_name="v5litepod-4", zone="us-central1-a", runtime="v2-alpha-tpuv5-lite")
     command = RehearseCommand(stack)
     command.write(REQUIREMENTS, "requirements.txt")
+    command.write(current().minor, ".python-version")  # the image's has no such JAX
     return command
 
 

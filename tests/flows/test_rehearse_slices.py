@@ -8,6 +8,7 @@ import pytest
 
 from tests.flows.test_rehearse import RehearseCommand
 from tpuctl.api import Tpuctl
+from tpuctl.interpreters import current
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]  # installs JAX once
 
@@ -54,6 +55,7 @@ def command(make_stack: Callable[..., Tpuctl]) -> RehearseCommand:
     command = RehearseCommand(make_stack())
     command.write(TRAIN)
     command.write("jax[tpu]==0.10.2\n", "requirements.txt")
+    command.write(current().minor, ".python-version")  # the image's has no such JAX
     return command
 
 
