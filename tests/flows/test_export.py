@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from tests.support.jobset_schema import jobset_validator
 from tests.support.pods import Container, containers_of
 from tests.support.projects import Bench, Project, provision
+from tests.support.python_mirror import portable_interpreter
 from tests.support.wheels import make_wheel
 from tpuctl import assets
 from tpuctl.api import Tpuctl
@@ -121,6 +122,21 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
         name = f"gs://{stack.stack.bucket}/{programs}"
         assert f"tpuctl: cannot download {name}: {message}" in log
         assert exit_code == code
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("pythons")
+async def test_pods_run_on_the_python_of_the_job(stack: Tpuctl) -> None:
+    """Not on that of the container's image, which has no say in it."""
+    script = write_job(stack)
+    script.write_text("import small_library, sys\nprint(sys.version.split()[0])\n")
+    exported = await stack.export_jobset(script, (), check=False, python="3.13")
+    secrets = {f"{stack.stack.name}-secrets": {"TOKEN": "hush"}}
+    pods = containers_of(exported.manifest, secrets=secrets)
+    async with stack.connections() as machines:
+        results = [await run_pod(machines[worker], pod) for worker, pod in enumerate(pods)]
+    version = portable_interpreter("3.13").version
+    assert [(code, log.splitlines()[-1]) for code, log in results] == [(0, version)] * 2
 
 
 @pytest.mark.soak

@@ -20,6 +20,7 @@ import tpuctl
 from tests.support.commands import succeed
 from tests.support.forked_cli import run_tpuctl
 from tests.support.locked_environment import locked_python
+from tests.support.python_mirror import portable_interpreter
 from tests.support.subprocesses import run_captured
 from tpuctl import BlockingTpuctl, RemoteTraceback, TpuctlError
 from tpuctl.errors import RemoteFailed, Usage
@@ -121,6 +122,20 @@ if __name__ == "__main__":
         result = wait.run(Settings(float(sys.argv[1])))
         assert type(result) is Result, type(result)
         print(result)
+"""
+VERSIONS = """
+import platform
+
+import tpuctl
+
+
+@tpuctl.job(cloud="local", python="3.13")
+def version() -> str:
+    return platform.python_version()
+
+
+if __name__ == "__main__":
+    print(version.run())
 """
 UNGUARDED = """
 import tpuctl
@@ -344,6 +359,14 @@ def test_function_of_script_returns_instance_of_its_class(folder: Path) -> None:
     assert done.stdout.endswith(
         "waiting\nResult(settings=Settings(seconds=0.0), loaded_as='__mp_main__')\n"
     ), done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("pythons")
+def test_function_runs_on_the_python_that_it_asks_for(folder: Path) -> None:
+    (folder / "versions.py").write_text(VERSIONS)
+    done = python(folder, "versions.py")
+    assert done.stdout.splitlines()[-1] == portable_interpreter("3.13").version, done.stderr
 
 
 @pytest.mark.soak

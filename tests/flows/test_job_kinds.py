@@ -121,7 +121,7 @@ async def test_slice_installs_from_bundled_wheels_without_index(make_stack: Make
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_failed_installation_shows_pip_output(stack: Tpuctl, tmp_path: Path) -> None:
+async def test_failed_installation_shows_output_of_installer(stack: Tpuctl, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     make_wheel(folder, "small-library", "3.0", requires=["absent-library>=7"])
     (folder / "requirements.txt").write_text("./small_library-3.0-py3-none-any.whl\n")
@@ -129,9 +129,9 @@ async def test_failed_installation_shows_pip_output(stack: Tpuctl, tmp_path: Pat
     code, out, err = await run_in(stack, folder, "run", "job.py")
     assert code == 1
     assert "tpuctl: installing requirements.txt\n" in out
-    assert "No matching distribution found for absent-library>=7" in out
+    assert "absent-library" in out
     assert "never" not in out
-    assert "requirements.txt could not be installed" in err
+    assert "requirements.txt could not be installed: 127.0.0.1:9 cannot be reached" in err
 
 
 async def test_setup_commands_are_rejected_without_isolation(

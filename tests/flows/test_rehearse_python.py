@@ -62,7 +62,7 @@ def write_project(folder: Path, settings: str = "") -> Path:
         make_wheel(folder / "locked", name, version)
     make_project(folder, "demo", "", dependencies=["plain", "libtpu"])
     text = (folder / "pyproject.toml").read_text("utf-8")
-    text = text.replace("[project]\n", '[project]\nrequires-python = ">=3.12"\n')
+    text = text.replace("[project]\n", '[project]\nrequires-python = "==3.12.*"\n')
     (folder / "pyproject.toml").write_text(text + settings, "utf-8")
     command = [uv_path(), "lock", "--offline", "--quiet", "--python", python_3_12().path]
     command += ["--no-index", "--find-links=locked"]
@@ -165,11 +165,8 @@ async def test_step_is_compiled_by_the_locks_jax_on_the_jobs_python(
     )
     command = [uv_path(), "lock", "--quiet", "--python", python_3_12().path]
     subprocess.run(command, cwd=tmp_path, check=True)
-    installation = Installation(
-        lock=LockFile(path="uv.lock", form="uv"), python=build_of(python_3_12().version)
-    )
     report = await compile_script(
-        script, (), None, print, type_name="v5litepod-4", batch=128, installation=installation
+        script, (), None, print, type_name="v5litepod-4", batch=128, python="3.12"
     )
     assert (report.exit_code, report.function) == (0, "train_step"), report
     assert report.jax is not None and report.jax.startswith("0.12.")
@@ -180,9 +177,8 @@ async def test_step_is_compiled_by_the_locks_jax_on_the_jobs_python(
 async def test_tensorflow_of_the_compiler_does_not_run_on_every_python(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import tensorflow\n", "utf-8")
-    installation = Installation(python=build_of("3.13.5"))
     with pytest.raises(Refused, match="does not run on the job's Python") as caught:
-        await compile_script(script, (), None, print, type_name="v3-8", installation=installation)
+        await compile_script(script, (), None, print, type_name="v3-8", python="3.13")
     [diagnostic] = caught.value.diagnostics
     assert "requires Python 3.11 or 3.12, and the job runs on Python 3.13" in diagnostic.detail
     assert "--python 3.12" in diagnostic.hint

@@ -20,7 +20,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Refused
 from tpuctl.files import archives_folder
 from tpuctl.flows.packages import tools
-from tpuctl.flows.packages.tools import ensure_tools
+from tpuctl.flows.packages.tools import ensure_tools, require_available
 from tpuctl.interpreters import current
 from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.uv_program import tool_for_uv, uv_path
@@ -262,3 +262,14 @@ async def test_cancelled_download_ends_at_once(
     mirror.fault = ""
     stored = await ensure_tools(installation, store, lambda event: None)
     assert python_of(stored).sha256 == mirror.sha256(python_of(stored).version)
+
+
+async def test_machines_without_internet_are_not_created_for_what_nobody_has(
+    mirror: PythonMirror, installation: Installation
+) -> None:
+    await require_available(installation)
+    for archive in cached_pythons():
+        archive.unlink()
+    mirror.fault = "fail"
+    with pytest.raises(Refused, match="no external addresses"):
+        await require_available(installation)

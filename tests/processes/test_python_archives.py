@@ -161,12 +161,21 @@ async def test_unwritable_cache_is_reported(pythons: PythonMirror) -> None:
             pass
 
 
-async def test_build_that_no_longer_exists_is_reported(pythons: PythonMirror) -> None:
-    request = f"cpython-3.12.99-linux-{ARCHITECTURE}-gnu"
-    build = PythonBuild(key=f"{request}-20261110", version="3.12.99", request=request)
-    with pytest.raises(ToolUnavailable, match=r"Python 3\.12\.99: .*No download found"):
-        async with tool_archive(build):
+async def test_other_build_of_a_version_is_not_taken(pythons: PythonMirror) -> None:
+    """A later uv may have one instead of that of a job's record."""
+    build = python_builds(ARCHITECTURE)[0]
+    before = build.model_copy(update={"key": f"{build.request}-20240101"})
+    reason = f"no build {before.key}; it has {build.key} instead"
+    with pytest.raises(ToolUnavailable, match=rf"Python {build.version}: uv .* has {reason}"):
+        async with tool_archive(before):
             pass
+    request = f"cpython-3.12.99-linux-{ARCHITECTURE}-gnu"
+    unknown = PythonBuild(key=f"{request}-20261110", version="3.12.99", request=request)
+    with pytest.raises(ToolUnavailable, match=rf"Python 3\.12\.99: .* no build {unknown.key}$"):
+        async with tool_archive(unknown):
+            pass
+    assert files() == []
+    assert pythons.requests == []
 
 
 def test_two_programs_download_once(pythons: PythonMirror) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from tests.support.environment_machine import Machine
 from tests.support.package_index import PASSWORD, PackageIndex, package_index
-from tests.support.wheels import make_wheel
+from tests.support.wheels import make_source, make_wheel
 from tpuctl.jobs.shipped.environment.installer_errors import explain, place
 
 UNUSED_INDEX = "http://127.0.0.1:9/"  # the discard port
@@ -33,28 +31,13 @@ def build_wheel(target, config_settings=None, metadata_directory=None):
 """
 
 
-def make_source(folder: Path) -> None:
-    """A source distribution that needs a compiler."""
-    files = {
-        "PKG-INFO": "Metadata-Version: 2.1\nName: native\nVersion: 1.0\n",
-        "pyproject.toml": '[project]\nname = "native"\nversion = "1.0"\n'
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND,
-    }
-    with tarfile.open(folder / "native-1.0.tar.gz", "w:gz") as archive:
-        for name, text in files.items():
-            info = tarfile.TarInfo(f"native-1.0/{name}")
-            info.size = len(text)
-            archive.addfile(info, io.BytesIO(text.encode()))
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[PackageIndex]:
     folder = tmp_path / "index"
     make_wheel(folder, "plain", "1.0")
     make_wheel(folder, "chained", "1.0", requires=["absent-thing>=2"])
     make_wheel(folder, "foreign", "1.0").rename(folder / "foreign-1.0-cp27-cp27m-win32.whl")
-    make_source(folder)
+    make_source(folder, "native", BACKEND)
     with package_index(folder) as index:
         yield index
 

@@ -19,7 +19,7 @@ INSTALLED = (
     "print(*sorted(x.name + '=' + x.version for x in d(path=[__import__('sysconfig')"
     ".get_path('purelib')])))"
 )
-PROJECT = """
+PYPROJECT = """
 [project]
 name = "top"
 version = "0.1"
@@ -59,7 +59,7 @@ def machine(tmp_path: Path, index: PackageIndex) -> Machine:
     del machine.variables["PIP_NO_INDEX"], machine.variables["PIP_FIND_LINKS"]
     code = machine.folder / "code"
     make_project(code / "packages/member", "member", "def say(): print('member')\n")
-    (code / "pyproject.toml").write_text(PROJECT.replace("INDEX", index.url))
+    (code / "pyproject.toml").write_text(PYPROJECT.replace("INDEX", index.url))
     run_uv(machine, "lock")
     # A release after the lock.
     make_wheel(index.folder, "shared-library", "2.0")

@@ -30,7 +30,7 @@ print(json.dumps({"python": platform.python_version(), "packages": packages}))
 """
 OF_PYTHON = {"pip", "setuptools", "wheel"}  # packages that a Python comes with
 # In which a package is under src, and nothing else is needed to build it.
-BUILD_SYSTEM = """
+BUILD_SYSTEM = """\
 [build-system]
 requires = []
 build-backend = "backend"
@@ -95,7 +95,9 @@ class Laboratory:
     index: PackageIndex
     stack: str = field(default_factory=lambda: f"projects-{next(numbers)}")
     type_name: str = "v2-8"
+    runtime: str = "tpu-ubuntu2204-base"
     zone: str = "us-central1-b"
+    config: str = ""  # a configuration and cache of its own
 
     @property
     def environment(self) -> dict[str, str]:
@@ -104,6 +106,7 @@ class Laboratory:
             **self.mirror.variables,
             "UV_DEFAULT_INDEX": self.index.url,
             "UV_HTTP_RETRIES": "0",  # their delays
+            **({"TPUCTL_CONFIG_HOME": self.config} if self.config else {}),
         }
 
     @property
@@ -132,7 +135,8 @@ class Laboratory:
         section = {"env": {"UV_DEFAULT_INDEX": self.index.url}, **job}
         (folder / "tpuctl.yaml").write_text(
             f"stack: {self.stack}\nproject: {{id: local-project}}\n"
-            f"tpu: {{type: {self.type_name}, zones: [{self.zone}]}}\njob: {json.dumps(section)}\n",
+            f"tpu: {{type: {self.type_name}, runtime: {self.runtime}, zones: [{self.zone}]}}\n"
+            f"job: {json.dumps(section)}\n",
             "utf-8",
         )
 

@@ -85,6 +85,10 @@ class Terminal:
     def press_ctrl_c(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
+    def kill(self) -> None:
+        """End the command itself, but not what it has started, without a chance to clean up."""
+        self._process.kill()
+
     def type(self, text: str) -> None:
         """Type keys, such as an answer to a prompt."""
         os.write(self._master, text.encode())

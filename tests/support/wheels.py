@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +77,21 @@ def make_wheel(
         for path, content in {**contents, f"{info}/RECORD": record}.items():
             archive.writestr(path, content)
     return wheel
+
+
+def make_source(folder: Path, name: str, backend: str) -> None:
+    """A source distribution, version 1.0, with that build backend."""
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n",
+        "pyproject.toml": f'[project]\nname = "{name}"\nversion = "1.0"\n'
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": backend,
+    }
+    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            info = tarfile.TarInfo(f"{name}-1.0/{path}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
 
 
 def make_project(

@@ -87,6 +87,13 @@ def test_planned_row_shows_what_it_waits_for(story: ProgressState) -> None:
     assert words["ssh/workers"] == "waits for node/n"
 
 
+def test_unplanned_phase_stands_before_those_that_have_not_begun(story: ProgressState) -> None:
+    story.on(planned(("job/stack", "find", ()), ("job/start", "start", ("job/stack",))))
+    story.on(StepStarted("job/stack", "find"))
+    story.on(StepStarted("job/tools", "store"))
+    assert [row.name for row in story.rows] == ["stack", "tools", "start"]
+
+
 def test_running_row_shows_state_and_time(story: ProgressState, clock: Clock) -> None:
     stack(story)
     story.on(StepStarted("node/n", "create"))

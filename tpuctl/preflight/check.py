@@ -98,7 +98,7 @@ def _no_such_python(request: PythonRequest) -> Refused:
     return Refused(
         "No such Python",
         f"{request} does not exist: jobs can bring releases of Python {minors[0]} to {minors[-1]}",
-        hint=f"Ask for one that exists, for example\n    job: {{python: '{example}'}}",
+        hint=f"Ask for one that exists, for example\n    {request.setting(example)}",
         where=request.where,
     )
 

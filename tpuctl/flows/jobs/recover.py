@@ -558,7 +558,7 @@ async def start_next_attempt(
                 following.installation,
                 context.store,
                 context.emit,
-                workers_have_internet=context.stack.file.network.ssh == "external",
+                workers_have_internet=context.stack.has_internet,
                 may_download=context.may_download,
             )
             await start_attempt(submission, following, context.store, job_transports, context.emit)

@@ -40,7 +40,7 @@ from tpuctl.flows.local_cloud import machine_python
 from tpuctl.flows.machines.handover import hand_over
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.packages.image_packages import require_installable_on_image
-from tpuctl.flows.packages.tools import ensure_tools
+from tpuctl.flows.packages.tools import ensure_tools, require_available
 from tpuctl.flows.signals import NoSignals, SignalQueue, SignalReceived
 from tpuctl.flows.stack.down import down as take_down
 from tpuctl.flows.stack.plan import plan
@@ -193,6 +193,8 @@ async def up_and_start(
     # Nothing has started until then.
     await require_free_chips(context, submission, options.waits)
     if options.up:
+        if not context.stack.has_internet:
+            await require_available(submission.installation)
         context = replace(context, stack=context.stack.for_framework(submission.framework))
         prepared = await plan(context)
         if options.confirm is not None and not prepared.plan.is_empty:
@@ -445,7 +447,7 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
         submission.installation,
         context.store,
         emit,
-        workers_have_internet=stack.file.network.ssh == "external",
+        workers_have_internet=stack.has_internet,
         may_download=context.may_download,
     )
     submission = replace(submission, installation=installation)

@@ -15,11 +15,12 @@ from tpuctl.jobs.requirements.installation import read_installation
 from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.python_choice import PythonChoice, choose_python
-from tpuctl.jobs.requirements.resolution import resolution_problem
+from tpuctl.jobs.requirements.resolution import INDEXES, resolution_problem
 from tpuctl.jobs.requirements.uv_program import tool_for_uv
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.python_request import request_of
 from tpuctl.model.stack.schema import JobSection
+from tpuctl.model.stack.secret_sources import source_of
 from tpuctl.model.stack.stack import Stack
 
 
@@ -64,14 +65,17 @@ def with_tools(
     `where` is the key or option that sets `job.python`. Raises Usage and Refused.
     """
     request = request_of(job.python, folder, script, where=where)
-    architecture, variables = target.architecture, {**os.environ, **job.env}
-
+    architecture, variables = target.architecture, _variables(job)
     lock, lock_errors = installation.lock, list[Diagnostic]()
 
     def problem(minor: str, may_build: bool) -> str | None:
         if lock is None:
-            return resolution_problem(
-                installation, folder, minor, architecture, variables, may_build=may_build
+            return (
+                resolution_problem(
+                    installation, folder, minor, architecture, variables, may_build=may_build
+                )
+                if variables is not None
+                else None
             )
         error = lock_problem(lock, folder, minor, architecture, may_build=may_build)
         if error is not None:
@@ -92,6 +96,19 @@ def with_tools(
     if installation.has_packages or choice.build is not None:
         updates["uv"] = tool_for_uv(architecture)
     return installation.model_copy(update=updates), choice
+
+
+def _variables(job: JobSection) -> dict[str, str] | None:
+    """The job's variables that name indexes and have their passwords, and those of this computer;
+    None if an index is a secret that only machines can read."""
+    variables = {**os.environ, **job.env}
+    for name, text in job.secrets.items():
+        source = source_of(name, text, "")
+        if source.variable:
+            variables[name] = os.environ.get(source.variable, "")
+        elif name in INDEXES:
+            return None
+    return variables
 
 
 def _lock_refused(errors: Sequence[Diagnostic]) -> Refused:

@@ -75,6 +75,21 @@ async def ensure_tools(
     )
 
 
+async def require_available(installation: Installation) -> None:
+    """Raise Refused unless this computer has, or can download, what the job brings: for machines
+    without internet, before they are charged."""
+    problems = {}
+    for tool in installation.tools:
+        try:
+            async with tool_archive(tool):
+                pass
+        except ToolUnavailable as error:
+            problems[tool] = error.diagnostics[0].detail
+    if problems:
+        problem = _not_downloaded(problems, workers_have_internet=False)
+        raise Refused(problem.summary, problem.detail, hint=problem.hint)
+
+
 def _stored(tool: Tool, objects: Sequence[ObjectInfo]) -> ObjectInfo | None:
     """The archive of a tool in the bucket: of several contents the known one, or the latest."""
     entries = [

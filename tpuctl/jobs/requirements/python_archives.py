@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Usage
 from tpuctl.files import archives_folder, private_folder
-from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, run_uv
+from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, run_uv, uv_version
 from tpuctl.model.jobs.installation import PythonBuild
 
 LIST = "UV_PYTHON_DOWNLOADS_JSON_URL"  # names another list of builds than that of uv
@@ -76,8 +77,10 @@ def _build(entry: Mapping[str, str], architecture: str) -> PythonBuild | None:
 async def download_python(build: PythonBuild, scratch: Path, progress: Progress) -> Path:
     """Have uv download the archive of a build to an empty folder, and verify it; returns its path.
 
-    If `progress` raises, the download ends. Raises UvFailed.
+    If `progress` raises, the download ends. Raises UvFailed, also if the uv here has another build
+    of that version, as after an update.
     """
+    await in_thread(_require, build)
     # uv keeps the archive in the folder that it is told to, also if it is not what it should be.
     cache = scratch / "archives"
     total = 0
@@ -117,6 +120,17 @@ async def download_python(build: PythonBuild, scratch: Path, progress: Progress)
     if len(archives) != 1:
         raise UvFailed(["python", "install"], f"error: uv kept no archive of {build.request}")
     return archives[0]
+
+
+def _require(build: PythonBuild) -> None:
+    """Raise UvFailed if uv does not have exactly this build."""
+    builds = python_builds(build.request.split("-")[3])
+    if build.key not in {existing.key for existing in builds}:
+        keys = [existing.key for existing in builds if existing.version == build.version]
+        instead = f"; it has {keys[0]} instead" if keys else ""
+        raise UvFailed(
+            ["python", "install"], f"error: uv {uv_version()} has no build {build.key}{instead}"
+        )
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -81,7 +81,7 @@ def _no_build(request: PythonRequest, builds: Sequence[PythonBuild]) -> Refused:
         "No such Python",
         f"{request.where} asks for {request}, of which no build exists{platform}; these do: "
         + ", ".join(versions[:MAX_ALTERNATIVES]),
-        hint=f"Ask for one that exists, for example\n    job: {{python: '{versions[0]}'}}"
+        hint=f"Ask for one that exists, for example\n    {request.setting(versions[0])}"
         if versions
         else "Set UV_PYTHON_DOWNLOADS_JSON_URL to a list with builds for the workers.",
         where=request.where,

@@ -20,10 +20,11 @@ INDEX_VARIABLES = {
     "PIP_EXTRA_INDEX_URL": "UV_INDEX",
     "PIP_FIND_LINKS": "UV_FIND_LINKS",
 }
-# uv's words for an index that could not be asked.
+INDEXES = {*INDEX_VARIABLES, *INDEX_VARIABLES.values(), "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
+# uv's words for an index that could not be asked, or only with a password that machines may have.
 NOT_ASKED = re.compile(
     r"error sending request|dns error|[Ff]ailed to (fetch|connect)|timed out|Could not connect|"
-    r"Network connectivity is disabled"
+    r"Network connectivity is disabled|lack of valid authentication|\(40[13] "
 )
 LOCAL = re.compile(r"\s*(\./|\.$|-e\b)")
 
@@ -95,6 +96,8 @@ def _reason(output: str) -> str:
     """uv's explanation as one line, without its preface."""
     text = re.sub(r"[╰╭│├─▶×✗╞]+", " ", output)
     text = re.sub(r"\s+", " ", text).strip()
-    _, _, because = text.rpartition("No solution found when resolving dependencies:")
-    first, _, _ = (because or text).strip().partition(" And because")
-    return first.removeprefix("error: ").strip().rstrip(".")
+    text = text.removeprefix("error: ").removeprefix(
+        "No solution found when resolving dependencies"
+    )
+    first, _, _ = text.lstrip(": ").removeprefix("cause: ").partition(" And because")
+    return first.strip().rstrip(".")

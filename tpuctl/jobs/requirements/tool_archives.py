@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tpuctl.cloud.threads import in_thread
 from tpuctl.environments import exclusive
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import TpuctlError, Usage
 from tpuctl.files import archives_folder, archives_lock, private_folder
 from tpuctl.interpreters import wheel_uv
 from tpuctl.jobs.requirements.python_archives import (
@@ -174,8 +174,9 @@ def _reported_errors(tool: Tool) -> Iterator[None]:
     """Turn what may go wrong on this computer into ToolUnavailable."""
     try:
         yield
-    except UvFailed as error:
-        raise ToolUnavailable("Download failed", f"{tool_name(tool)}: {error.reason}") from error
+    except (UvFailed, Usage) as error:  # Usage: there is no uv, or no list of Pythons
+        reason = error.diagnostics[0].detail
+        raise ToolUnavailable("Download failed", f"{tool_name(tool)}: {reason}") from error
     except OSError as error:
         raise ToolUnavailable(
             "Cannot write to the cache",

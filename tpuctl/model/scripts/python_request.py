@@ -50,6 +50,11 @@ class PythonRequest:
         images have late releases."""
         return self.allows(f"{minor}.{MAX_PATCH}") and self.exact.count(".") < 2
 
+    def setting(self, version: str) -> str:
+        """How to ask for another version instead, in a message."""
+        is_option = self.where.startswith("-")
+        return f"{self.where} {version}" if is_option else f"job: {{python: '{version}'}}"
+
     def __str__(self) -> str:
         return "the image's Python" if self.is_image else f"Python {self.exact or self.specifier}"
 

@@ -137,6 +137,11 @@ class Stack:
         return Runtime(machine.image, None, generations, "any", machine.python)
 
     @property
+    def has_internet(self) -> bool:
+        """Whether machines can download: those without external addresses may lack Cloud NAT."""
+        return self.file.network.ssh == "external"
+
+    @property
     def image_python(self) -> str:
         """The Python of the workers' software, as in "3.10"."""
         return self.runtime.python or RUNTIME_PYTHON

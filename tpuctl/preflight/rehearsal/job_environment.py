@@ -27,7 +27,7 @@ from tpuctl.assets import program
 from tpuctl.environments import exclusive, pip_variables
 from tpuctl.errors import RemoteFailed
 from tpuctl.model.jobs.installation import Installation, LockFile
-from tpuctl.preflight.rehearsal.job_packages import PROGRAMS, Packages
+from tpuctl.preflight.rehearsal.job_packages import Packages
 
 MARKER = "complete"  # its time is that of the last use
 OUTPUT = "install.log"
@@ -227,9 +227,9 @@ class _Creation:
         python = str(self.request.python)
         if not self.request.is_image:
             return _Image((await self.output(python, "-I", "-S", "-c", IDENTITY)).strip())
-        for name in PROGRAMS:
-            (self.folder / name).write_text(program(name), "utf-8")
-        text = await self.output(python, str(self.folder / "environment.py"), "probe")
+        probe = self.folder / "image_packages.py"
+        probe.write_text(program(probe.name), "utf-8")
+        text = await self.output(python, str(probe), "probe")
         values = json.loads(text)
         packages = json.loads(await self.output(python, "-c", METADATA)) if self.has_uv else []
         return _Image(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuctl.assets import program
+from tpuctl.assets import program, shipped_programs
 from tpuctl.errors import RemoteFailed
 
 # `jax[tpu]` and `torch_xla[tpu]` require libtpu, which a CPU does not need and which exists for
@@ -25,7 +25,6 @@ TENSORFLOW_TPU = re.compile(r"^(?P<name>[ \t]*tensorflow)[-_.]tpu(?![\w.-])", re
 TENSORFLOW = re.compile(
     r"^[ \t]*tensorflow(?:[-_.][ct]pu)?(?![\w.-])(?:.*\\\n)*.*\n?", re.IGNORECASE | re.MULTILINE
 )
-PROGRAMS = ("environment.py", "pip_inputs.py", "run_once.py", "folder.py")
 LOG = "log"
 
 
@@ -81,7 +80,7 @@ async def install(
     of pip. Raises RemoteFailed with pip's last errors.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
+    for name in shipped_programs():
         (folder / name).write_text(program(name), "utf-8")
     (folder / "code").symlink_to(code.resolve())
     spec = {"install": dict(installation), "bundle": {"sha256": digest}}

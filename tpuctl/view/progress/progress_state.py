@@ -104,6 +104,7 @@ class ProgressState:
                 row = Row(address, action, RowState.RUNNING, old.depends_on, started=self.now())
                 if row.group == "run":  # of a resource, it says why and not what is done
                     row.text = because
+                    self._insert_unplanned(row)
                 self._rows[address] = row
             case StepProgress(address, text, fraction):
                 row = self._rows.setdefault(address, Row(address, started=self.now()))
@@ -123,6 +124,18 @@ class ProgressState:
                     is_phase = row.group == "run" and because
                     shows_why = outcome is Outcome.DONE and because
                     row.text = because if is_phase else f"{word}: {because}" if shows_why else word
+
+    def _insert_unplanned(self, row: Row) -> None:
+        """Insert a new row before the planned ones of its group: phases begin in their order."""
+        later = {
+            address: other
+            for address, other in self._rows.items()
+            if other.group == row.group and other.state is RowState.PLANNED
+        }
+        if row.address not in self._rows:
+            for address in later:
+                del self._rows[address]
+            self._rows |= {row.address: row, **later}
 
     @property
     def rows(self) -> list[Row]:
