@@ -29,7 +29,7 @@ help:
 	@echo "make docs    the generated reference pages"
 	@echo "make site    the documentation as a site, in build/site"
 	@echo "make release sdist and wheel in build/release, built, installed, and tried as for a release"
-	@echo "make lock    new pins for requirements/*.lock"
+	@echo "make lock    new pins for requirements/*.lock and the templates"
 
 $(VENV)/.ready: requirements/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -128,10 +128,12 @@ lock: $(VENV)/.ready
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
 	$(LOCK) requirements/jax.in -o requirements/jax.lock
 	$(LOCK) requirements/jupyter.in -o requirements/jupyter.lock
-	$(LOCK) requirements/torch.in -o requirements/torch.lock
 	$(LOCK) requirements/tpu-info.in -o requirements/tpu-info.lock
 	$(LOCK) requirements/wikipedia.in -o requirements/wikipedia.lock
 	$(MAKE) -C requirements/benchmarks LOCK='$(LOCK)'
+	for name in jax torch; do \
+	  (cd templates/jobs/$$name && $(abspath $(BIN))/uv pip compile pyproject.toml --python-version 3.12 --universal \
+	    --generate-hashes --no-annotate --upgrade --quiet -o requirements.txt) || exit; done
 
 clean:
 	rm -rf build $(VENV)

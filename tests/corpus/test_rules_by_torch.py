@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.locked_environment import locked_python
+from tests.support.locked_environment import TORCH_LOCK, locked_python
 from tests.support.rule_cases import cases, marked_lines, observe
 from tests.support.subprocesses import run_captured
 from tpuctl.preflight.rules import RULES
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ROOT / "requirements" / "torch.lock"
+PACKAGES = TORCH_LOCK
 ON_SEVERAL = "TPU705"  # a rule about programs that train on several devices
 OBSERVER = Path(__file__).with_name("torch_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more

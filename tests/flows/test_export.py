@@ -141,6 +141,7 @@ async def test_pods_run_on_the_python_of_the_job(stack: Tpuctl) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("pythons")
 async def test_evicted_pods_of_slice_resume(make_stack: MakeStack) -> None:
     """The template for JAX on two hosts: saved at SIGTERM, then restarted by JobSet."""
     extra = "job: {workers: all, framework: jax, env: {PIP_RETRIES: '0'}}\n"

@@ -9,29 +9,42 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.locked_environment import locked_python
-from tests.support.polling import async_until
+from tests.support.locked_environment import TORCH_LOCK, locked_python
+from tests.support.polling import async_until, until
+from tests.support.python_mirror import portable_interpreter, python_mirror
 from tests.support.recovery_jobs import inject_fault, log_of
-from tests.support.subprocesses import run_captured
 from tpuctl import assets
 from tpuctl.api import Tpuctl
+from tpuctl.interpreters import current
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
+from tpuctl.model.scripts.requirement_files import declared
 
 pytestmark = pytest.mark.long
-ROOT = Path(__file__).resolve().parents[2]
-# Without PyTorch/XLA, which cannot connect the CPUs of several hosts.
+# Without CUDA and PyTorch/XLA, which cannot connect the CPUs of several hosts.
 CPU_TORCH = """\
 torch==2.13.0
 numpy
 gcsfs
 """
+
+
+@pytest.fixture(autouse=True)
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The Pythons that the jobs bring: the templates' and, for CPU_TORCH, that of the tests, for
+    which an index on this computer may have a build without CUDA."""
+    with python_mirror(tmp_path / "mirror", sorted({"3.12", current().minor})) as served:
+        for name, value in served.variables.items():
+            monkeypatch.setenv(name, value)
+        yield
 
 
 def copy_template(name: str, stack: Tpuctl) -> Path:
@@ -40,7 +53,18 @@ def copy_template(name: str, stack: Tpuctl) -> Path:
     shutil.copytree(assets.templates() / "jobs" / name, folder)
     if name == "torch":
         (folder / "requirements.txt").write_text(CPU_TORCH, "utf-8")
+        (folder / "pyproject.toml").unlink()
+        (folder / ".python-version").write_text(current().minor, "utf-8")
     return folder / "train.py"
+
+
+def require_releases(template: str, log: str) -> None:
+    """The job ran on the template's Python, with its releases."""
+    if template == "jax":
+        version = portable_interpreter("3.12").version
+        assert f"tpuctl: unpacked Python {version} from the bucket" in log
+        locked = {entry.name: entry.clauses for entry in declared(assets.templates() / "jobs/jax")}
+        assert f"JAX {locked['jax'].strip().removeprefix('==')}\n" in log
 
 
 def losses(log: str) -> list[tuple[int, float]]:
@@ -76,6 +100,7 @@ async def test_template_on_preempted_tpu_resumes_where_it_stopped(
     log = log_of(events, 1)
     events.clear()
     assert parts in log
+    require_releases(template, log)
     undisturbed = losses(log)
 
     following = asyncio.ensure_future(stack.follow(await stack.submit(script, arguments)))
@@ -120,6 +145,7 @@ async def test_template_on_slice_survives_signals_of_one_worker(
     log = log_of(events, 1)
     events.clear()
     assert parts in log
+    require_releases(template, log)
     undisturbed = losses(log)
     assert undisturbed[-1][1] < 0.8 * undisturbed[0][1], "it learns"
 
@@ -193,23 +219,86 @@ async def test_jax_template_on_two_slices_survives_loss_of_one(
     await stack.down(delete_bucket=True)
 
 
+class LockedTorch:
+    """The template for PyTorch with the packages of its lock, on the CPUs of this computer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "torch"
+        shutil.copytree(TORCH_LOCK.parent, self.folder)
+        self.log = folder / "log.txt"
+        self.python = locked_python(TORCH_LOCK)
+
+    def start(self, *arguments: str, chips: int = 1) -> subprocess.Popen[bytes]:
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                [self.python, "train.py", "--batch", "8", *arguments],
+                cwd=self.folder,
+                env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def read_log(self) -> str:
+        return self.log.read_text("utf-8", "replace")
+
+    def run(self, *arguments: str, chips: int = 1) -> list[tuple[int, float]]:
+        """Run it to its end; returns the losses."""
+        assert self.start(*arguments, chips=chips).wait() == 0, self.read_log()
+        assert f"parts: {chips} (XLA on CPU), hosts: 1, PyTorch 2.9.0" in self.read_log()
+        return losses(self.read_log())
+
+    def interrupt(self, *arguments: str, signal_number: signal.Signals) -> int:
+        """Run it until it has logged twice, and send it the signal; returns the exit code."""
+        process = self.start(*arguments)
+        try:
+            until(lambda: len(losses(self.read_log())) > 1, self.read_log, 600)
+            process.send_signal(signal_number)
+            return process.wait(120)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def locked_torch(tmp_path: Path) -> LockedTorch:
+    return LockedTorch(tmp_path)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_torch_template_distributes_batch_over_chips(tmp_path: Path) -> None:
-    folder = tmp_path / "torch"
-    shutil.copytree(assets.templates() / "jobs" / "torch", folder)
-    python = locked_python(ROOT / "requirements" / "torch.lock")
-    rows = []
-    for chips in (1, 4):
-        done = run_captured(
-            [python, "train.py", "--steps", "20", "--batch", "8", "--output", f"output-{chips}"],
-            cwd=folder,
-            env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(chips)},
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"parts: {chips} (XLA on CPU)" in done.stdout
-        rows.append(losses(done.stdout))
-    alone, together = rows
+def test_locked_torch_template_survives_signals(locked_torch: LockedTorch) -> None:
+    undisturbed = locked_torch.run("--steps", "70", "--output", "undisturbed")
+    # Much longer, so that the signals arrive in time.
+    longer = ("--steps", "10000", "--save-every", "10")
+    exit_code = locked_torch.interrupt(*longer, signal_number=signal.SIGTERM)
+    first = locked_torch.read_log()
+    assert exit_code == 128 + signal.SIGTERM
+    saved = losses(first)[-1][0]
+    assert f"stopped after step {saved}, which is saved\n" in first
+
+    exit_code = locked_torch.interrupt(*longer, signal_number=signal.SIGKILL)
+    second = locked_torch.read_log()
+    assert exit_code == -signal.SIGKILL
+    assert f"resuming after step {saved}\n" in second
+    reached = losses(second)[-1][0]
+
+    third = locked_torch.run("--steps", str(max(70, reached + 20)))
+    assert any(
+        f"resuming after step {step}\n" in locked_torch.read_log()
+        for step in (reached, reached - 10)
+    )
+    rows = dict(undisturbed)
+    for resumed in (losses(first), losses(second), third):
+        assert [(step, rows.get(step, loss)) for step, loss in resumed] == resumed
+    assert set(rows) <= {step for step, _ in [*losses(first), *losses(second), *third]}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_torch_template_distributes_batch_over_chips(locked_torch: LockedTorch) -> None:
+    alone, together = (
+        locked_torch.run("--steps", "20", "--output", f"output-{chips}", chips=chips)
+        for chips in (1, 4)
+    )
     assert len(alone) == 2
     assert [step for step, _ in together] == [step for step, _ in alone]
     assert [loss for _, loss in together] == pytest.approx([loss for _, loss in alone], rel=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rehearsal.conftest import SCRIPTS, SHIM, Pythons, clean_environment
-from tests.support.locked_environment import locked_python
+from tests.support.locked_environment import TORCH_LOCK, locked_python
 from tests.support.subprocesses import run_captured
 
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
@@ -102,7 +102,7 @@ def test_jax_has_devices_and_keeps_flags(slices: str, numbers: str) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)  # may create the environment
 def test_torch_has_devices_with_spmd_and_one_when_launched(tmp_path: Path) -> None:
-    python = str(locked_python(REQUIREMENTS / "torch.lock"))
+    python = str(locked_python(TORCH_LOCK))
     assert output_of([python, "-c", TORCH], {}) == ["CPU 4"]
     script = tmp_path / "launched.py"
     script.write_text(LAUNCHED, "utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rehearsal.conftest import Rehearsed
-from tests.support.locked_environment import locked_python
+from tests.support.locked_environment import TORCH_LOCK, locked_python
 from tpuctl import assets
 from tpuctl.preflight.rehearsal.assessment import assess
 from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
@@ -18,7 +18,6 @@ from tpuctl.preflight.rehearsal.passes import Mode, Pass
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]  # may create the environment
 
-PACKAGES = Path(__file__).resolve().parents[2] / "requirements" / "torch.lock"
 DEVICES, STEPS = 4, 8
 TARGET = Target("v5litepod-4", "v5e", DEVICES, DEVICES, 16 << 30, per_hour=4.8)
 # Trains on all devices with the loader that synchronizes, and resumes from what it saves: before
@@ -155,7 +154,7 @@ class TorchRehearsal:
     def run(self, mode: Mode, *arguments: str, steps: int = STEPS) -> Pass:
         rehearsed = self.rehearse(
             str(self.script),
-            command=[str(locked_python(PACKAGES)), str(self.script), *arguments],
+            command=[str(locked_python(TORCH_LOCK)), str(self.script), *arguments],
             folder=self.folder,
             mode=mode,
             steps=steps,

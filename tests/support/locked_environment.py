@@ -15,25 +15,31 @@ import pytest
 from filelock import FileLock
 
 from tests.support.prerequisites import skip_or_fail
-from tpuctl.assets import runtime_lock
+from tpuctl.assets import runtime_lock, templates
 from tpuctl.interpreters import Interpreter, current, find, or_list
 from tpuctl.local_cloud.machine_images import ImageStore
 
-PYTHONS = ("3.11", "3.12")  # all lists have wheels for these
+REQUIREMENTS = "requirements.txt"  # the lock of a template
+PYTHONS = ("3.11", "3.12")  # all other lists have wheels for these
+# PyTorch and PyTorch/XLA, as templates lock them for the Python that they bring.
+TEMPLATE_PYTHONS = ("3.12",)
+TORCH_LOCK = templates() / "jobs" / "torch" / "requirements.txt"
 # Those that tpuctl supports, other than the one that runs the tests.
 OTHER_PYTHONS = [each for each in ("3.11", "3.12", "3.13", "3.14") if each != current().minor]
 
 
-def locked_python(lock: Path, pythons: Sequence[str] = PYTHONS) -> Path:
+def locked_python(lock: Path, pythons: Sequence[str] = ()) -> Path:
     """Return the interpreter of the environment that `lock` lists; created if missing.
 
-    `pythons` are the versions that it may have, in order of preference. Only the listed packages
+    `pythons` are the versions that it may have, in order of preference; by default those for which
+    the lock was made. Only the listed packages
     are installed, without further dependencies. Raises RuntimeError with pip's last lines on
     failure.
     """
+    pythons = pythons or (TEMPLATE_PYTHONS if lock.name == REQUIREMENTS else PYTHONS)
     interpreter = find(pythons)
     if interpreter is None:
-        skip_or_fail(f"an environment for {lock.stem} needs Python {or_list(pythons)}")
+        skip_or_fail(f"an environment for {_name(lock)} needs Python {or_list(pythons)}")
 
     def install(home: Path) -> None:
         _run(interpreter.path, "-m", "venv", str(home))
@@ -45,7 +51,8 @@ def locked_python(lock: Path, pythons: Sequence[str] = PYTHONS) -> Path:
             PIP_CACHE_DIR=str(ImageStore().downloads),
         )
 
-    return _environment(lock.stem, _home(lock, interpreter), install) / "bin" / "python"
+    name = _name(lock)
+    return _environment(name, _home(lock, interpreter), install) / "bin" / "python"
 
 
 def own_environment(minor: str) -> Path:
@@ -84,9 +91,14 @@ def _environment(name: str, home: Path, install: Callable[[Path], None]) -> Path
     return home
 
 
+def _name(lock: Path) -> str:
+    """A lock's name, or its folder's if all jobs give it the same."""
+    return lock.parent.name if lock.name == REQUIREMENTS else lock.stem
+
+
 def _home(lock: Path, interpreter: Interpreter) -> Path:
     version = f"{interpreter.version} {platform.machine()}"
-    return _folder(lock.stem, f"{version}\n{lock.read_text('utf-8')}")
+    return _folder(_name(lock), f"{version}\n{lock.read_text('utf-8')}")
 
 
 def _folder(name: str, identity: str) -> Path:

@@ -265,11 +265,15 @@ def test_torch_of_another_release(tmp_path: Path, requirements: str, reported: b
         ("jax==0.6.2\nlibtpu==0.0.17", False),
         ("jax==0.6.2\ntorch_xla[tpu]==2.9.0", False),
         ("flax\noptax", False),  # which bring JAX, of whatever version
+        ('jax==0.6.2\nlibtpu==0.0.17 ; sys_platform == "linux"', False),
+        ('jax==0.6.2\njax[tpu] ; platform_system == "Linux"', False),
+        ("jax==0.6.2 \\\n    --hash=sha256:0123", True),
     ],
 )
 def test_jax_without_libtpu(tmp_path: Path, requirements: str, reported: bool) -> None:
     messages = [finding.message for finding in findings(tmp_path, requirements)]
     assert [("JAX uses the CPU" in message) for message in messages] == [True] * reported
+    assert not any("\\" in message for message in messages)
 
 
 def test_python_of_the_image_decides_about_jax(tmp_path: Path) -> None:

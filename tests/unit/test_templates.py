@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tpuctl import assets
 from tpuctl.errors import Conflict
 from tpuctl.flows.stack.init import SCRIPTS, describe_templates, job_command, prepare
+from tpuctl.model.scripts.python_request import request_of
+from tpuctl.model.scripts.requirement_files import declared
 from tpuctl.model.stack.stack import load_stack
 from tpuctl.preflight.check import check_project
 from tpuctl.preflight.findings import Target
@@ -20,11 +26,12 @@ JOBS = sorted(path.name for path in (assets.templates() / "jobs").iterdir())
 JOBS_ALONE = sorted(set(JOBS) - set(STACKS))
 JOBS_WITH_STACK = sorted(set(JOBS) & set(STACKS))
 
-# Files and lines of a job, without its sample text; every other job is one file.
+LOCKED = ("jax", "torch")  # they bring their Python, and their requirements.txt is a lock
+# Files and lines of a job, without its sample text and its lock; every other job is one file.
 LIMITS = {
     "bert-pretraining": (14, 2010),
     "korean-wikipedia": (10, 1200),
-    **dict.fromkeys(("jax", "torch"), (2, 260)),  # with requirements.txt
+    **dict.fromkeys(LOCKED, (2, 275)),  # with pyproject.toml
 }
 
 
@@ -79,17 +86,40 @@ def test_job_alone_is_added_to_stack(
 def test_template_script_has_no_findings(name: str) -> None:
     folder = assets.templates() / "jobs" / name
     script = next(folder / name for name in SCRIPTS if (folder / name).is_file())
-    assert check_project(script, Target(tensorflow="2.18.0", replicas=8)).findings == ()
+    target = Target(tensorflow="2.18.0", replicas=8)
+    if name in LOCKED:
+        target = Target(python="3.12", pythons=("3.12",), asked_by="requires-python", replicas=8)
+    assert check_project(script, target).findings == ()
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_template_brings_python_and_locks_what_it_needs(name: str) -> None:
+    folder = assets.templates() / "jobs" / name
+    request = request_of("auto", folder)
+    assert request is not None
+    assert request.allows_minor("3.12")
+    assert not request.allows_image("3.10"), "the Python of most images"
+
+    text = (folder / "requirements.txt").read_text("utf-8")
+    entries = [entry for entry in text.replace("\\\n", "").split("\n") if entry and entry[0] != "#"]
+    assert all(re.match(r"[\w.-]+==\S+ (; [^;]+ )?( *--hash=sha256:\w{64})+$", e) for e in entries)
+    locked = {entry.name: entry.clauses.strip() for entry in declared(folder)}
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    for requirement in map(Requirement, project["dependencies"]):
+        version = locked[canonicalize_name(requirement.name)].removeprefix("==")
+        assert version in requirement.specifier
+    assert "libtpu" in locked
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_template_job_stays_small(name: str) -> None:
     """Someone reads it before running it."""
     folder = assets.templates() / "jobs" / name
+    unread = {"sample", "__pycache__", *(["requirements.txt"] if name in LOCKED else [])}
     files = [
         path
         for path in folder.rglob("*")
-        if path.is_file() and not {"sample", "__pycache__"} & set(path.relative_to(folder).parts)
+        if path.is_file() and not unread & set(path.relative_to(folder).parts)
     ]
     lines = sum(len(path.read_text("utf-8").splitlines()) for path in files)
     max_files, max_lines = LIMITS.get(name, (1, 260))

@@ -104,14 +104,20 @@ def usual_file(root: Path) -> str | None:
 def required(root: Path, file: str | None = None, script: Path | None = None) -> list[Requirement]:
     """The requirements of a job that apply everywhere, without those that have a marker. `file` is
     what the stack file names, with extras in brackets; None for the usual ones."""
+    possible = possibly_required(root, file, script)
+    return [requirement for requirement in possible if not requirement.is_conditional]
+
+
+def possibly_required(
+    root: Path, file: str | None = None, script: Path | None = None
+) -> list[Requirement]:
+    """The requirements of a job, also those that have a marker."""
     of_script = _of_script(script)
     if of_script is not None and file is None:
-        listed = of_script
-    elif file is not None and form_of(root / split_setting(file)[0]) is not None:
-        listed = declared(root, file)
-    else:
-        listed = [*declared(root, file), *(of_script or ())]
-    return [requirement for requirement in listed if not requirement.is_conditional]
+        return of_script
+    if file is not None and form_of(root / split_setting(file)[0]) is not None:
+        return declared(root, file)
+    return [*declared(root, file), *(of_script or ())]
 
 
 def _of_script(script: Path | None) -> list[Requirement] | None:
@@ -182,7 +188,8 @@ def _lines(file: Path, root: Path, visited: set[Path]) -> Iterator[Requirement]:
         if other is not None:
             yield from _lines(file.parent / other[1], root, visited)
             continue
-        yield from parse_requirement(file, number, text)
+        # The hashes of a locked requirement follow on lines of their own.
+        yield from parse_requirement(file, number, text.rstrip().removesuffix("\\"))
 
 
 class RequirementsFile(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tpuctl.catalog import FIRST_LIBTPU
-from tpuctl.model.scripts.requirement_files import Requirement, allows, required
+from tpuctl.model.scripts.requirement_files import Requirement, allows, possibly_required
 from tpuctl.preflight.analysis.framework_wheels import (
     FUTURE,
     allowed_wheels,
@@ -94,13 +94,13 @@ def _libtpu_by_release() -> dict[str, dict[str, str]]:
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    groups = [required(project.root, target.requirements, project.script.path)]
+    groups = [possibly_required(project.root, target.requirements, project.script.path)]
     of_calls = groupby(installed(project), key=lambda install: install.call)
     groups += [[install.package for install in installs] for _, installs in of_calls]
     for group in filter(None, groups):  # the tables are read only if there are requirements
-        requirements = {requirement.name: requirement for requirement in group}
+        requirements = {entry.name: entry for entry in group if not entry.is_conditional}
         yield from _pythons(requirements, target)
-        yield from _jax(requirements)
+        yield from _jax(requirements, has_driver=any(map(_may_bring_libtpu, group)))
         yield from _torch(requirements)
         if target.image and target.tensorflow is None:
             yield from _torch_driver(requirements)
@@ -108,7 +108,12 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         yield from _generation(requirements, target.generation)
 
 
-def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
+def _may_bring_libtpu(requirement: Requirement) -> bool:
+    drivers = ("libtpu", "libtpu-nightly", "torch-xla", "tensorflow-tpu")
+    return requirement.name in drivers or "tpu" in requirement.extras
+
+
+def _jax(requirements: dict[str, Requirement], *, has_driver: bool) -> Iterator[Finding]:
     jax, jaxlib = requirements.get("jax"), requirements.get("jaxlib")
     if jax is None:
         return
@@ -119,8 +124,7 @@ def _jax(requirements: dict[str, Requirement]) -> Iterator[Finding]:
         if not allows(f">={lowest},<={version}", lib):
             text = f"{jax.text} requires jaxlib {_between(lowest, str(version))}"
             yield _finding(jaxlib, f"{jaxlib.text} cannot be installed: {text}", "Remove jaxlib.")
-    drivers = {"libtpu", "libtpu-nightly", "torch-xla", "tensorflow-tpu"}
-    if "tpu" not in jax.extras and not drivers & requirements.keys():
+    if not has_driver:
         yield _finding(
             jax,
             f"{jax.text} installs no libtpu: on a TPU VM, JAX uses the CPU",
