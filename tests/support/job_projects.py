@@ -154,7 +154,7 @@ class Laboratory:
 
     def tpuctl(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run tpuctl in a project's folder."""
-        return run_tpuctl(*arguments, folder=folder, **self.environment)
+        return run_tpuctl(*arguments, folder=folder, timeout=300, **self.environment)
 
     def run(self, folder: Path, *options: str) -> JobOutput:
         """Run the project's script."""
