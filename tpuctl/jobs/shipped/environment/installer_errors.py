@@ -99,14 +99,18 @@ def wrong_hash(text: str) -> str:
         text,
         re.S,
     ) or re.search(
-        r"DO NOT MATCH THE HASHES.*?\n\s*(?P<name>\S+)(?: \([^)]*\))? from (?P<url>\S+)"
-        r".*?Expected \w+ (?:or )?(?P<expected>\w+).*?Got\s+(?P<actual>\w+)",
+        r"DO NOT MATCH THE HASHES.*?\n\s*(?P<name>\S+)(?: \([^)]*\))? "
+        r"(?:from (?P<url>\S+)|package:).*?Expected \w+ (?:or )?(?P<expected>\w+).*?Got\s+(?P<actual>\w+)",
         text,
         re.S,
     )
     if match:
         name = match["name"]
         file = match.groupdict().get("url") or ""
+        if (
+            name == "unknown"
+        ):  # as some versions of pip say: it is the last one that they downloaded
+            file = (re.findall(r"(?m)^\s*Downloading (\S+)", text[: match.start()]) or [""])[-1]
         if "==" not in name and file:
             name = re.sub(r"-py\d.*|\.tar\.gz.*|#.*", "", file.rsplit("/", 1)[-1])
         expected, actual = (match[key].rpartition(":")[2] for key in ("expected", "actual"))
