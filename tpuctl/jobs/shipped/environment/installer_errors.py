@@ -100,7 +100,8 @@ def wrong_hash(text: str) -> str:
         re.S,
     ) or re.search(
         r"DO NOT MATCH THE HASHES.*?\n\s*(?P<name>\S+)(?: \([^)]*\))? "
-        r"(?:from (?P<url>\S+)|package:).*?Expected \w+ (?:or )?(?P<expected>\w+).*?Got\s+(?P<actual>\w+)",
+        r"(?:from (?P<url>\S+)|package:).*?Expected \w+ (?:or )?(?P<expected>\w+)"
+        r".*?Got\s+(?P<actual>\w+)",
         text,
         re.S,
     )
