@@ -116,9 +116,9 @@ EXPECTED = {
     "pylock.toml": ("3.12", ".python-version:1", {"plain": "1.1"}),
     "requirements with hashes": ("3.13", ".python-version:1", {"plain": "1.1", "modern": "3.0"}),
 }
-ZONE = "us-central1-a"
-PAIR = {"type_name": "v5p-16", "runtime": "v2-alpha-tpuv5", "zone": ZONE}  # of workers
-LITE = {"type_name": "v5litepod-4", "runtime": "v2-alpha-tpuv5-lite", "zone": ZONE}
+V5E_ZONE = "us-central1-a"
+PAIR = {"type_name": "v5p-16", "runtime": "v2-alpha-tpuv5", "zone": V5E_ZONE}  # of workers
+LITE = {"type_name": "v5litepod-4", "runtime": "v2-alpha-tpuv5-lite", "zone": V5E_ZONE}
 QUICK = ("script metadata", "uv.lock with groups")
 LINES = {"workspace": "the member", "src layout": "of src"}
 
