@@ -20,6 +20,7 @@ from tests.support.python_mirror import portable_interpreter
 from tests.support.wheels import make_wheel
 from tpuctl import assets
 from tpuctl.api import Tpuctl
+from tpuctl.jobs.jobset import JobSetSettings
 from tpuctl.remote.transport import Transport
 from tpuctl.view.schemas import envelope_schema
 
@@ -150,7 +151,8 @@ async def test_evicted_pods_of_slice_resume(make_stack: MakeStack) -> None:
     shutil.copytree(assets.templates() / "jobs/jax", folder)
     await stack.up()
     arguments = ["--steps", "150", "--batch", "16", "--save-every", "1000"]
-    exported = await stack.export_jobset(folder / "train.py", arguments, name="bert-1")
+    settings = JobSetSettings(image="python:3.10")  # as the machines that stand for pods have
+    exported = await stack.export_jobset(folder / "train.py", arguments, settings, name="bert-1")
 
     async def attempt(machines: Mapping[int, Transport], restarts: int) -> list[tuple[int, str]]:
         pods = enumerate(containers_of(exported.manifest, restarts=restarts))
